@@ -4,8 +4,7 @@ export CGO_ENABLED = 0
 # without the folder in what is compiled, one clone uses what another has in the cache, and the tests what the release has
 export GOFLAGS := $(shell go env GOFLAGS) -trimpath
 
-STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
-GOSEC = github.com/securego/gosec/v2/cmd/gosec@v2.30.0
+GOLANGCI = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 GOVULNCHECK = golang.org/x/vuln/cmd/govulncheck@v1.9.0
 VULNDB ?= https://vuln.go.dev
 # a count of inputs, or a time; a time ends now and then with "context deadline
@@ -19,7 +18,7 @@ FUZZ = protocol:FuzzScan protocol:FuzzEnvelope host:FuzzFrame host:FuzzHandshake
 # of these, the ones whose every input is a host, or a store, of its own: they get a tenth of the inputs
 FUZZHOST = plugins/mcp:FuzzServer plugins:FuzzRequests plugins:FuzzDialects plugins:FuzzImport plugins:FuzzHTTP
 
-.PHONY: help build dist test race golden fuzz soak bench benchmarks recall regret workflows check fmt vet walls lint vulnerabilities tools postgresql chromium shells
+.PHONY: help build dist test race golden fuzz soak bench benchmarks recall regret workflows check fmt walls lint vulnerabilities tools postgresql chromium shells
 
 help: ## what there is
 	@sed -n 's/^\([a-z]*\):.*## /\1  /p' Makefile
@@ -107,21 +106,16 @@ regret: tools ## what it costs to learn which tool is the best, beside numpy; wr
 	go build -trimpath -ldflags '-s -w' -o "$$dir/a2e" . && \
 	testdata/gym/venv/bin/python3 plugins/learning/testdata/regret.py "$$dir/a2e" plugins/learning/README.md
 
-fmt: ## what gofmt would change
-	@bad=$$(gofmt -l $$(git ls-files '*.go')); test -z "$$bad" || { echo "gofmt these: $$bad"; exit 1; }
-
-vet: ## for this system; `make dist` vets the others
-	go vet ./...
+fmt: ## format the code
+	go run $(GOLANGCI) fmt ./...
 
 walls: ## every attack test as root, as an ordinary user, and without namespaces
 	go run ./host/hosttest/walls
 
-# programs of tests and of the release work on the files of who builds: gosec leaves them out
-lint: ## go.mod and go.sum, staticcheck and gosec
+lint: ## the format and all checks of the code by golangci-lint, and go.mod with go.sum
 	go mod verify
 	go mod tidy -e -diff
-	go run $(STATICCHECK) ./...
-	go run $(GOSEC) -quiet -conf .gosec.json -exclude-dir host/hosttest -exclude-dir host/cli/dist -exclude-dir testdata -nosec-require-rules -nosec-require-justification ./...
+	go run $(GOLANGCI) run ./...
 
 # no part of check: it needs the network, and the answer is another one each day
 vulnerabilities: ## what the Go vulnerability database knows of all that is called; VULNDB=file:///… is a copy of it
@@ -147,8 +141,8 @@ testdata/%/venv/.made: testdata/%/requirements.txt
 	$(@D)/bin/python3 -m pip install --quiet --no-input --disable-pip-version-check -r $<
 	touch $@
 
-check: ## fmt, vet, lint, race and a taste of each fuzz target, with the time of each
-	@for step in fmt vet lint race fuzz; do \
+check: ## lint, race and a taste of each fuzz target, with the time of each
+	@for step in lint race fuzz; do \
 	  echo "== $$step"; began=$$(date +%s); $(MAKE) --no-print-directory $$step $(if $(filter command line,$(origin FUZZTIME)),,FUZZTIME=1000x CORPUS=) || exit 1; \
 	  echo "== $$step took $$(($$(date +%s) - began)) s"; \
 	done

@@ -13,8 +13,8 @@ import (
 
 // pages are what `a2e help` prints.
 //
-// go:embed README.md host/*/README.md host/*/*/README.md plugins/README.md plugins/*/README.md protocol/README.md
-// protocol/client/README.md protocol/recipes/README.md
+//go:embed README.md host/*/README.md host/*/*/README.md plugins/README.md plugins/*/README.md
+//go:embed protocol/README.md protocol/client/README.md protocol/recipes/README.md
 var pages embed.FS
 
 func main() {

@@ -131,8 +131,10 @@ func heap() uint64 {
 func TestStalledOutput(t *testing.T) {
 	const n, limit = 2000, 1 << 20
 	synctest.Test(t, func(t *testing.T) {
-		h := must.Get(host.New(host.Options{Plugins: []host.Plugin{newLab()},
-			Limits: host.Limits{OutputBuffer: limit}}))(t)
+		h := must.Get(host.New(host.Options{
+			Plugins: []host.Plugin{newLab()},
+			Limits:  host.Limits{OutputBuffer: limit},
+		}))(t)
 		before := heap()
 		in, out := &calls{n: n}, &valve{open: make(chan struct{})}
 		ended := make(chan error, 1)
@@ -193,8 +195,10 @@ func TestInterruptWithStalledOutput(t *testing.T) {
 		t.Run(fmt.Sprintf("after_eof_%t", eof), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := newLab()
-				h := must.Get(host.New(host.Options{Plugins: []host.Plugin{l},
-					Limits: host.Limits{OutputBuffer: 1 << 16}}))(t)
+				h := must.Get(host.New(host.Options{
+					Plugins: []host.Plugin{l},
+					Limits:  host.Limits{OutputBuffer: 1 << 16},
+				}))(t)
 				src := &calls{n: 1000}
 				if eof {
 					src.n = 60

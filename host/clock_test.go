@@ -35,8 +35,10 @@ func TestClockBefore1970(t *testing.T) {
 			at := must.Get(time.Parse(time.RFC3339, text))(t)
 			file := filepath.Join(t.TempDir(), "audit.jsonl")
 			trail := must.Get(audit.Open(audit.Options{Path: file, Now: func() time.Time { return at }}))(t)
-			p := hosttest.New(t, host.Options{Plugins: []host.Plugin{newLab()}, Now: func() time.Time { return at },
-				Events: event.New(nil).With(trail, event.Request)})
+			p := hosttest.New(t, host.Options{
+				Plugins: []host.Plugin{newLab()}, Now: func() time.Time { return at },
+				Events: event.New(nil).With(trail, event.Request),
+			})
 			p.Handshake(protocol.CapTools)
 			got := p.Call(protocol.TypeToolCallReq, tool("echo", `{}`))
 			assert.That(t, strings.Contains(string(got.Line), want) && jsontext.Value(got.Line).IsValid(),
@@ -72,8 +74,10 @@ func TestIDOfFaultyLine(t *testing.T) {
 		{`{"type":"tool/call/req","arguments":{"}":"]\"\\","x":"` + "\xff" + `"}, "id" : "a" }`, "a"},
 		{`{"type":"tool/call/req","arguments":{"x":"` + "\t" + `"},"\u0069d":"a"}`, "a"},
 		{`{"type":"tool/call/req","arguments":{"x":01,"y":NaN,"z":"\a"},"id":"a"}`, "a"},
-		{`{"type":"tool/call/req","arguments":` + strings.Repeat("[", 5000) + strings.Repeat("]", 5000) + `,"id":"a"}`,
-			"a"},
+		{
+			`{"type":"tool/call/req","arguments":` + strings.Repeat("[", 5000) + strings.Repeat("]", 5000) + `,"id":"a"}`,
+			"a",
+		},
 		{`{"type":"tool/call/req","tool_name":"\udfff","id":"a"}`, "a"},
 		{`{"type":"tool/call/req","\ud800":1,"id":"a"}`, "a"},
 		{`{"type":"tool/call/req","id":"a"}}`, "a"},

@@ -231,7 +231,8 @@ type Asker func(ctx context.Context, t protocol.Type, req, resp any) error
 // agent something ask ask; nil = nobody answers. end tells the plugins that the session
 // is over; it is called once, and does not wait longer than a moment.
 func BeginSession(ctx context.Context, agentID string, ask Asker) (inSession context.Context, sess *Session,
-	end func()) {
+	end func(),
+) {
 	h, _ := ctx.Value(hostKey{}).(*Host)
 	sess = h.newSession(cmp.Or(h.opts.AgentID, agentID))
 	sess.ask, sess.aside, sess.Pushes = ask, true, true

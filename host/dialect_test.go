@@ -184,12 +184,16 @@ func TestDialectLines(t *testing.T) {
 func TestOnlyDialect(t *testing.T) {
 	_, err := host.New(host.Options{Only: true})
 	assert.That(t, err != nil, "a host without any protocol was made")
-	p := newRawPipe(t, host.Options{Dialects: []host.Dialect{&parrot{}}, Only: true,
-		Limits: host.Limits{LineBytes: 1000}})
+	p := newRawPipe(t, host.Options{
+		Dialects: []host.Dialect{&parrot{}}, Only: true,
+		Limits: host.Limits{LineBytes: 1000},
+	})
 	p.send(`{"type":"ping","id":"1"}`, `{"broken`, strings.Repeat("x", 2000), `{"parrot":"last"}`)
 	p.wait("last")
-	want := []string{`{"said":""}`, `{"said":"broken parse_error"}`, `{"said":"broken invalid_message"}`,
-		`{"said":"last"}`}
+	want := []string{
+		`{"said":""}`, `{"said":"broken parse_error"}`, `{"said":"broken invalid_message"}`,
+		`{"said":"last"}`,
+	}
 	got := p.said()
 	assert.Equal(t, strings.Join(got, "\n"), strings.Join(want, "\n"), "it said")
 }
@@ -385,7 +389,8 @@ func (w *watcher) Info() host.PluginInfo {
 
 func (w *watcher) Routes() []host.Route {
 	return []host.Route{host.Handle("test/ask", func(ctx context.Context, _ *struct{},
-		_ host.Emitter) (*protocol.MCPSampleResponse, error) {
+		_ host.Emitter,
+	) (*protocol.MCPSampleResponse, error) {
 		resp := new(protocol.MCPSampleResponse)
 		return resp, host.ServicesOf(ctx).Ask(ctx, protocol.TypeMCPSampleReq, &protocol.MCPSampleRequest{ServerID: "w"},
 			resp)

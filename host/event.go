@@ -1,8 +1,9 @@
 package host
 
 import (
-	"a2e/protocol"
 	"context"
+
+	"a2e/protocol"
 )
 
 // Emit sends an event of a type of its own, such as chain/event, before the answer of the

@@ -85,8 +85,10 @@ func TestFaultsOnWorkers(t *testing.T) {
 	first := p.Go(protocol.TypeToolCallReq, tool("block", `{"id":"a"}`))
 	<-l.begun
 	var ids []string
-	for _, name := range []string{"panic", "goexit", "nilerror", "nan", "bomb", "bombdetail", "goexit", "gopanic",
-		"noanswer", "panic"} {
+	for _, name := range []string{
+		"panic", "goexit", "nilerror", "nan", "bomb", "bombdetail", "goexit", "gopanic",
+		"noanswer", "panic",
+	} {
 		ids = append(ids, p.Go(protocol.TypeToolCallReq, tool(name, `{}`)))
 	}
 	last := p.Go(protocol.TypeToolCallReq, tool("echo", `{}`))
@@ -150,8 +152,10 @@ func TestBrokenStart(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			good, bad := newLab(), newLab()
 			bad.info.Name = "bad"
-			h, err := host.New(host.Options{Plugins: []host.Plugin{good, broken{bad, start,
-				func() error { return nil }}}})
+			h, err := host.New(host.Options{Plugins: []host.Plugin{good, broken{
+				bad, start,
+				func() error { return nil },
+			}}})
 			must.OK(t, err)
 			err = h.Serve(strings.NewReader(""), &strings.Builder{})
 			assert.Fails(t, err, "bad", "Serve gave …; should name the plugin")
@@ -170,8 +174,10 @@ func TestBrokenClose(t *testing.T) {
 		"hangs": func() error { <-release; return nil },
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := hosttest.New(t, host.Options{Plugins: []host.Plugin{broken{newLab(), func() error { return nil },
-				stop}}})
+			p := hosttest.New(t, host.Options{Plugins: []host.Plugin{broken{
+				newLab(), func() error { return nil },
+				stop,
+			}}})
 			p.Handshake(protocol.CapTools)
 			wantCode(t, p.Call(protocol.TypeToolCallReq, tool("echo", `{}`)), "")
 			p.CloseInput()

@@ -41,7 +41,8 @@ func (b *box) Routes() []host.Route {
 	return []host.Route{
 		host.Handle(protocol.TypeToolCallReq, b.call),
 		host.List(protocol.TypeToolListReq, func(context.Context, *protocol.ToolListRequest,
-			host.Emitter) (*protocol.ToolListResponse, error) {
+			host.Emitter,
+		) (*protocol.ToolListResponse, error) {
 			return &protocol.ToolListResponse{Tools: slices.Clone(b.defs)}, nil
 		}, protocol.MergeTools),
 	}
@@ -74,8 +75,10 @@ func (b *box) call(ctx context.Context, req *protocol.ToolCallRequest, _ host.Em
 			return nil, ctx.Err()
 		}
 	}
-	host.ServicesOf(ctx).Record(ctx, host.CallRecord{Kind: host.KindTool, Component: name,
-		Correlation: req.CorrelationID, Success: true})
+	host.ServicesOf(ctx).Record(ctx, host.CallRecord{
+		Kind: host.KindTool, Component: name,
+		Correlation: req.CorrelationID, Success: true,
+	})
 	return result(name, string(req.Arguments.Clone().Raw())), nil
 }
 
@@ -89,8 +92,12 @@ func TestCallOfAGroup(t *testing.T) {
 		known string   // the calls that were counted
 	}{
 		{"one", []string{"a"}, "a", "a:true"},
-		{"what is not there, is denied or takes other arguments", []string{"none", "denied", "other", "a"}, "a",
-			"a:true"},
+		{
+			"what is not there, is denied or takes other arguments",
+			[]string{"none", "denied", "other", "a"},
+			"a",
+			"a:true",
+		},
 		{"nothing but refusals", []string{"none", "denied"}, "tool_denied", ""},
 		{"nothing at all", []string{"none", "nobody"}, "unknown_tool", ""},
 		{"other arguments only", []string{"none", "denied", "other"}, "schema_violation", ""},
@@ -147,8 +154,10 @@ func TestDeclaredGroups(t *testing.T) {
 	}
 	assert.That(t, len(seen) == 2 && seen["a find"] && seen["taken find"], "find called %v: b is in a group of the "+
 		"config", seen)
-	for name, want := range map[string]string{"lone": "c lone", "mine": "b mine", "denied-all": "e denied-all",
-		"taken": "taken ", "a": "a "} {
+	for name, want := range map[string]string{
+		"lone": "c lone", "mine": "b mine", "denied-all": "e denied-all",
+		"taken": "taken ", "a": "a ",
+	} {
 		if m := h.Call(protocol.TypeToolCallReq, tool(name,
 			`{}`)); m.Get("/data/tool_name")+" "+m.Get("/group") != want {
 			t.Errorf("%s: %s", name, m)
@@ -174,8 +183,10 @@ func TestDeclaredGroups(t *testing.T) {
 	var resp protocol.ToolListResponse
 	h.Call(protocol.TypeToolListReq, `{}`).Decode(t, &resp)
 	for _, def := range resp.Tools {
-		if want := map[string]string{"a": "find", "b": "mine", "c": "lone", "taken": "find", "d": "taken",
-			"e": "denied-all", "f": "no\u202ename"}[def.Name]; def.Task != want {
+		if want := map[string]string{
+			"a": "find", "b": "mine", "c": "lone", "taken": "find", "d": "taken",
+			"e": "denied-all", "f": "no\u202ename",
+		}[def.Name]; def.Task != want {
 			t.Errorf("%s is listed with the task %q, should be %q", def.Name, def.Task, want)
 		}
 	}

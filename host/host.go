@@ -1,12 +1,6 @@
 package host
 
 import (
-	"a2e/host/guard/auth"
-	"a2e/host/guard/redact"
-	"a2e/host/observe/event"
-	"a2e/host/observe/trace"
-	"a2e/host/state/checkpoint"
-	"a2e/protocol"
 	"cmp"
 	"context"
 	"errors"
@@ -19,6 +13,13 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+
+	"a2e/host/guard/auth"
+	"a2e/host/guard/redact"
+	"a2e/host/observe/event"
+	"a2e/host/observe/trace"
+	"a2e/host/state/checkpoint"
+	"a2e/protocol"
 )
 
 // Options is everything a Host needs from outside. The zero value of a field is

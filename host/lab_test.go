@@ -68,8 +68,10 @@ func (l *lab) Close(context.Context) error {
 func (l *lab) list(context.Context, *protocol.ToolListRequest, host.Emitter) (*protocol.ToolListResponse, error) {
 	resp := &protocol.ToolListResponse{}
 	for _, name := range l.owns {
-		resp.Tools = append(resp.Tools, protocol.ToolDefinition{Name: name, Description: "of " + l.info.Name,
-			Version: "1.0.0"})
+		resp.Tools = append(resp.Tools, protocol.ToolDefinition{
+			Name: name, Description: "of " + l.info.Name,
+			Version: "1.0.0",
+		})
 	}
 	return resp, nil
 }
@@ -95,14 +97,18 @@ func (a *labAnswer) AppendJSON(dst []byte) ([]byte, error) {
 }
 
 func result(tool string, data string) *labAnswer {
-	return &labAnswer{CreatedAt: 1, Data: protocol.ToolResult{Success: true, ToolName: tool,
-		Data: jsontext.Value(data)}}
+	return &labAnswer{CreatedAt: 1, Data: protocol.ToolResult{
+		Success: true, ToolName: tool,
+		Data: jsontext.Value(data),
+	}}
 }
 
 // oddResult is a result whose data the encoder chokes on.
 func oddResult(data any) *labAnswer {
-	return &labAnswer{CreatedAt: 1, Data: map[string]any{"success": true, "tool_name": "odd", "data": data,
-		"duration_ms": 0}}
+	return &labAnswer{CreatedAt: 1, Data: map[string]any{
+		"success": true, "tool_name": "odd", "data": data,
+		"duration_ms": 0,
+	}}
 }
 
 // bomb panics when it is encoded.
@@ -271,7 +277,8 @@ func (p *procs) Info() host.PluginInfo {
 func (p *procs) Routes() []host.Route {
 	return []host.Route{
 		host.Handle(protocol.TypeProcKillReq, func(_ context.Context, req *protocol.ProcKillRequest,
-			_ host.Emitter) (*protocol.ProcKillResponse, error) {
+			_ host.Emitter,
+		) (*protocol.ProcKillResponse, error) {
 			switch req.ProcID {
 			case "slow":
 				<-p.gate

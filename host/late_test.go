@@ -98,8 +98,10 @@ func TestAPeerThatHasGoneEndsTheHost(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := bubble(t, host.Options{Plugins: []host.Plugin{newLab()},
-					Limits: host.Limits{OutputBuffer: 100 << 10}})
+				b := bubble(t, host.Options{
+					Plugins: []host.Plugin{newLab()},
+					Limits:  host.Limits{OutputBuffer: 100 << 10},
+				})
 				resume := b.out.shut()
 				b.fill()
 				b.InputClosed()

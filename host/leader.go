@@ -1,9 +1,10 @@
 package host
 
 import (
-	"a2e/protocol"
 	"sync/atomic"
 	"time"
+
+	"a2e/protocol"
 )
 
 // A leader is the goroutine that reads the input. There is one at a time: it

@@ -87,8 +87,10 @@ func never() bool { return false }
 // elsewhere, the same lines are found.
 func TestLines(t *testing.T) {
 	property.Check(t, func(t *rapid.T) {
-		parts := rapid.SliceOf(rapid.SampledFrom([]string{"\n", "\r\n", "\ufeff", "a", "{}", " ", "\t", "\f",
-			"\u00a0", "\x00", "0123456789", strings.Repeat("x", 70000)})).Draw(t, "parts")
+		parts := rapid.SliceOf(rapid.SampledFrom([]string{
+			"\n", "\r\n", "\ufeff", "a", "{}", " ", "\t", "\f",
+			"\u00a0", "\x00", "0123456789", strings.Repeat("x", 70000),
+		})).Draw(t, "parts")
 		data := []byte(strings.Join(parts, ""))
 		limit := rapid.SampledFrom([]int{1, 2, 10, 11, 100, 65536, 70000, 1 << 20}).Draw(t, "limit")
 		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))

@@ -1,13 +1,14 @@
 package host
 
 import (
-	"a2e/host/observe/trace"
-	"a2e/protocol"
 	"context"
 	"errors"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/host/observe/trace"
+	"a2e/protocol"
 )
 
 // maxNesting is how deep requests that plugins make of other plugins may nest: a skill
@@ -46,7 +47,8 @@ func (h *Host) nest(ctx context.Context, t protocol.Type, req, resp any, emit Em
 
 // serveNested serves a request that is nested in another one, or in none.
 func (h *Host) serveNested(ctx context.Context, t protocol.Type, obj protocol.Object, resp any,
-	emit Emitter) (err error) {
+	emit Emitter,
+) (err error) {
 	d := h.router.find([]byte(t))
 	if d == nil || d.control != nil || d.fromHost || len(d.routes) == 0 {
 		return protocol.Errorf(protocol.CodeCapabilityMissing, "no loaded plugin serves %s", t)

@@ -32,8 +32,10 @@ type callerRequest struct {
 }
 
 func (c *caller) Info() host.PluginInfo {
-	return host.PluginInfo{Name: "caller", Capability: protocol.CapTest, Also: []protocol.Capability{protocol.CapChains,
-		protocol.CapMCP}}
+	return host.PluginInfo{Name: "caller", Capability: protocol.CapTest, Also: []protocol.Capability{
+		protocol.CapChains,
+		protocol.CapMCP,
+	}}
 }
 
 func (c *caller) Start(ctx context.Context, _ *host.Services) error {
@@ -44,11 +46,13 @@ func (c *caller) Start(ctx context.Context, _ *host.Services) error {
 func (c *caller) Routes() []host.Route {
 	return []host.Route{
 		host.Handle("test/run", func(ctx context.Context, req *callerRequest, emit host.Emitter) (*callerRequest,
-			error) {
+			error,
+		) {
 			return req, c.run(ctx, req.Name, emit)
 		}),
 		host.Handle(protocol.TypeChainReq, func(ctx context.Context, req *callerRequest,
-			emit host.Emitter) (*protocol.ChainResponse, error) {
+			emit host.Emitter,
+		) (*protocol.ChainResponse, error) {
 			return &protocol.ChainResponse{}, c.run(ctx, req.Name, emit)
 		}),
 	}
@@ -104,8 +108,10 @@ func callTool(ctx context.Context, name, args string, resp any, emit host.Emitte
 	if err != nil {
 		return err
 	}
-	return host.ServicesOf(ctx).Call(ctx, protocol.TypeToolCallReq, &protocol.ToolCallRequest{ToolName: name,
-		Arguments: obj}, resp, emit)
+	return host.ServicesOf(ctx).Call(ctx, protocol.TypeToolCallReq, &protocol.ToolCallRequest{
+		ToolName:  name,
+		Arguments: obj,
+	}, resp, emit)
 }
 
 // TestCallAnswers: the answer comes in the form that the caller wants.
@@ -180,8 +186,10 @@ func TestCallFaults(t *testing.T) {
 // TestCallRefuses: what no plugin serves is no request of a plugin either.
 func TestCallRefuses(t *testing.T) {
 	c, _, _ := insideHost(t, nil)
-	for _, typ := range []protocol.Type{protocol.TypePing, protocol.TypeHandshakeReq, protocol.TypeMemoryInitReq,
-		protocol.TypeMCPSampleReq, "no/such", ""} {
+	for _, typ := range []protocol.Type{
+		protocol.TypePing, protocol.TypeHandshakeReq, protocol.TypeMemoryInitReq,
+		protocol.TypeMCPSampleReq, "no/such", "",
+	} {
 		var own *protocol.Error
 		err := host.ServicesOf(c.ctx).Call(c.ctx, typ, struct{}{}, nil, nil)
 		assert.That(t, errors.As(err, &own) && own.Code == protocol.CodeCapabilityMissing, "%q: %v", typ, err)
@@ -267,8 +275,10 @@ func detailed(ctx context.Context, _ *lab, _ labArgs, _ host.Emitter) (*labAnswe
 func TestCallKeepsDetail(t *testing.T) {
 	c, l, _ := insideHost(t, nil)
 	l.tools["detailed"] = detailed
-	err := host.ServicesOf(c.ctx).Call(c.ctx, protocol.TypeToolCallReq, &protocol.ToolCallRequest{ToolName: "detailed",
-		Timeout: 1}, nil, nil)
+	err := host.ServicesOf(c.ctx).Call(c.ctx, protocol.TypeToolCallReq, &protocol.ToolCallRequest{
+		ToolName: "detailed",
+		Timeout:  1,
+	}, nil, nil)
 	assert.Fails(t, err, "half of it is done")
 }
 
@@ -347,10 +357,14 @@ func TestAskWithoutMCP(t *testing.T) {
 	for _, answer := range []struct{ line, want string }{
 		{`{"type":"mcp/sample/resp","id":"x","req_id":%q,"model":"m1"}`, "m1"},
 		{`{"type":"mcp/sample/req","id":"x","req_id":%q,"model":"m2"}`, "m2"}, // its other name
-		{`{"type":"error","id":"x","req_id":%q,"code":"mcp_sampling_refused","message":"no"}`,
-			"mcp_sampling_refused: no"},
-		{`{"type":"mcp/sample/resp","id":"x","model":"\ud800","req_id":%q}`,
-			"parse_error: the line is not valid JSON: at byte 44: half of a surrogate pair"},
+		{
+			`{"type":"error","id":"x","req_id":%q,"code":"mcp_sampling_refused","message":"no"}`,
+			"mcp_sampling_refused: no",
+		},
+		{
+			`{"type":"mcp/sample/resp","id":"x","model":"\ud800","req_id":%q}`,
+			"parse_error: the line is not valid JSON: at byte 44: half of a surrogate pair",
+		},
 	} {
 		asked := len(askedIDs(p))
 		got := make(chan string, 1)

@@ -1,13 +1,14 @@
 package host
 
 import (
-	"a2e/protocol"
-	"a2e/protocol/fleet"
 	"context"
 	"os"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/protocol"
+	"a2e/protocol/fleet"
 )
 
 // ProcRunner is a plugin that runs programs, for other plugins. Services.Procs finds it.

@@ -184,8 +184,10 @@ func checkOrder(t *testing.T, all []*asked, runs map[int]span, prompt bool) {
 // whole workspace.
 func TestFileClaim(t *testing.T) {
 	for _, name := range []string{"a/b", "./a/b", "a//b/", "c/../a/b", `a\b`} {
-		assert.Equal(t, host.FileClaim(name, protocol.Shared), protocol.Claim{Key: "workspace/a/b/",
-			Access: protocol.Shared}, "%q", name)
+		assert.Equal(t, host.FileClaim(name, protocol.Shared), protocol.Claim{
+			Key:    "workspace/a/b/",
+			Access: protocol.Shared,
+		}, "%q", name)
 	}
 	for _, name := range []string{"", ".", "..", "../x", "/etc/passwd", `..\x`, `a\..\..`} {
 		assert.Equal(t, host.FileClaim(name, protocol.Exclusive).Key, "workspace/", "%q", name)
@@ -253,8 +255,10 @@ func (p *pipes) push(ctx context.Context, req *pushRequest, _ host.Emitter) (*pu
 
 func (p *pipes) Routes() []host.Route {
 	return []host.Route{
-		host.Handle("test/push/req", p.push).Ahead().InOrder(protocol.Claim{Key: "pipe/", Field: "pipe",
-			Access: protocol.Exclusive}),
+		host.Handle("test/push/req", p.push).Ahead().InOrder(protocol.Claim{
+			Key: "pipe/", Field: "pipe",
+			Access: protocol.Exclusive,
+		}),
 	}
 }
 
@@ -397,13 +401,16 @@ func TestCancelOfOneThatWaitsForItsTurn(t *testing.T) {
 func TestTheLaneGoesOnPastOneThatDoesNotStop(t *testing.T) {
 	let := make(chan struct{})
 	stubborn := host.Handle("test/stubborn/req", func(ctx context.Context, _ *setRequest, _ host.Emitter) (*getResponse,
-		error) {
+		error,
+	) {
 		host.HandOff(ctx)
 		<-let
 		return &getResponse{}, nil
 	}).InOrder(protocol.Claim{Key: "value/", Access: protocol.Exclusive})
-	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{&register{}, routes{"stubborn", protocol.CapTest,
-		[]host.Route{stubborn}}}, MaxParallel: 4})
+	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{&register{}, routes{
+		"stubborn", protocol.CapTest,
+		[]host.Route{stubborn},
+	}}, MaxParallel: 4})
 	defer close(let)
 	p.Handshake(protocol.CapTest)
 	id := p.Go("test/stubborn/req", `{}`)
@@ -418,8 +425,10 @@ func TestTheLaneGoesOnPastOneThatDoesNotStop(t *testing.T) {
 type opening struct{ gate chan struct{} }
 
 func (o *opening) Info() host.PluginInfo {
-	return host.PluginInfo{Name: "opening", Capability: protocol.CapTools,
-		Also: []protocol.Capability{protocol.CapProc}}
+	return host.PluginInfo{
+		Name: "opening", Capability: protocol.CapTools,
+		Also: []protocol.Capability{protocol.CapProc},
+	}
 }
 
 func (o *opening) Close(context.Context) error { return nil }
@@ -433,7 +442,8 @@ func (o *opening) Ready(ctx context.Context) {
 
 func (o *opening) Routes() []host.Route {
 	return []host.Route{host.Handle(protocol.TypeToolCallReq, func(ctx context.Context, _ *protocol.ToolCallRequest,
-		_ host.Emitter) (*protocol.ToolCallResponse, error) {
+		_ host.Emitter,
+	) (*protocol.ToolCallResponse, error) {
 		return &protocol.ToolCallResponse{Data: protocol.ToolResult{Summary: protocol.AppendString(nil,
 			host.SessionFrom(ctx).AgentID)}}, nil
 	})}

@@ -1,8 +1,9 @@
 package host
 
 import (
-	"a2e/protocol"
 	"context"
+
+	"a2e/protocol"
 )
 
 // ask sends a request to the agent for Services.Ask.

@@ -1,9 +1,10 @@
 package host
 
 import (
-	"a2e/protocol"
 	"context"
 	"time"
+
+	"a2e/protocol"
 )
 
 // Plugin serves the message types of one capability. A plugin may implement

@@ -22,7 +22,8 @@ func (p patient) Info() host.PluginInfo {
 func (p patient) Routes() []host.Route {
 	return []host.Route{
 		host.Handle(protocol.TypePlanListReq, func(ctx context.Context, _ *protocol.PlanListRequest,
-			_ host.Emitter) (*protocol.PlanListResponse, error) {
+			_ host.Emitter,
+		) (*protocol.PlanListResponse, error) {
 			for range 2 {
 				host.ReleaseSlot(ctx)
 			}
@@ -34,12 +35,14 @@ func (p patient) Routes() []host.Route {
 			}
 		}).InOrder(protocol.Claim{Key: "value/", Access: protocol.Shared}),
 		host.Handle(protocol.TypePlanCreateReq, func(context.Context, *protocol.PlanCreateRequest,
-			host.Emitter) (*protocol.PlanCreateResponse, error) {
+			host.Emitter,
+		) (*protocol.PlanCreateResponse, error) {
 			p.begin <- struct{}{}
 			return &protocol.PlanCreateResponse{Success: true}, nil
 		}).InOrder(protocol.Claim{Key: "value/", Access: protocol.Exclusive}),
 		host.Handle(protocol.TypePlanBoardReq, func(ctx context.Context, _ *protocol.PlanBoardRequest,
-			_ host.Emitter) (*protocol.PlanBoardResponse, error) {
+			_ host.Emitter,
+		) (*protocol.PlanBoardResponse, error) {
 			return &protocol.PlanBoardResponse{}, host.ServicesOf(ctx).Call(ctx, protocol.TypePlanListReq, struct{}{},
 				nil, nil)
 		}),
@@ -122,7 +125,8 @@ func (p deaf) Info() host.PluginInfo {
 
 func (p deaf) Routes() []host.Route {
 	return []host.Route{host.Handle(protocol.TypePlanListReq, func(ctx context.Context, _ *protocol.PlanListRequest,
-		_ host.Emitter) (*protocol.PlanListResponse, error) {
+		_ host.Emitter,
+	) (*protocol.PlanListResponse, error) {
 		host.ReleaseSlot(ctx)
 		<-p.end
 		return &protocol.PlanListResponse{}, nil

@@ -1,9 +1,6 @@
 package host
 
 import (
-	"a2e/host/observe/event"
-	"a2e/host/state/store"
-	"a2e/protocol"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -15,6 +12,10 @@ import (
 	"syscall"
 
 	"github.com/google/uuid"
+
+	"a2e/host/observe/event"
+	"a2e/host/state/store"
+	"a2e/protocol"
 )
 
 // answer answers a call with what its handler returned, unless it was answered before. out is a buffer to
@@ -183,7 +184,7 @@ type idSource struct {
 func newIDSource(src io.Reader) *idSource {
 	if src == nil {
 		var seed [32]byte
-		rand.Read(seed[:]) // never fails: the program would have ended
+		_, _ = rand.Read(seed[:]) // never fails: the program would have ended
 		src = mathrand.NewChaCha8(seed)
 	}
 	return &idSource{src: src}

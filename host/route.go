@@ -79,7 +79,8 @@ func Raw(t protocol.Type, fn func(context.Context, protocol.Object, Emitter) (js
 // of one capability each is asked, and merge adds the entries of src, the lower
 // priority, to dst.
 func List[Req, Resp any](t protocol.Type, fn func(context.Context, *Req, Emitter) (*Resp, error),
-	merge func(dst, src *Resp)) Route {
+	merge func(dst, src *Resp),
+) Route {
 	r := Handle(t, fn)
 	r.merge = merger(merge)
 	return r
@@ -88,7 +89,8 @@ func List[Req, Resp any](t protocol.Type, fn func(context.Context, *Req, Emitter
 // RawList is List for a plugin that passes messages on: what fn gives is decoded only
 // where several plugins have something to list.
 func RawList[Resp any](t protocol.Type, fn func(context.Context, protocol.Object, Emitter) (jsontext.Value, error),
-	merge func(dst, src *Resp)) Route {
+	merge func(dst, src *Resp),
+) Route {
 	r := Raw(t, fn)
 	r.merge = merger(merge)
 	return r
@@ -380,7 +382,8 @@ func (d *destination) serve(ctx context.Context, obj protocol.Object, emit Emitt
 }
 
 func (d *destination) serveAll(ctx context.Context, obj protocol.Object, emit Emitter,
-	merge func(dst, src any) (any, error)) (any, error) {
+	merge func(dst, src any) (any, error),
+) (any, error) {
 	var all any
 	var refusals []notOwner
 	for _, route := range d.routes {

@@ -22,8 +22,10 @@ func TestRoutersShareNoRoutes(t *testing.T) {
 	serve := func(context.Context, *struct{}, Emitter) (*struct{}, error) { return new(struct{}), nil }
 	own := Handle(protocol.TypeToolListReq, serve).InOrder(protocol.Claim{Key: "mine/"}).Ahead()
 	own.Response = "mine/resp"
-	first := newRouter([]Plugin{routed{own, Handle("mine/req", serve), Handle(CatchAll, serve),
-		Handle(protocol.TypePing, serve)}})
+	first := newRouter([]Plugin{routed{
+		own, Handle("mine/req", serve), Handle(CatchAll, serve),
+		Handle(protocol.TypePing, serve),
+	}})
 	second := newRouter(nil)
 	known, _ := protocol.Lookup(protocol.TypeToolListReq)
 	for _, c := range []struct {

@@ -1,11 +1,12 @@
 package host
 
 import (
-	"a2e/protocol"
 	"bytes"
 	"context"
 	"errors"
 	"time"
+
+	"a2e/protocol"
 )
 
 // streamCredit is how many bytes of one stream may wait to be written: what another

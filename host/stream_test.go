@@ -33,7 +33,8 @@ func (s *source) Info() host.PluginInfo {
 
 func (s *source) Routes() []host.Route {
 	return []host.Route{host.Handle(protocol.TypeProcSpawnReq, func(ctx context.Context, _ *protocol.ProcSpawnRequest,
-		_ host.Emitter) (*protocol.ProcSpawnResponse, error) {
+		_ host.Emitter,
+	) (*protocol.ProcSpawnResponse, error) {
 		return &protocol.ProcSpawnResponse{OK: true}, s.spawn(ctx, host.OpenStream(ctx))
 	})}
 }
@@ -68,8 +69,10 @@ func (s *source) noted() string {
 // send sends one numbered event of a size.
 func send(stream *host.Stream, seq, size int) error {
 	return stream.Send(protocol.TypeProcReadEvent, &protocol.ProcReadEvent{
-		Event: protocol.Event{Kind: protocol.EventLog, Seq: seq,
-			Data: map[string]any{"text": strings.Repeat("x", size)}}, StreamType: protocol.StreamStdout,
+		Event: protocol.Event{
+			Kind: protocol.EventLog, Seq: seq,
+			Data: map[string]any{"text": strings.Repeat("x", size)},
+		}, StreamType: protocol.StreamStdout,
 	})
 }
 

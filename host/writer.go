@@ -58,8 +58,10 @@ type writer struct {
 }
 
 func newWriter(dst io.Writer, o *Options, goes *sync.WaitGroup, failed func(error)) *writer {
-	w := &writer{dst: dst, limit: o.Limits.OutputBuffer, secrets: o.Secrets, events: o.Events,
-		spare: o.Buffers, goes: goes, failed: failed}
+	w := &writer{
+		dst: dst, limit: o.Limits.OutputBuffer, secrets: o.Secrets, events: o.Events,
+		spare: o.Buffers, goes: goes, failed: failed,
+	}
 	w.room.L = &w.mu
 	return w
 }

@@ -61,8 +61,10 @@ func start(t *testing.T, cfg *config.Config, log io.Writer) *agent {
 		hostOut.Close()
 		served <- err
 	}()
-	a := &agent{t: t, Client: client.Attach(fromHost, toHost, client.Options{}),
-		caps: map[protocol.Capability]map[string]any{}}
+	a := &agent{
+		t: t, Client: client.Attach(fromHost, toHost, client.Options{}),
+		caps: map[protocol.Capability]map[string]any{},
+	}
 	ended := false
 	a.end = func() {
 		if ended {
@@ -93,8 +95,10 @@ func (a *agent) run(tool string, args map[string]any) (string, error) {
 		a.t.Fatal(err)
 	}
 	var resp protocol.ToolCallResponse
-	err = a.Call(a.t.Context(), protocol.TypeToolCallReq, &protocol.ToolCallRequest{ToolName: tool, Arguments: obj,
-		Timeout: 120}, &resp)
+	err = a.Call(a.t.Context(), protocol.TypeToolCallReq, &protocol.ToolCallRequest{
+		ToolName: tool, Arguments: obj,
+		Timeout: 120,
+	}, &resp)
 	if err != nil {
 		return "", err
 	}
@@ -124,8 +128,10 @@ func (a *agent) command(words ...string) (string, error) {
 func (a *agent) spawn(words ...string) protocol.ProcSpawnResponse {
 	a.t.Helper()
 	var resp protocol.ProcSpawnResponse
-	if err := a.Call(a.t.Context(), protocol.TypeProcSpawnReq, &protocol.ProcSpawnRequest{Cmd: words,
-		StdinMode: "null"}, &resp); err != nil {
+	if err := a.Call(a.t.Context(), protocol.TypeProcSpawnReq, &protocol.ProcSpawnRequest{
+		Cmd:       words,
+		StdinMode: "null",
+	}, &resp); err != nil {
 		a.t.Fatal(err)
 	}
 	return resp
@@ -191,8 +197,10 @@ func TestLauncherEndsWithItsLastUser(t *testing.T) {
 }
 
 func TestHandshakeNamesTheSandbox(t *testing.T) {
-	for text, want := range map[string]string{"": "best_effort", "sandbox: required\n": "required",
-		"sandbox: off\n": "off"} {
+	for text, want := range map[string]string{
+		"": "best_effort", "sandbox: required\n": "required",
+		"sandbox: off\n": "off",
+	} {
 		a := start(t, load(t, text+toolsAndProc), io.Discard)
 		for _, name := range []protocol.Capability{protocol.CapTools, protocol.CapProc} {
 			meta := a.caps[name]
@@ -284,10 +292,14 @@ func TestNetworkIsOffUnlessAskedFor(t *testing.T) {
 		reaches map[string]bool
 	}{
 		{declared, map[string]bool{"with": true, "without": false, "run_command": false, "proc": false}},
-		{declared + ", network_disabled: false", map[string]bool{"with": true, "without": true, "run_command": true,
-			"proc": false}},
-		{declared + ", DISABLE_NETWORK: no", map[string]bool{"with": true, "without": true, "run_command": true,
-			"proc": false}},
+		{declared + ", network_disabled: false", map[string]bool{
+			"with": true, "without": true, "run_command": true,
+			"proc": false,
+		}},
+		{declared + ", DISABLE_NETWORK: no", map[string]bool{
+			"with": true, "without": true, "run_command": true,
+			"proc": false,
+		}},
 	} {
 		a := start(t, load(t, "plugins: [{name: t, type: tools, metadata: {"+c.options+"}}, {name: p, type: proc}]"),
 			io.Discard)
@@ -329,8 +341,10 @@ plugins:
 		assert.That(t, resp.OK, "%v", resp.Error)
 	}
 	var resp protocol.ProcSpawnResponse
-	err := a.Call(t.Context(), protocol.TypeProcSpawnReq, &protocol.ProcSpawnRequest{Cmd: []string{"sleep", "1000"},
-		StdinMode: "null"}, &resp)
+	err := a.Call(t.Context(), protocol.TypeProcSpawnReq, &protocol.ProcSpawnRequest{
+		Cmd:       []string{"sleep", "1000"},
+		StdinMode: "null",
+	}, &resp)
 	wire, ok := errors.AsType[*protocol.Error](err)
 	assert.That(t, ok && wire.Code == protocol.CodeProcLimit, "a third process: %+v, %v", resp, err)
 }
@@ -344,8 +358,11 @@ func TestAllowListsAreSharedUnlessSetApart(t *testing.T) {
 		tools, proc    string
 		byTool, byProc bool // whether sh may be started
 	}{
-		{"", "", true, true}, {"", onlyEcho, false, false}, {onlyEcho, "", false, false},
-		{onlyEcho, onlySh, false, true}, {onlySh, onlyEcho, true, false},
+		{"", "", true, true},
+		{"", onlyEcho, false, false},
+		{onlyEcho, "", false, false},
+		{onlyEcho, onlySh, false, true},
+		{onlySh, onlyEcho, true, false},
 	} {
 		cfg := load(t, fmt.Sprintf(of, c.tools, c.proc))
 		a := start(t, cfg, io.Discard)

@@ -80,8 +80,10 @@ func newGround(f *testing.F) *ground {
 
 // options are those of a host with all plugins.
 func (g *ground) options(t testing.TB) host.Options {
-	return host.Options{Plugins: must.Get(plugins.New(g.cfg, plugins.Deps{Log: zerolog.Nop(), Shared: g.shared}))(t),
-		Secrets: g.cfg.Secrets}
+	return host.Options{
+		Plugins: must.Get(plugins.New(g.cfg, plugins.Deps{Log: zerolog.Nop(), Shared: g.shared}))(t),
+		Secrets: g.cfg.Secrets,
+	}
 }
 
 // envelope are the members of a request that are not its own.
@@ -219,10 +221,14 @@ func FuzzDialects(f *testing.F) {
 		opts := g.options(t)
 		opts.Dialects = []host.Dialect{
 			mcp.New(mcp.Options{Workspace: g.cfg.Workspace, Log: zerolog.Nop()}),
-			jsonrpc.New(jsonrpc.Options{Store: g.shared.Store, Workspace: g.cfg.Workspace, Wall: g.cfg.Wall,
-				Log: zerolog.Nop(), StateDir: g.cfg.StateDir, Secrets: g.cfg.Secrets}),
-			fleet.New(fleet.Options{Workspace: g.cfg.Workspace, StateDir: g.cfg.StateDir, Launcher: g.shared.Launcher,
-				Store: g.shared.Store, Log: zerolog.Nop()}),
+			jsonrpc.New(jsonrpc.Options{
+				Store: g.shared.Store, Workspace: g.cfg.Workspace, Wall: g.cfg.Wall,
+				Log: zerolog.Nop(), StateDir: g.cfg.StateDir, Secrets: g.cfg.Secrets,
+			}),
+			fleet.New(fleet.Options{
+				Workspace: g.cfg.Workspace, StateDir: g.cfg.StateDir, Launcher: g.shared.Launcher,
+				Store: g.shared.Store, Log: zerolog.Nop(),
+			}),
 		}
 		h := must.Get(host.New(opts))(t)
 		var out bytes.Buffer
@@ -436,13 +442,15 @@ func FuzzHTTP(f *testing.F) {
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
 		var begun atomic.Int64 // sessions
-		s := httpd.New(httpd.Options{Loopback: true, Origins: []string{"https://app.example"},
+		s := httpd.New(httpd.Options{
+			Loopback: true, Origins: []string{"https://app.example"},
 			Tokens: auth.Tokens{auth.New(token, "")}, MaxLine: 1 << 16, Log: zerolog.Nop(),
 			Serve: func(_ context.Context, _ httpd.Protocol, in io.Reader, _ io.Writer) error {
 				begun.Add(1)
 				_, err := io.Copy(io.Discard, in)
 				return err
-			}})
+			},
+		})
 		defer s.Close(ctx)
 		got := httptest.NewRecorder()
 		s.ServeHTTP(got, r.WithContext(ctx))

@@ -82,7 +82,8 @@ type pluginType struct {
 // register makes the type of plugin called name. defaults are the options of a config that
 // sets none; New makes a plugin, and its error says which option does not fit.
 func register[Options any, P host.Plugin](name string, defaults Options, New func(name string, opts Options,
-	env host.Env) (P, error)) pluginType {
+	env host.Env) (P, error),
+) pluginType {
 	read := func(p config.Plugin) (*Options, error) {
 		opts := defaults
 		return &opts, p.Options.Decode(&opts)

@@ -59,8 +59,10 @@ func serveLines(b *testing.B, line string) {
 	cfg.Workspace = b.TempDir()
 	made := must.Get(plugins.New(cfg, plugins.Deps{}))(b)
 	h := must.Get(host.New(host.Options{Plugins: made, Log: zerolog.Nop()}))(b)
-	in := &repeated{head: `{"type":"handshake/req","id":"h","agent_caps":["tools","env"]}` + "\n",
-		block: []byte(block.String()), left: b.N/batch + 1}
+	in := &repeated{
+		head:  `{"type":"handshake/req","id":"h","agent_caps":["tools","env"]}` + "\n",
+		block: []byte(block.String()), left: b.N/batch + 1,
+	}
 	b.ReportAllocs()
 	b.ResetTimer()
 	must.OK(b, h.Serve(in, io.Discard))
@@ -120,8 +122,10 @@ func TestWallStrictConfig(t *testing.T) {
 			}
 		})
 	}
-	for _, entry := range []string{"ls", "cat", "python3 tools/run.py", "python3 -I tools/run.py", "git status",
-		"make test", "sh build.sh", "env python3 x.py", "head", "wc"} {
+	for _, entry := range []string{
+		"ls", "cat", "python3 tools/run.py", "python3 -I tools/run.py", "git status",
+		"make test", "sh build.sh", "env python3 x.py", "head", "wc",
+	} {
 		err := loadStrict(t, dir, entry)
 		assert.That(t, err == nil, "%s: %v", entry, err)
 	}
@@ -140,8 +144,10 @@ func TestWallStrictLinks(t *testing.T) {
 	put("busybox", "\x7fELF")
 	put("script", "#!/bin/sh\n")
 	put("plain", "\x7fELF")
-	for name, to := range map[string]string{"helper": "bash", "run": "python3.11", "two": "helper", "sh": "busybox",
-		"cat": "busybox"} {
+	for name, to := range map[string]string{
+		"helper": "bash", "run": "python3.11", "two": "helper", "sh": "busybox",
+		"cat": "busybox",
+	} {
 		must.OK(t, os.Symlink(to, filepath.Join(bin, name)))
 	}
 	for _, name := range []string{"helper", "run", "two", "sh", "busybox", "script", "script -x"} {
@@ -162,9 +168,20 @@ func TestWallStrictArguments(t *testing.T) {
 	list := must.Get(sandbox.NewAllowList([]string{"sh build.sh", "sh -e test.sh fast", "cat"},
 		sandbox.SafePath(os.Getenv("PATH"), ""), "", true))(t)
 	for i, words := range [][]string{
-		{"sh"}, {"sh", "-c", "id"}, {"sh", "other.sh"}, {"sh", "./build.sh"}, {"sh", "-x", "build.sh"},
-		{"sh", "build.sh "}, {"sh build.sh"}, {"sh", "-e", "test.sh"}, {"sh", "-e", "test.sh", "slow"},
-		{"sh", ""}, {"sh", "--", "build.sh"}, {"sh", "-e", "build.sh"}, {"bash", "build.sh"}, {"", "build.sh"},
+		{"sh"},
+		{"sh", "-c", "id"},
+		{"sh", "other.sh"},
+		{"sh", "./build.sh"},
+		{"sh", "-x", "build.sh"},
+		{"sh", "build.sh "},
+		{"sh build.sh"},
+		{"sh", "-e", "test.sh"},
+		{"sh", "-e", "test.sh", "slow"},
+		{"sh", ""},
+		{"sh", "--", "build.sh"},
+		{"sh", "-e", "build.sh"},
+		{"bash", "build.sh"},
+		{"", "build.sh"},
 	} {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			path, err := list.Resolve("", words...)
@@ -175,8 +192,12 @@ func TestWallStrictArguments(t *testing.T) {
 		path, err := list.Resolve("sub", "sh", "build.sh")
 		assert.That(t, err != nil, "it starts %s on a file of another folder", path)
 	})
-	for _, words := range [][]string{{"sh", "build.sh"}, {"sh", "build.sh", "-c", "x"},
-		{"sh", "-e", "test.sh", "fast", "more"}, {"cat", "any"}} {
+	for _, words := range [][]string{
+		{"sh", "build.sh"},
+		{"sh", "build.sh", "-c", "x"},
+		{"sh", "-e", "test.sh", "fast", "more"},
+		{"cat", "any"},
+	} {
 		_, err := list.Resolve(".", words...)
 		assert.That(t, err == nil, "%q: %v", words, err)
 	}

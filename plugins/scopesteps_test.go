@@ -25,14 +25,16 @@ func (b toolbox) Info() host.PluginInfo {
 func (b toolbox) Routes() []host.Route {
 	return []host.Route{
 		host.Handle(protocol.TypeToolCallReq, func(_ context.Context, r *protocol.ToolCallRequest,
-			_ host.Emitter) (*protocol.ToolCallResponse, error) {
+			_ host.Emitter,
+		) (*protocol.ToolCallResponse, error) {
 			if r.ToolName != b.name {
 				return nil, host.NotOwner(protocol.Errorf(protocol.CodeUnknownTool, "there is no tool %q", r.ToolName))
 			}
 			return &protocol.ToolCallResponse{}, nil
 		}),
 		host.Handle(protocol.TypePlanListReq, func(context.Context, *protocol.PlanListRequest,
-			host.Emitter) (*protocol.PlanListResponse, error) {
+			host.Emitter,
+		) (*protocol.PlanListResponse, error) {
 			return &protocol.PlanListResponse{}, nil
 		}),
 	}
@@ -60,10 +62,14 @@ func TestStepsAreCalls(t *testing.T) {
 
 // What a plugin of no one capability serves is there as it is granted.
 func TestScopeOfAPluginOfManyCapabilities(t *testing.T) {
-	within := newScope(&fleet.Agent{AgentID: "c", ToolScope: protocol.ToolsRestricted,
-		Capabilities: []string{"planning"}})
-	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{within.confine(toolbox{name: "exec",
-		also: []protocol.Capability{protocol.CapPlanning, protocol.CapSkill}})}})
+	within := newScope(&fleet.Agent{
+		AgentID: "c", ToolScope: protocol.ToolsRestricted,
+		Capabilities: []string{"planning"},
+	})
+	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{within.confine(toolbox{
+		name: "exec",
+		also: []protocol.Capability{protocol.CapPlanning, protocol.CapSkill},
+	})}})
 	m := p.Handshake()
 	assert.That(t, m.Get("/accepted_caps/0/enabled") == "false" && m.Get("/accepted_caps/10/enabled") == "true", "%s",
 		m)

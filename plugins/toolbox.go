@@ -57,7 +57,8 @@ func limits(cfg *config.Config) sandbox.Limits {
 // config's first tools plugin. disk bounds what children leave; nil bounds nothing. Output that is too long is cut and
 // not kept.
 func NewToolBox(cfg *config.Config, disk *sandbox.Disk, log zerolog.Logger, o host.ToolBoxOptions) (host.ToolBox,
-	error) {
+	error,
+) {
 	opts := tools.DefaultOptions()
 	opts.AllowedTools, opts.Deny = o.AllowedTools, o.Deny
 	opts.NetworkDisabled, opts.AllowedCommands = !o.Network, o.AllowedCommands
@@ -77,8 +78,10 @@ func NewToolBox(cfg *config.Config, disk *sandbox.Disk, log zerolog.Logger, o ho
 	}
 	box := &toolBox{}
 	box.launcher = sync.OnceValues(func() (*sandbox.Launcher, error) {
-		made, err := confined(cfg, disk, host.Confinement{Folder: o.Workspace, Read: o.Read, Hidden: o.Hidden,
-			Counted: true})
+		made, err := confined(cfg, disk, host.Confinement{
+			Folder: o.Workspace, Read: o.Read, Hidden: o.Hidden,
+			Counted: true,
+		})
 		box.made = made
 		return made, err
 	})
@@ -171,8 +174,10 @@ func skillFolders(cfg *config.Config) (all []string) {
 	for _, p := range cfg.Plugins {
 		opts := skill.DefaultOptions()
 		if p.Enabled && p.Type == string(protocol.CapSkill) && p.Options.Decode(&opts) == nil {
-			all = append(all, skill.Folders(opts, host.Env{Workspace: cfg.Workspace, UserDir: cfg.UserDir,
-				StateDir: cfg.StateDir, Wall: cfg.Wall})...)
+			all = append(all, skill.Folders(opts, host.Env{
+				Workspace: cfg.Workspace, UserDir: cfg.UserDir,
+				StateDir: cfg.StateDir, Wall: cfg.Wall,
+			})...)
 		}
 	}
 	return all

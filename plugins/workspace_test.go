@@ -139,8 +139,10 @@ plugins:
     type: tools
     metadata: {allowed_commands: [cat], commands: [{name: say, command: [echo, hello]}]}
 `, other, tasks))
-	box := must.Get(plugins.NewToolBox(cfg, nil, zerolog.Nop(), host.ToolBoxOptions{Workspace: folder, Hidden: tasks,
-		Deny: []string{"http_get"}}))(t)
+	box := must.Get(plugins.NewToolBox(cfg, nil, zerolog.Nop(), host.ToolBoxOptions{
+		Workspace: folder, Hidden: tasks,
+		Deny: []string{"http_get"},
+	}))(t)
 	defer func() {
 		assert.OK(t, box.Close(t.Context()))
 	}()
@@ -162,8 +164,10 @@ plugins:
 	}
 	_, err := os.Stat(filepath.Join(folder, "x"))
 	assert.That(t, err == nil, "%v", err)
-	_, err = plugins.NewToolBox(cfg, nil, zerolog.Nop(), host.ToolBoxOptions{Workspace: folder,
-		AllowedCommands: []string{"a/b"}})
+	_, err = plugins.NewToolBox(cfg, nil, zerolog.Nop(), host.ToolBoxOptions{
+		Workspace:       folder,
+		AllowedCommands: []string{"a/b"},
+	})
 	assert.That(t, err != nil, "a path was taken for the name of a program")
 }
 
@@ -205,8 +209,10 @@ func echo(p *hosttest.Pair, tool string) hosttest.Message {
 // TestScopeRestricted: a child agent has the tools and the capabilities that are named,
 // and no way around that.
 func TestScopeRestricted(t *testing.T) {
-	p, has := scoped(t, &fleet.Agent{AgentID: "child", ToolScope: protocol.ToolsRestricted,
-		Capabilities: []string{"echo", "read_file", "planning"}, MaxSteps: 2})
+	p, has := scoped(t, &fleet.Agent{
+		AgentID: "child", ToolScope: protocol.ToolsRestricted,
+		Capabilities: []string{"echo", "read_file", "planning"}, MaxSteps: 2,
+	})
 	assert.Slice(t, has, []string{"memory", "planning", "tools"}, "it")
 	assert.Slice(t, toolNames(t, p), []string{"echo", "read_file"}, "its tools")
 	for _, refused := range []string{"write_file", "run_command", "no_such_tool"} {
@@ -225,8 +231,10 @@ func TestScopeRestricted(t *testing.T) {
 
 // TestScopeIsolated: such a child agent has its memory and nothing else.
 func TestScopeIsolated(t *testing.T) {
-	_, has := scoped(t, &fleet.Agent{AgentID: "child", ToolScope: protocol.ToolsIsolated,
-		Capabilities: []string{"echo", "tools"}})
+	_, has := scoped(t, &fleet.Agent{
+		AgentID: "child", ToolScope: protocol.ToolsIsolated,
+		Capabilities: []string{"echo", "tools"},
+	})
 	assert.Slice(t, has, []string{"memory"}, "it")
 }
 

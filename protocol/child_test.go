@@ -1,8 +1,9 @@
 package protocol
 
 import (
-	"a2e/host/hosttest/must"
 	"testing"
+
+	"a2e/host/hosttest/must"
 )
 
 func TestChild(t *testing.T) {

@@ -18,8 +18,10 @@ func TestHandshakeAnswerIsThatOfJSON(t *testing.T) {
 	text := "\x00\t\"\\/<&>\u2028 ü€𝄞"
 	for _, r := range []protocol.HandshakeResponse{
 		{},
-		{AcceptedCaps: []protocol.CapabilityRow{}, Metadata: map[string]any{}, MaxParallel: -4,
-			Reason: protocol.ReasonNoCaps},
+		{
+			AcceptedCaps: []protocol.CapabilityRow{}, Metadata: map[string]any{}, MaxParallel: -4,
+			Reason: protocol.ReasonNoCaps,
+		},
 		{SessionID: text, OK: true, MaxParallel: math.MaxInt32, AcceptedCaps: []protocol.CapabilityRow{
 			{Capability: protocol.CapTools, Enabled: true, Metadata: map[string]any{
 				"name": text, text: "", "b": true, "a": false, "n": -12, "none": []string(nil), "empty": []string{},

@@ -31,7 +31,8 @@ func (r *recorder) Routes() []host.Route {
 }
 
 func (r *recorder) call(_ context.Context, req *protocol.ToolCallRequest, _ host.Emitter) (*protocol.ToolCallResponse,
-	error) {
+	error,
+) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.seen = append(r.seen, meaning(req.ToolName, string(req.Arguments.Raw()), req.Timeout, req.Streaming))
@@ -76,8 +77,10 @@ func TestOneMeaning(t *testing.T) {
 	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{rec}})
 	p.Handshake(protocol.CapTools)
 	var all []reading
-	for _, part := range [][]reading{duplicates(), strangeKeys(), badUTF8(), surrogates(), controls(), numbers(),
-		shapes()} {
+	for _, part := range [][]reading{
+		duplicates(), strangeKeys(), badUTF8(), surrogates(), controls(), numbers(),
+		shapes(),
+	} {
 		all = append(all, part...)
 	}
 	assert.That(t, len(all) >= 200, "only %d cases", len(all))
@@ -136,12 +139,16 @@ func duplicates() (all []reading) {
 		"escaped slash": `{"a/b":1,"a\/b":2}`, "surrogates": `{"😀":1,"\ud83d\ude00":2}`,
 		"NUL": `{"\u0000":1,"\u0000":2}`,
 	} {
-		all = append(all, reading{name: "duplicate/" + name, code: protocol.CodeInvalidMessage,
-			line: call("", `{"a":1}`, args)})
+		all = append(all, reading{
+			name: "duplicate/" + name, code: protocol.CodeInvalidMessage,
+			line: call("", `{"a":1}`, args),
+		})
 	}
 	for _, args := range []string{`{"a":{"a":{"a":1}}}`, `{"x":[{"a":1},{"a":2}]}`, `{` + many + `"a":{"k0":1}}`} {
-		all = append(all, reading{name: "no duplicate", line: call("", `{"a":1}`, args),
-			means: meaning("t", args, 30, false)})
+		all = append(all, reading{
+			name: "no duplicate", line: call("", `{"a":1}`, args),
+			means: meaning("t", args, 30, false),
+		})
 	}
 	return all
 }
@@ -159,8 +166,10 @@ func strangeKeys() (all []reading) {
 			"combining": key + "\u0301", "soft hyphen": key[:1] + "\u00ad" + key[1:], "underscore": "_" + key,
 			"Kelvin": key + "\u212a",
 		} {
-			all = append(all, reading{name: "strange key/" + key + "/beside/" + name, means: usual,
-				line: call(fmt.Sprintf(`,"%s":"shutdown"`, strange))})
+			all = append(all, reading{
+				name: "strange key/" + key + "/beside/" + name, means: usual,
+				line: call(fmt.Sprintf(`,"%s":"shutdown"`, strange)),
+			})
 			c := reading{name: "strange key/" + key + "/instead/" + name, line: call("", `"`+key+`"`, `"`+strange+`"`)}
 			switch key {
 			case "type":
@@ -196,8 +205,10 @@ func badUTF8() (all []reading) {
 	}
 	for _, good := range []string{"é", "€", "😀", "\uffff", "\ufffd", "\U0010ffff", "\u2028", "\x7f"} {
 		args := `{"a":"` + good + `"}`
-		all = append(all, reading{name: "UTF-8/good", line: call("", `{"a":1}`, args),
-			means: meaning("t", args, 30, false)})
+		all = append(all, reading{
+			name: "UTF-8/good", line: call("", `{"a":1}`, args),
+			means: meaning("t", args, 30, false),
+		})
 	}
 	return all
 }
@@ -214,17 +225,23 @@ func surrogates() (all []reading) {
 			"value": call("", `{"a":1}`, `{"a":"`+half+`"}`), "key": call(`,"` + half + `":1`),
 			"tool": call("", `"t"`, `"`+half+`"`),
 		} {
-			all = append(all, reading{name: "surrogate/" + half + "/" + place, line: line,
-				code: protocol.CodeParseError})
+			all = append(all, reading{
+				name: "surrogate/" + half + "/" + place, line: line,
+				code: protocol.CodeParseError,
+			})
 		}
 	}
 	for _, whole := range []string{`\ud83d\ude00`, `\uD83D\uDE00`, `\udbff\udfff`, `\ud800\udc00`, `\ufffe`, `\u0000`} {
 		args := `{"a":"` + whole + `"}`
-		all = append(all, reading{name: "surrogate/whole", line: call("", `{"a":1}`, args),
-			means: meaning("t", args, 30, false)})
+		all = append(all, reading{
+			name: "surrogate/whole", line: call("", `{"a":1}`, args),
+			means: meaning("t", args, 30, false),
+		})
 	}
-	return append(all, reading{name: "surrogate/tool", line: call("", `"t"`, `"\ud83d\ude00"`),
-		means: meaning("😀", `{"a":1}`, 30, false)})
+	return append(all, reading{
+		name: "surrogate/tool", line: call("", `"t"`, `"\ud83d\ude00"`),
+		means: meaning("😀", `{"a":1}`, 30, false),
+	})
 }
 
 // controls are control characters that stand bare in a string.
@@ -244,27 +261,37 @@ func numbers() (all []reading) {
 		"01", "-01", "+1", ".5", "1.", "1.e1", "1e", "1e+", "0x10", "NaN", "Infinity", "-Infinity", "-", "--1", "1_000",
 		"1,5", "٣", "1e1.5", "0b1", "1f",
 	} {
-		all = append(all, reading{name: "number/" + bad, line: call("", `{"a":1}`, `{"a":`+bad+`}`),
-			code: protocol.CodeParseError})
+		all = append(all, reading{
+			name: "number/" + bad, line: call("", `{"a":1}`, `{"a":`+bad+`}`),
+			code: protocol.CodeParseError,
+		})
 	}
 	for _, good := range []string{
 		"0", "-0", "9007199254740993", "123456789012345678901234567890", "1e400", "-1E-400", "0.1000", "1.0", "1e0",
 		"-0.0e+0",
 	} {
 		args := `{"a":` + good + `}`
-		all = append(all, reading{name: "number/" + good, line: call("", `{"a":1}`, args),
-			means: meaning("t", args, 30, false)})
+		all = append(all, reading{
+			name: "number/" + good, line: call("", `{"a":1}`, args),
+			means: meaning("t", args, 30, false),
+		})
 	}
 	for _, bad := range []string{"1.5", "1e-1", "1e30", "9223372036854775808", `"5"`, "true", "[]"} {
-		all = append(all, reading{name: "number/timeout/" + bad, line: call(`,"timeout":` + bad),
-			code: protocol.CodeSchemaViolation})
+		all = append(all, reading{
+			name: "number/timeout/" + bad, line: call(`,"timeout":` + bad),
+			code: protocol.CodeSchemaViolation,
+		})
 	}
 	for sent, seconds := range map[string]int{"7": 7, "1.0": 1, "1e1": 10, "-0": 0} {
-		all = append(all, reading{name: "number/timeout/" + sent, line: call(`,"timeout":` + sent),
-			means: meaning("t", `{"a":1}`, seconds, false)})
+		all = append(all, reading{
+			name: "number/timeout/" + sent, line: call(`,"timeout":` + sent),
+			means: meaning("t", `{"a":1}`, seconds, false),
+		})
 	}
-	return append(all, reading{name: "number/timeout", line: call(`,"timeout":5,"streaming":true`),
-		means: meaning("t", `{"a":1}`, 5, true)},
+	return append(all, reading{
+		name: "number/timeout", line: call(`,"timeout":5,"streaming":true`),
+		means: meaning("t", `{"a":1}`, 5, true),
+	},
 		reading{name: "null is absent", line: call(`,"timeout":null,"streaming":null,"session_id":null`), means: usual})
 }
 

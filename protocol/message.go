@@ -48,8 +48,10 @@ const (
 // PluginCapabilities lists the capabilities that plugins serve, in the order in which a
 // handshake lists them.
 func PluginCapabilities() []Capability {
-	return []Capability{CapSkill, CapTools, CapToolkits, CapEnv, CapProc, CapMemory, CapLearning, CapChains, CapMCP,
-		CapMultiAgent, CapPlanning}
+	return []Capability{
+		CapSkill, CapTools, CapToolkits, CapEnv, CapProc, CapMemory, CapLearning, CapChains, CapMCP,
+		CapMultiAgent, CapPlanning,
+	}
 }
 
 // CapabilityAliases maps other spellings of capability names, which configs and handshakes

@@ -281,8 +281,10 @@ func objectsOf(path string, v Value) (objects []Object, problems []FieldError) {
 			problems = append(problems, wrongElement(path, len(objects), el, "object"))
 		}
 		end := len(s.members)
-		objects = append(objects, Object{text: v, at: span{uint32(from), uint32(to)},
-			members: s.members[members:end:end]})
+		objects = append(objects, Object{
+			text: v, at: span{uint32(from), uint32(to)},
+			members: s.members[members:end:end],
+		})
 	})
 	if !isArray {
 		problems = []FieldError{{Path: path, Message: "is a JSON " + kindName(v.Kind()) + "; should be array"}}

@@ -52,8 +52,11 @@ var envRows = []row{
 	{TypeEnvRenderResp, CapEnv, HostResponse, "", of[EnvRenderResponse], fields{"render"}},
 	{TypeEnvPlanReq, CapEnv, AgentRequest, TypeEnvPlanResp, of[EnvPlanRequest], nil},
 	{TypeEnvPlanResp, CapEnv, HostResponse, "", of[EnvPlanResponse], nil},
-	{TypeEnvBatchStepReq, CapEnv, AgentRequest, TypeEnvBatchStepResp,
-		of[EnvBatchStepRequest], fields{"episode_ids", "actions"}},
+	{
+		TypeEnvBatchStepReq, CapEnv, AgentRequest, TypeEnvBatchStepResp,
+		of[EnvBatchStepRequest],
+		fields{"episode_ids", "actions"},
+	},
 	{TypeEnvBatchStepResp, CapEnv, HostResponse, "", of[EnvBatchStepResponse], fields{"results"}},
 	{TypeEnvExpListReq, CapEnv, AgentRequest, TypeEnvExpListResp, of[EnvExpListRequest], nil},
 	{TypeEnvExpListResp, CapEnv, HostResponse, "", of[EnvExpListResponse], nil},
@@ -86,17 +89,26 @@ var memoryRows = []row{
 	{TypeMemoryInitResp, CapMemory, HostResponse, "", of[MemoryInitResponse], fields{"memory_id", "namespace"}},
 	{TypeMemoryStoreReq, CapMemory, AgentRequest, TypeMemoryStoreResp, of[MemoryStoreRequest], fields{"memory_id"}},
 	{TypeMemoryStoreResp, CapMemory, HostResponse, "", of[MemoryStoreResponse], nil},
-	{TypeMemoryRetrieveReq, CapMemory, AgentRequest, TypeMemoryRetrieveResp,
-		of[MemoryRetrieveRequest], fields{"memory_id"}},
+	{
+		TypeMemoryRetrieveReq, CapMemory, AgentRequest, TypeMemoryRetrieveResp,
+		of[MemoryRetrieveRequest],
+		fields{"memory_id"},
+	},
 	{TypeMemoryRetrieveResp, CapMemory, HostResponse, "", of[MemoryRetrieveResponse], nil},
-	{TypeMemoryForgetReq, CapMemory, AgentRequest, TypeMemoryForgetResp,
-		of[MemoryForgetRequest], fields{"memory_id"}},
+	{
+		TypeMemoryForgetReq, CapMemory, AgentRequest, TypeMemoryForgetResp,
+		of[MemoryForgetRequest],
+		fields{"memory_id"},
+	},
 	{TypeMemoryForgetResp, CapMemory, HostResponse, "", of[MemoryForgetResponse], nil},
 }
 
 var learnRows = []row{
-	{TypeLearnFeedbackReq, CapLearning, AgentRequest, TypeLearnFeedbackResp,
-		of[LearnFeedbackRequest], fields{"feedbacks"}},
+	{
+		TypeLearnFeedbackReq, CapLearning, AgentRequest, TypeLearnFeedbackResp,
+		of[LearnFeedbackRequest],
+		fields{"feedbacks"},
+	},
 	{TypeLearnFeedbackResp, CapLearning, HostResponse, "", of[LearnFeedbackResponse], nil},
 	{TypeLearnExperienceReq, CapLearning, AgentRequest, TypeLearnExperienceResp, of[LearnExperienceRequest], nil},
 	{TypeLearnExperienceResp, CapLearning, HostResponse, "", of[LearnExperienceResponse], nil},
@@ -111,13 +123,17 @@ var refinementRows = []row{
 	{TypeRefinementPlanResp, CapLearning, HostResponse, "", of[RefinementPlanResponse], nil},
 	{TypeRefinementApplyReq, CapLearning, AgentRequest, TypeRefinementApplyResp, of[RefinementApplyRequest], nil},
 	{TypeRefinementApplyResp, CapLearning, HostResponse, "", of[RefinementApplyResponse], nil},
-	{TypeRefinementRollbackReq, CapLearning, AgentRequest, TypeRefinementRollbackResp,
-		of[RefinementRollbackRequest], nil},
+	{
+		TypeRefinementRollbackReq, CapLearning, AgentRequest, TypeRefinementRollbackResp,
+		of[RefinementRollbackRequest], nil,
+	},
 	{TypeRefinementRollbackResp, CapLearning, HostResponse, "", of[RefinementRollbackResponse], nil},
 	{TypeRefinementReviewReq, CapLearning, AgentRequest, TypeRefinementReviewResp, of[RefinementReviewRequest], nil},
 	{TypeRefinementReviewResp, CapLearning, HostResponse, "", of[RefinementReviewResponse], nil},
-	{TypeRefinementHistoryReq, CapLearning, AgentRequest, TypeRefinementHistoryResp,
-		of[RefinementHistoryRequest], nil},
+	{
+		TypeRefinementHistoryReq, CapLearning, AgentRequest, TypeRefinementHistoryResp,
+		of[RefinementHistoryRequest], nil,
+	},
 	{TypeRefinementHistoryResp, CapLearning, HostResponse, "", of[RefinementHistoryResponse], nil},
 }
 
@@ -132,15 +148,19 @@ var mcpRows = []row{
 	{TypeMCPServerListResp, CapMCP, HostResponse, "", of[MCPServerListResponse], nil},
 	{TypeMCPServerRegisterReq, CapMCP, AgentRequest, TypeMCPServerRegisterResp, of[MCPServerRegisterRequest], nil},
 	{TypeMCPServerRegisterResp, CapMCP, HostResponse, "", of[MCPServerRegisterResponse], nil},
-	{TypeMCPServerUnregisterReq, CapMCP, AgentRequest, TypeMCPServerUnregisterResp,
-		of[MCPServerUnregisterRequest], nil},
+	{
+		TypeMCPServerUnregisterReq, CapMCP, AgentRequest, TypeMCPServerUnregisterResp,
+		of[MCPServerUnregisterRequest], nil,
+	},
 	{TypeMCPServerUnregisterResp, CapMCP, HostResponse, "", of[MCPServerUnregisterResponse], nil},
 	{TypeMCPResourceListReq, CapMCP, AgentRequest, TypeMCPResourceListResp, of[MCPResourceListRequest], nil},
 	{TypeMCPResourceListResp, CapMCP, HostResponse, "", of[MCPResourceListResponse], nil},
 	{TypeMCPResourceReadReq, CapMCP, AgentRequest, TypeMCPResourceReadResp, of[MCPResourceReadRequest], nil},
 	{TypeMCPResourceReadResp, CapMCP, HostResponse, "", of[MCPResourceReadResponse], nil},
-	{TypeMCPResourceSubscribeReq, CapMCP, AgentRequest, TypeMCPResourceSubscribeResp,
-		of[MCPResourceSubscribeRequest], nil},
+	{
+		TypeMCPResourceSubscribeReq, CapMCP, AgentRequest, TypeMCPResourceSubscribeResp,
+		of[MCPResourceSubscribeRequest], nil,
+	},
 	{TypeMCPResourceSubscribeResp, CapMCP, HostResponse, "", of[MCPResourceSubscribeResponse], nil},
 	{TypeMCPPromptListReq, CapMCP, AgentRequest, TypeMCPPromptListResp, of[MCPPromptListRequest], nil},
 	{TypeMCPPromptListResp, CapMCP, HostResponse, "", of[MCPPromptListResponse], nil},
@@ -169,13 +189,22 @@ var planningRows = []row{
 
 var agentRows = []row{
 	{TypeAgentSpawnReq, CapMultiAgent, AgentRequest, TypeAgentSpawnResp, of[AgentSpawnRequest], fields{"name"}},
-	{TypeAgentDelegateReq, CapMultiAgent, AgentRequest, TypeAgentDelegateResp,
-		of[AgentDelegateRequest], fields{"subagent_id", "task_name", "instruction"}},
-	{TypeAgentAwaitReq, CapMultiAgent, AgentRequest, TypeAgentAwaitResp,
-		of[AgentAwaitRequest], fields{"subagent_id"}},
+	{
+		TypeAgentDelegateReq, CapMultiAgent, AgentRequest, TypeAgentDelegateResp,
+		of[AgentDelegateRequest],
+		fields{"subagent_id", "task_name", "instruction"},
+	},
+	{
+		TypeAgentAwaitReq, CapMultiAgent, AgentRequest, TypeAgentAwaitResp,
+		of[AgentAwaitRequest],
+		fields{"subagent_id"},
+	},
 	{TypeAgentListReq, CapMultiAgent, AgentRequest, TypeAgentListResp, of[AgentListRequest], nil},
-	{TypeAgentTerminateReq, CapMultiAgent, AgentRequest, TypeAgentTerminateResp,
-		of[AgentTerminateRequest], fields{"subagent_id"}},
+	{
+		TypeAgentTerminateReq, CapMultiAgent, AgentRequest, TypeAgentTerminateResp,
+		of[AgentTerminateRequest],
+		fields{"subagent_id"},
+	},
 	{TypeAgentSpawnResp, CapMultiAgent, HostResponse, "", of[AgentSpawnResponse], nil},
 	{TypeAgentDelegateResp, CapMultiAgent, HostResponse, "", of[AgentDelegateResponse], nil},
 	{TypeAgentAwaitResp, CapMultiAgent, HostResponse, "", of[AgentAwaitResponse], nil},
@@ -184,30 +213,57 @@ var agentRows = []row{
 }
 
 var subagentRows = []row{
-	{TypeSubagentAwaitReq, CapMultiAgent, AgentRequest, TypeSubagentAwaitResp,
-		of[SubagentAwaitRequest], fields{"subagent_id"}},
-	{TypeSubagentAwaitResp, CapMultiAgent, HostResponse, "",
-		of[SubagentAwaitResponse], fields{"subagent_id", "status"}},
-	{TypeSubagentCancelReq, CapMultiAgent, AgentRequest, TypeAgentTerminateResp,
-		of[SubagentCancelRequest], fields{"subagent_id"}},
-	{TypeSubagentDelegateReq, CapMultiAgent, AgentRequest, TypeSubagentDelegateResp,
-		of[SubagentDelegateRequest], fields{"subagent_id", "task"}},
+	{
+		TypeSubagentAwaitReq, CapMultiAgent, AgentRequest, TypeSubagentAwaitResp,
+		of[SubagentAwaitRequest],
+		fields{"subagent_id"},
+	},
+	{
+		TypeSubagentAwaitResp, CapMultiAgent, HostResponse, "",
+		of[SubagentAwaitResponse],
+		fields{"subagent_id", "status"},
+	},
+	{
+		TypeSubagentCancelReq, CapMultiAgent, AgentRequest, TypeAgentTerminateResp,
+		of[SubagentCancelRequest],
+		fields{"subagent_id"},
+	},
+	{
+		TypeSubagentDelegateReq, CapMultiAgent, AgentRequest, TypeSubagentDelegateResp,
+		of[SubagentDelegateRequest],
+		fields{"subagent_id", "task"},
+	},
 	{TypeSubagentDelegateResp, CapMultiAgent, HostResponse, "", of[SubagentDelegateResponse], fields{"status"}},
 	{TypeSubagentEvent, CapMultiAgent, HostEvent, "", of[SubagentEvent], fields{"subagent_id", "event"}},
 	{TypeSubagentListReq, CapMultiAgent, AgentRequest, TypeSubagentListResp, of[SubagentListRequest], nil},
 	{TypeSubagentListResp, CapMultiAgent, HostResponse, "", of[SubagentListResponse], fields{"subagents"}},
-	{TypeSubagentMergeReq, CapMultiAgent, AgentRequest, TypeSubagentMergeResp,
-		of[SubagentMergeRequest], fields{"subagent_ids"}},
+	{
+		TypeSubagentMergeReq, CapMultiAgent, AgentRequest, TypeSubagentMergeResp,
+		of[SubagentMergeRequest],
+		fields{"subagent_ids"},
+	},
 	{TypeSubagentMergeResp, CapMultiAgent, HostResponse, "", of[SubagentMergeResponse], fields{"merged_result"}},
-	{TypeSubagentMessageReq, CapMultiAgent, AgentRequest, TypeSubagentMessageResp,
-		of[SubagentMessageRequest], fields{"from_subagent_id", "to_subagent_id", "message"}},
+	{
+		TypeSubagentMessageReq, CapMultiAgent, AgentRequest, TypeSubagentMessageResp,
+		of[SubagentMessageRequest],
+		fields{"from_subagent_id", "to_subagent_id", "message"},
+	},
 	{TypeSubagentMessageResp, CapMultiAgent, HostResponse, "", of[SubagentMessageResponse], nil},
-	{TypeSubagentSpawnReq, CapMultiAgent, AgentRequest, TypeSubagentSpawnResp,
-		of[SubagentSpawnRequest], fields{"agent"}},
-	{TypeSubagentSpawnResp, CapMultiAgent, HostResponse, "",
-		of[SubagentSpawnResponse], fields{"subagent_id", "status"}},
-	{TypeSubagentTerminateReq, CapMultiAgent, AgentRequest, TypeAgentTerminateResp,
-		of[SubagentTerminateRequest], fields{"subagent_id"}},
+	{
+		TypeSubagentSpawnReq, CapMultiAgent, AgentRequest, TypeSubagentSpawnResp,
+		of[SubagentSpawnRequest],
+		fields{"agent"},
+	},
+	{
+		TypeSubagentSpawnResp, CapMultiAgent, HostResponse, "",
+		of[SubagentSpawnResponse],
+		fields{"subagent_id", "status"},
+	},
+	{
+		TypeSubagentTerminateReq, CapMultiAgent, AgentRequest, TypeAgentTerminateResp,
+		of[SubagentTerminateRequest],
+		fields{"subagent_id"},
+	},
 }
 
 var pushRows = []row{

@@ -91,11 +91,23 @@ func TestFaultyMembers(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{`{"a":1,"b":"\ud800","c":{"d":"\ud800"},"e":[1,]}`, `a=1 c={"d":"\ud800"} e=[1,] `},
 		{`{"a":1,"a":1,"b":01,"c":tru,"d":null}`, `d=null `},
-		{`{"a":1 "b":2}`, `a=1 `}, {`{"a":1,"b" 2,"c":3}`, `a=1 `}, {`{"a":1,"b`, `a=1 `},
-		{`{"a":"x`, ``}, {`{"a":12`, ``}, {`{"a":"x"`, `a="x" `}, {`{"a":1,}`, `a=1 `}, {`{"a":1}]`, `a=1 `},
-		{`{"a":1}{"b":2}`, ``}, {`[{"a":1,}]`, ``}, {` {"a" : [ "\ud800" ] , "b" : 2 } `, `a=[ "\ud800" ] b=2 `},
-		{`{"\ud800":1,"\u0061":2}`, `a=2 `}, {`{"a":{"b":[{},"}"]},"c":}`, `a={"b":[{},"}"]} `},
-		{``, ``}, {`{`, ``}, {`{"a"`, ``}, {`x`, ``},
+		{`{"a":1 "b":2}`, `a=1 `},
+		{`{"a":1,"b" 2,"c":3}`, `a=1 `},
+		{`{"a":1,"b`, `a=1 `},
+		{`{"a":"x`, ``},
+		{`{"a":12`, ``},
+		{`{"a":"x"`, `a="x" `},
+		{`{"a":1,}`, `a=1 `},
+		{`{"a":1}]`, `a=1 `},
+		{`{"a":1}{"b":2}`, ``},
+		{`[{"a":1,}]`, ``},
+		{` {"a" : [ "\ud800" ] , "b" : 2 } `, `a=[ "\ud800" ] b=2 `},
+		{`{"\ud800":1,"\u0061":2}`, `a=2 `},
+		{`{"a":{"b":[{},"}"]},"c":}`, `a={"b":[{},"}"]} `},
+		{``, ``},
+		{`{`, ``},
+		{`{"a"`, ``},
+		{`x`, ``},
 	} {
 		var line protocol.Line
 		err := line.Scan([]byte(c.text))
@@ -116,7 +128,14 @@ func TestSplitArray(t *testing.T) {
 		{`[]`, []string{}},
 		{` [ 1 , "a,]" , {"b":[1,{"c":"]"}]} ] `, []string{`1`, `"a,]"`, `{"b":[1,{"c":"]"}]}`}},
 		{`[{"a":"\ud800"},{"a":1,"a":}]`, []string{`{"a":"\ud800"}`, `{"a":1,"a":}`}},
-		{`[1,]`, nil}, {`[1`, nil}, {`[1]]`, nil}, {`[1 2]`, nil}, {`{}`, nil}, {``, nil}, {`[,]`, nil}, {`[ ] x`, nil},
+		{`[1,]`, nil},
+		{`[1`, nil},
+		{`[1]]`, nil},
+		{`[1 2]`, nil},
+		{`{}`, nil},
+		{``, nil},
+		{`[,]`, nil},
+		{`[ ] x`, nil},
 	} {
 		all, ok := protocol.SplitArray([]byte(c.text))
 		assert.That(t, ok == (c.want != nil) && (!ok || fmt.Sprintf("%s", all) == fmt.Sprint(c.want)), "%s: %s %t",
@@ -292,8 +311,10 @@ func TestMembers(t *testing.T) {
 		return "{" + strings.TrimSuffix(text.String(), ",") + "}"
 	}
 	whole := object(100_000)
-	for text, ok := range map[string]bool{whole: true, object(100_000 + 1): false, `{"a":[` + whole + `]}`: true,
-		`{"a":` + whole + `}`: false, `{"a":{"b":` + whole + `}}`: true} {
+	for text, ok := range map[string]bool{
+		whole: true, object(100_000 + 1): false, `{"a":[` + whole + `]}`: true,
+		`{"a":` + whole + `}`: false, `{"a":{"b":` + whole + `}}`: true,
+	} {
 		_, err := protocol.ParseObject([]byte(text))
 		assert.That(t, err == nil == ok && (ok || codeOf(err) == protocol.CodeParseError), "%.20s… of %d bytes: %v",
 			text, len(text), err)
@@ -308,14 +329,18 @@ func nested(n int) []byte {
 // AppendString writes what the library writes, invalid UTF-8 included.
 func TestAppendString(t *testing.T) {
 	for c := range 256 {
-		for _, text := range []string{string([]byte{byte(c)}), "abcdefgh" + string([]byte{byte(c)}) + "€",
-			"é" + string([]byte{byte(c)})} {
+		for _, text := range []string{
+			string([]byte{byte(c)}), "abcdefgh" + string([]byte{byte(c)}) + "€",
+			"é" + string([]byte{byte(c)}),
+		} {
 			want, _ := jsontext.AppendQuote(nil, text)
 			assert.Equal(t, string(protocol.AppendString(nil, text)), string(want), "%q", text)
 		}
 	}
-	pieces := rapid.SliceOf(rapid.SampledFrom([]string{"a", "abcdefghi", "\n", "\r\n", "\t", "\"", "\\", "\x00", "\x7f",
-		"é", "€", "😀", "\xff", "\xe2\x82", "\u2028", "\ufffd", "<&>"}))
+	pieces := rapid.SliceOf(rapid.SampledFrom([]string{
+		"a", "abcdefghi", "\n", "\r\n", "\t", "\"", "\\", "\x00", "\x7f",
+		"é", "€", "😀", "\xff", "\xe2\x82", "\u2028", "\ufffd", "<&>",
+	}))
 	property.Check(t, func(r *rapid.T) {
 		text := strings.Join(pieces.Draw(r, "text"), "")
 		want, _ := jsontext.AppendQuote([]byte("before"), text)

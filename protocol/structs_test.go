@@ -76,8 +76,10 @@ func added(at, name string) bool {
 }
 
 // selects are fields that both requests about entries of a memory have beside the schema's.
-var selects = map[string]bool{"all_tags": true, "filter": true, "source": true, "since": true, "until": true,
-	"namespace_prefix": true, "folder": true}
+var selects = map[string]bool{
+	"all_tags": true, "filter": true, "source": true, "since": true, "until": true,
+	"namespace_prefix": true, "folder": true,
+}
 
 type checker struct {
 	t    *testing.T
@@ -229,12 +231,18 @@ func TestBatchStepFromALine(t *testing.T) {
 		wrong   []string // paths of the problems
 	}{
 		{line: `{"episode_ids":[],"actions":[]}`},
-		{line: `{"episode_ids":["a","b"],"actions":[{"type":"x"},{}]}`, ids: []string{"a", "b"},
-			actions: []string{`{"type":"x"}`, `{}`}},
-		{line: ` { "actions" : [ { "p" : { "q" : [ 1 , "]" ] } , "type" : "\u0078" } ] , "episode_ids" : [ "\u0061\"" , "ü" ] } `,
-			ids: []string{`a"`, "ü"}, actions: []string{`{ "p" : { "q" : [ 1 , "]" ] } , "type" : "\u0078" }`}},
-		{line: `{"episode_ids":["a",1,null],"actions":[{},[],"x"]}`, wrong: []string{"/episode_ids/1", "/episode_ids/2",
-			"/actions/1", "/actions/2"}},
+		{
+			line: `{"episode_ids":["a","b"],"actions":[{"type":"x"},{}]}`, ids: []string{"a", "b"},
+			actions: []string{`{"type":"x"}`, `{}`},
+		},
+		{
+			line: ` { "actions" : [ { "p" : { "q" : [ 1 , "]" ] } , "type" : "\u0078" } ] , "episode_ids" : [ "\u0061\"" , "ü" ] } `,
+			ids:  []string{`a"`, "ü"}, actions: []string{`{ "p" : { "q" : [ 1 , "]" ] } , "type" : "\u0078" }`},
+		},
+		{line: `{"episode_ids":["a",1,null],"actions":[{},[],"x"]}`, wrong: []string{
+			"/episode_ids/1", "/episode_ids/2",
+			"/actions/1", "/actions/2",
+		}},
 		{line: `{"episode_ids":"a","actions":{}}`, wrong: []string{"/episode_ids", "/actions"}},
 	} {
 		obj, err := protocol.ParseObject([]byte(tc.line))

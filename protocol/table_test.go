@@ -158,14 +158,18 @@ func TestNullsAndEmpties(t *testing.T) {
 		{protocol.EnvRenderResponse{}, `{"render":null}`},
 		{protocol.EnvPlanRequest{}, `{"episode_id":null,"state":null}`},
 		{protocol.ToolParameter{}, `{"name":"","type":"","description":"","required":false,"enum":null,"properties":null}`},
-		{protocol.ToolParameter{Enum: []string{}, Properties: map[string]protocol.ToolParameter{}},
-			`{"name":"","type":"","description":"","required":false,"enum":[],"properties":{}}`},
+		{
+			protocol.ToolParameter{Enum: []string{}, Properties: map[string]protocol.ToolParameter{}},
+			`{"name":"","type":"","description":"","required":false,"enum":[],"properties":{}}`,
+		},
 		{protocol.PastEvent{}, `{"kind":"","data":{},"seq":0}`},
 		{protocol.ProcStatusResponse{}, `{"proc_id":"","status":"","error":""}`},
 		{protocol.ProcStatusResponse{Procs: []protocol.ProcInfo{}}, `{"proc_id":"","status":"","error":"","procs":[]}`},
 		{protocol.Cancel{ReqID: "7"}, `{"req_id":"7"}`},
-		{protocol.EventOf[protocol.Artifact]{Kind: "artifact", Data: protocol.Artifact{Chunk: []byte("hi")}},
-			`{"kind":"artifact","data":{"name":"","mime":"","chunk":"aGk=","final":false},"seq":0}`},
+		{
+			protocol.EventOf[protocol.Artifact]{Kind: "artifact", Data: protocol.Artifact{Chunk: []byte("hi")}},
+			`{"kind":"artifact","data":{"name":"","mime":"","chunk":"aGk=","final":false},"seq":0}`,
+		},
 	} {
 		got, err := protocol.AppendJSON(nil, tt.body)
 		assert.That(t, err == nil && string(got) == tt.want, "%T is %s (%v), should be %s", tt.body, got, err, tt.want)
@@ -304,8 +308,10 @@ func fill(t *testing.T, msg, name string, v reflect.Value) {
 			v.Set(reflect.ValueOf([]string{"echo", "hello"}))
 			return
 		case "agent_caps":
-			v.Set(reflect.ValueOf([]protocol.Capability{"skill", "tools", "toolkits", "env", "proc", "memory",
-				"learning", "chains", "mcp", "multi_agent", "planning", "test"}))
+			v.Set(reflect.ValueOf([]protocol.Capability{
+				"skill", "tools", "toolkits", "env", "proc", "memory",
+				"learning", "chains", "mcp", "multi_agent", "planning", "test",
+			}))
 			return
 		}
 		v.Set(reflect.MakeSlice(v.Type(), 1, 1))

@@ -38,8 +38,10 @@ func (l LLM) IsZero() bool {
 
 // Endpoint returns the options of NewEndpoint for a URL of the config.
 func (l LLM) Endpoint(now func() time.Time) EndpointOptions {
-	return EndpointOptions{URL: l.URL, Model: l.Model, APIKey: l.APIKey.Reveal(), Thinking: l.Thinking,
-		Timeout: l.Timeout, AllowPrivate: true, Now: now}
+	return EndpointOptions{
+		URL: l.URL, Model: l.Model, APIKey: l.APIKey.Reveal(), Thinking: l.Thinking,
+		Timeout: l.Timeout, AllowPrivate: true, Now: now,
+	}
 }
 
 // Model is a language model. Complete is not called twice at the same time by one Loop;

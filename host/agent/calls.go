@@ -228,8 +228,10 @@ func (l *loop) made(ctx context.Context, c ToolCall) (*protocol.ToolResult, erro
 		return l.Box.Call(within, c.Name, c.Arguments)
 	}
 	var resp protocol.ToolCallResponse
-	err := l.Services.Call(ctx, protocol.TypeToolCallReq, &protocol.ToolCallRequest{ToolName: c.Name,
-		Arguments: c.Arguments, Timeout: toolTimeout}, &resp, nil)
+	err := l.Services.Call(ctx, protocol.TypeToolCallReq, &protocol.ToolCallRequest{
+		ToolName:  c.Name,
+		Arguments: c.Arguments, Timeout: toolTimeout,
+	}, &resp, nil)
 	return &resp.Data, err
 }
 
@@ -335,8 +337,10 @@ func contentOf(m *Message) any {
 			parts = append(parts, chatPart{Type: "text", Text: text})
 		}
 		for _, i := range m.Images {
-			parts = append(parts, chatPart{Type: "image_url",
-				Image: &chatImage{"data:" + i.MIME + ";base64," + base64.StdEncoding.EncodeToString(i.Data)}})
+			parts = append(parts, chatPart{
+				Type:  "image_url",
+				Image: &chatImage{"data:" + i.MIME + ";base64," + base64.StdEncoding.EncodeToString(i.Data)},
+			})
 		}
 		return parts
 	case text == "" && len(m.Calls) > 0:

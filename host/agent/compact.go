@@ -130,8 +130,10 @@ func (t *Turns) Summarise(ctx context.Context) (s Summary, err error) {
 			}
 		}
 		rest = rest[n:]
-		reply, err := t.Model.Complete(ctx, Request{System: compactPrompt, Model: t.Name,
-			Messages: []Message{{Role: RoleUser, Text: prompt.String()}}})
+		reply, err := t.Model.Complete(ctx, Request{
+			System: compactPrompt, Model: t.Name,
+			Messages: []Message{{Role: RoleUser, Text: prompt.String()}},
+		})
 		if err != nil {
 			return s, err
 		}

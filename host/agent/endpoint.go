@@ -146,8 +146,10 @@ func (l LLM) Needs(of, option, stored string) []host.Need {
 			near(u.Hostname()) {
 			return Origin(l.URL), nil
 		}
-		return "", &host.Lack{Err: fmt.Errorf("%s is asked without a key", Origin(l.URL)),
-			Fix: "api_key: ${A2E_LLM_API_KEY}", Minor: true}
+		return "", &host.Lack{
+			Err: fmt.Errorf("%s is asked without a key", Origin(l.URL)),
+			Fix: "api_key: ${A2E_LLM_API_KEY}", Minor: true,
+		}
 	}
 	return []host.Need{{Of: of, Option: option + ".url", Look: look, Live: func(ctx context.Context) (string, error) {
 		o := l.Endpoint(nil)

@@ -76,8 +76,11 @@ func TestEndpoint(t *testing.T) {
 		_, _ = io.WriteString(w, fineAnswer)
 	})
 	e := connect(t, EndpointOptions{URL: s.URL + "/v1", APIKey: testKey})
-	tools := []Tool{{Name: "dir/add", Description: "adds", Schema: schema.Object(nil, false)},
-		{Name: "dir.add", Schema: schema.Object(nil, false)}, {Name: "text", Schema: schema.Object(nil, false)}}
+	tools := []Tool{
+		{Name: "dir/add", Description: "adds", Schema: schema.Object(nil, false)},
+		{Name: "dir.add", Schema: schema.Object(nil, false)},
+		{Name: "text", Schema: schema.Object(nil, false)},
+	}
 	r := Request{System: "sys", Messages: []Message{{Role: RoleUser, Text: "hi"}}, Tools: tools}
 	reply, err := e.Complete(t.Context(), r)
 	if err != nil || len(reply.Calls) != 2 || reply.Calls[0].Name != "dir/add" ||
@@ -125,8 +128,10 @@ func TestEndpointFails(t *testing.T) {
 		"null":      {answers(200, `null`), 1, "not of the form", true},
 		"huge": {answers(200, `{"choices":[{"message":{"content":"`+strings.Repeat("x",
 			maxModelAnswer)+`"}}]}`), 1, "larger than", false},
-		"huge error": {answers(400, `{"error":{"message":"`+strings.Repeat("x", 1<<20)+`"}}`), 2, "status 400",
-			false},
+		"huge error": {
+			answers(400, `{"error":{"message":"`+strings.Repeat("x", 1<<20)+`"}}`), 2, "status 400",
+			false,
+		},
 		"nested":        {answers(200, strings.Repeat("[", 1<<20)), 1, "not of the form", true},
 		"hangs up":      {hangUp, maxModelTries, "EOF", true},
 		"calls by null": {answers(200, `{"choices":[{"message":{"content":null,"tool_calls":null}}]}`), 1, "", false},
@@ -216,8 +221,10 @@ func TestEndpointSecrets(t *testing.T) {
 // TestEndpointPrivate: without AllowPrivate no address of this machine is reached.
 func TestEndpointPrivate(t *testing.T) {
 	s := newModelServer(t, answers(200, fineAnswer))
-	for _, where := range []string{s.URL, strings.Replace(s.URL, "127.0.0.1", "localhost", 1), "http://10.0.0.1:1",
-		"http://169.254.169.254", "http://[::1]:1"} {
+	for _, where := range []string{
+		s.URL, strings.Replace(s.URL, "127.0.0.1", "localhost", 1), "http://10.0.0.1:1",
+		"http://169.254.169.254", "http://[::1]:1",
+	} {
 		m, err := NewEndpoint(EndpointOptions{URL: where, Model: "m"})
 		if err == nil {
 			_, err = m.Complete(t.Context(), Request{})
@@ -229,8 +236,10 @@ func TestEndpointPrivate(t *testing.T) {
 
 func TestEndpointOptions(t *testing.T) {
 	for name, o := range map[string]EndpointOptions{
-		"no url": {Model: "m"}, "no scheme": {URL: "example.org", Model: "m"}, "file": {URL: "file:///etc/passwd",
-			Model: "m"}, "no host": {URL: "http://", Model: "m"},
+		"no url": {Model: "m"}, "no scheme": {URL: "example.org", Model: "m"}, "file": {
+			URL:   "file:///etc/passwd",
+			Model: "m",
+		}, "no host": {URL: "http://", Model: "m"},
 		"no model": {URL: "http://a"}, "key": {URL: "http://a", Model: "m", APIKey: "a\r\nX: y"},
 		"key with space": {URL: "http://a", Model: "m", APIKey: "a b"},
 		"timeout":        {URL: "http://a", Model: "m", Timeout: -1},
@@ -265,8 +274,10 @@ func TestServedBy(t *testing.T) {
 			}
 			answers(c.status, c.body)(w, r, nth)
 		})
-		providers, none, err := ServedBy(t.Context(), EndpointOptions{URL: s.URL + "/v1/chat/completions",
-			APIKey: testKey, AllowPrivate: true}, model)
+		providers, none, err := ServedBy(t.Context(), EndpointOptions{
+			URL:    s.URL + "/v1/chat/completions",
+			APIKey: testKey, AllowPrivate: true,
+		}, model)
 		got := fmt.Sprint(providers, none, err)
 		assert.That(t, strings.HasSuffix(got, c.want) && asked == c.path, "%s: %s, %s asked", model, got, asked)
 	}

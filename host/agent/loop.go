@@ -237,8 +237,10 @@ func (l *loop) ask(ctx context.Context) (*Reply, error) {
 	defer over(nil)
 	l.text.Reset()
 	l.grew, l.over, l.wrote, l.cut = 0, over, false, false
-	reply, err := l.Model.Complete(within, Request{System: l.System, Messages: l.messages, Tools: l.tools,
-		Model: l.Name, Thinking: l.Thinking, To: l})
+	reply, err := l.Model.Complete(within, Request{
+		System: l.System, Messages: l.messages, Tools: l.tools,
+		Model: l.Name, Thinking: l.Thinking, To: l,
+	})
 	if l.cut { // also where its end came before the cut
 		err = errOver
 	}

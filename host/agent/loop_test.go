@@ -46,7 +46,8 @@ func (b *bench) Close(context.Context) error { return nil }
 func (b *bench) Routes() []host.Route {
 	return []host.Route{
 		host.Handle(protocol.TypeSkillCallReq, func(ctx context.Context, req *protocol.SkillCallRequest,
-			emit host.Emitter) (*protocol.SkillCallResponse, error) {
+			emit host.Emitter,
+		) (*protocol.SkillCallResponse, error) {
 			if err := b.run(ctx, emit); err != nil {
 				return nil, err
 			}
@@ -57,7 +58,8 @@ func (b *bench) Routes() []host.Route {
 }
 
 func (b *bench) tool(ctx context.Context, req *protocol.ToolCallRequest, _ host.Emitter) (*protocol.ToolCallResponse,
-	error) {
+	error,
+) {
 	b.calls <- *req
 	resp := &protocol.ToolCallResponse{Data: protocol.ToolResult{Success: true, ToolName: req.ToolName}}
 	switch req.ToolName {
@@ -143,8 +145,10 @@ func object(text string) protocol.Object {
 func benchTools(names ...string) []protocol.ToolDefinition {
 	var defs []protocol.ToolDefinition
 	for _, name := range names {
-		defs = append(defs, protocol.ToolDefinition{Name: name, Description: "does " + name,
-			InputParameters: []protocol.ToolParameter{{Name: "a", Type: "integer", Required: true}}})
+		defs = append(defs, protocol.ToolDefinition{
+			Name: name, Description: "does " + name,
+			InputParameters: []protocol.ToolParameter{{Name: "a", Type: "integer", Required: true}},
+		})
 	}
 	return defs
 }
@@ -162,9 +166,11 @@ func (h *heard) Restart()                               { h.add("restart") }
 func (h *heard) ToolStarted(round int, c host.ModelCall) {
 	h.add("%d call %s %s %s", round, c.ID, c.Name, c.Arguments)
 }
+
 func (h *heard) ToolEnded(round int, c host.ModelCall, r host.ModelResult) {
 	h.add("%d result %s %s %v %s %s", round, c.ID, c.Name, r.OK, r.Result, r.Error)
 }
+
 func (h *heard) Calls(round int, calls []host.ModelCall, results []host.ModelResult) {
 	h.add("%d calls %d %d", round, len(calls), len(results))
 }
@@ -186,9 +192,17 @@ func looped(t *testing.T, turns Turns) (*Result, []string, *bench, error) {
 
 func TestLoop(t *testing.T) {
 	model := &canned{replies: []Reply{
-		{Text: "let me see", Calls: []ToolCall{{ID: "c1", Name: "add", Arguments: object(`{"a":1}`)}, {Name: "text"},
-			{Name: "fails"}, {Name: "secret"}, {Name: "rm"}, {Name: "add", Invalid: "no object"}},
-			Tokens: Tokens{Input: 100, Output: 10}},
+		{
+			Text: "let me see", Calls: []ToolCall{
+				{ID: "c1", Name: "add", Arguments: object(`{"a":1}`)},
+				{Name: "text"},
+				{Name: "fails"},
+				{Name: "secret"},
+				{Name: "rm"},
+				{Name: "add", Invalid: "no object"},
+			},
+			Tokens: Tokens{Input: 100, Output: 10},
+		},
 		{Text: "the sum is 3", Tokens: Tokens{Input: 200, Output: 20}},
 	}}
 	r, lines, b, err := looped(t, Turns{System: "be good", Prompt: "add", Tools: benchTools("add", "text", "fails",
@@ -224,8 +238,10 @@ func TestLoop(t *testing.T) {
 
 // Guards against a model that takes the part of a result for the whole.
 func TestLoopTellsOfCutResults(t *testing.T) {
-	model := &canned{replies: []Reply{{Text: "read", Calls: []ToolCall{{ID: "c", Name: "part"},
-		{ID: "d", Name: "text"}}}, {Text: "done"}}}
+	model := &canned{replies: []Reply{{Text: "read", Calls: []ToolCall{
+		{ID: "c", Name: "part"},
+		{ID: "d", Name: "text"},
+	}}, {Text: "done"}}}
 	_, _, _, err := looped(t, Turns{Prompt: "p", Tools: benchTools("part", "text"), Model: model})
 	must.OK(t, err)
 	got := model.seen[1].Messages
@@ -241,8 +257,10 @@ func TestLoopEnds(t *testing.T) {
 		t.Errorf("%+v, %v, %d calls", r, err, len(b.calls))
 	}
 	broken := protocol.Errorf(protocol.CodeSkillError, "broken")
-	if _, _, _, err := looped(t, Turns{Prompt: "p", Model: &canned{replies: []Reply{{Calls: []ToolCall{{Name: "x"}}}},
-		fail: broken}}); !errors.Is(err, broken) {
+	if _, _, _, err := looped(t, Turns{Prompt: "p", Model: &canned{
+		replies: []Reply{{Calls: []ToolCall{{Name: "x"}}}},
+		fail:    broken,
+	}}); !errors.Is(err, broken) {
 		t.Error(err)
 	}
 	gone, called := errors.New("gone"), make(chan struct{})
@@ -252,8 +270,10 @@ func TestLoopEnds(t *testing.T) {
 			<-called
 			cancel(gone)
 		}()
-		_, err := Loop(ctx, Turns{Services: host.ServicesOf(ctx), Prompt: "p", Tools: benchTools("wait"),
-			Model: &canned{replies: []Reply{{Calls: []ToolCall{{Name: "wait"}}}}}})
+		_, err := Loop(ctx, Turns{
+			Services: host.ServicesOf(ctx), Prompt: "p", Tools: benchTools("wait"),
+			Model: &canned{replies: []Reply{{Calls: []ToolCall{{Name: "wait"}}}}},
+		})
 		assert.Is(t, err, gone)
 		return nil
 	})
@@ -294,13 +314,21 @@ func TestLoopAccept(t *testing.T) {
 func TestLoopBounds(t *testing.T) {
 	model := &canned{}
 	for range 3 {
-		model.replies = append(model.replies, Reply{Text: strings.Repeat("t", 100<<10),
-			Calls: slices.Repeat([]ToolCall{{Name: "big",
-				Arguments: object(`{"a":"` + strings.Repeat("y", 40<<10) + `"}`)}}, 20)})
+		model.replies = append(model.replies, Reply{
+			Text: strings.Repeat("t", 100<<10),
+			Calls: slices.Repeat([]ToolCall{{
+				Name:      "big",
+				Arguments: object(`{"a":"` + strings.Repeat("y", 40<<10) + `"}`),
+			}}, 20),
+		})
 	}
-	model.replies = append(model.replies, Reply{Calls: []ToolCall{{Name: "big",
-		Arguments: object(`{"a":"` + strings.Repeat("y", 100<<10) + `"}`)}}}, Reply{Text: strings.Repeat("\x00", 2<<20),
-		Cut: true})
+	model.replies = append(model.replies, Reply{Calls: []ToolCall{{
+		Name:      "big",
+		Arguments: object(`{"a":"` + strings.Repeat("y", 100<<10) + `"}`),
+	}}}, Reply{
+		Text: strings.Repeat("\x00", 2<<20),
+		Cut:  true,
+	})
 	r, _, b, err := looped(t, Turns{Prompt: "p", Tools: benchTools("big"), MaxTurns: 100, Model: model})
 	must.That(t, err == nil && r.Cut && len(r.Text) <= maxFinalText, "%v, %d bytes", err, len(r.Text))
 	assert.Equal(t, len(b.calls), 3*maxCalls, "… calls")
@@ -348,9 +376,11 @@ func TestSampling(t *testing.T) {
 		said("done: 3"))
 	must.That(t, err == nil && r.Text == "done: 3" && r.Tokens.Estimated, "%+v, %v", r, err)
 	for i, parts := range [][]string{
-		{`"system_prompt":"sys\n\nYou may call these tools:`,
+		{
+			`"system_prompt":"sys\n\nYou may call these tools:`,
 			`"metadata":{"tools":[{"name":"add","description":"does add","input_schema":{"type":"object"`,
-			`"messages":[{"content":{"text":"add it","type":"text"},"role":"user"}]`},
+			`"messages":[{"content":{"text":"add it","type":"text"},"role":"user"}]`,
+		},
 		{`{\"tool\":\"add\",\"result\":\"{\\\"sum\\\":3}\"}`, `I shall\n{\"tool\":\"add\",\"arguments\":{\"a\":1}}`},
 		{`{\"tool\":\"text\",\"result\":\"plain\"}`},
 	} {
@@ -408,14 +438,18 @@ func TestLoopTellsWhatItTook(t *testing.T) {
 		turns   int
 		want    string
 	}{
-		{[]Reply{{Calls: call, Tokens: Tokens{Input: 100, Output: 7}}, {Text: "done",
-			Tokens: Tokens{Input: 120, Output: 3}}}, 0, "turns: 2, tool calls: 1, tokens read: 220, written: 10"},
+		{[]Reply{{Calls: call, Tokens: Tokens{Input: 100, Output: 7}}, {
+			Text:   "done",
+			Tokens: Tokens{Input: 120, Output: 3},
+		}}, 0, "turns: 2, tool calls: 1, tokens read: 220, written: 10"},
 		{[]Reply{{Text: "four"}}, 0, "turns: 1, tool calls: 0, tokens read: about 22, written: about 1"},
 		{[]Reply{{Calls: call, Tokens: Tokens{Input: 1, Output: 1}}}, 1, "turns: 1, tool calls: 1, tokens read: 1, " +
 			"written: 1"},
 	} {
-		r, _, _, err := looped(t, Turns{System: "s", Prompt: "p", Tools: benchTools("add"), MaxTurns: c.turns,
-			Model: &canned{replies: c.replies}})
+		r, _, _, err := looped(t, Turns{
+			System: "s", Prompt: "p", Tools: benchTools("add"), MaxTurns: c.turns,
+			Model: &canned{replies: c.replies},
+		})
 		if err != nil || r.Summary() != c.want {
 			t.Errorf("%v: %q, want %q", err, r.Summary(), c.want)
 		}

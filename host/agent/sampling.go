@@ -137,8 +137,10 @@ func sampleMessage(m Message) (protocol.Object, error) {
 		}
 		text = strings.TrimSpace(text)
 	}
-	raw, err := json.Marshal(map[string]any{"role": string(role), "content": map[string]string{"type": "text",
-		"text": text}}, json.Deterministic(true))
+	raw, err := json.Marshal(map[string]any{"role": string(role), "content": map[string]string{
+		"type": "text",
+		"text": text,
+	}}, json.Deterministic(true))
 	if err != nil {
 		return protocol.Object{}, err
 	}

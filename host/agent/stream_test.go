@@ -54,107 +54,183 @@ func TestStream(t *testing.T) {
 		tokens Tokens // zero = estimated
 		asked  int
 	}{
-		"text in pieces": {script: []llm.Reply{{Thoughts: []string{"h", "m"}, Text: []string{"he", "llo"}, Input: 7,
-			Output: 3}},
+		"text in pieces": {
+			script: []llm.Reply{{
+				Thoughts: []string{"h", "m"}, Text: []string{"he", "llo"}, Input: 7,
+				Output: 3,
+			}},
 			says: "round 1 of 4\nthought h\nthought m\nanswer he\nanswer llo", ends: "done",
-			tokens: Tokens{7, 3, false}, asked: 1},
-		"a call in pieces": {script: []llm.Reply{llm.Calls(add).Used(5, 5), ok}, says: "round 1 of 4" + added,
-			ends: "done", tokens: Tokens{8, 7, false}, asked: 2},
-		"a whole call": {script: []llm.Reply{llm.Calls(llm.Call{Name: "add", Arguments: `{"a":1}`, Pieces: -1}),
-			ok}, says: "round 1 of 4" + added, ends: "done", asked: 2},
-		"a call without index": {script: []llm.Reply{llm.Calls(llm.Call{Name: "add", Arguments: `{"a":1}`,
-			NoIndex: true}), ok}, says: "round 1 of 4" + added, ends: "done", asked: 2},
-		"arguments as object": {script: []llm.Reply{llm.Calls(llm.Call{Name: "add", Arguments: `{"a":1}`,
-			Object: true}), ok}, says: "round 1 of 4" + added, ends: "done", asked: 2},
-		"whole, not streamed": {script: []llm.Reply{{Calls: []llm.Call{add}, Whole: true},
-			{Text: []string{"ok"}, Whole: true}}, says: "round 1 of 4" + added, ends: "done", asked: 2},
+			tokens: Tokens{7, 3, false}, asked: 1,
+		},
+		"a call in pieces": {
+			script: []llm.Reply{llm.Calls(add).Used(5, 5), ok}, says: "round 1 of 4" + added,
+			ends: "done", tokens: Tokens{8, 7, false}, asked: 2,
+		},
+		"a whole call": {script: []llm.Reply{
+			llm.Calls(llm.Call{Name: "add", Arguments: `{"a":1}`, Pieces: -1}),
+			ok,
+		}, says: "round 1 of 4" + added, ends: "done", asked: 2},
+		"a call without index": {script: []llm.Reply{llm.Calls(llm.Call{
+			Name: "add", Arguments: `{"a":1}`,
+			NoIndex: true,
+		}), ok}, says: "round 1 of 4" + added, ends: "done", asked: 2},
+		"arguments as object": {script: []llm.Reply{llm.Calls(llm.Call{
+			Name: "add", Arguments: `{"a":1}`,
+			Object: true,
+		}), ok}, says: "round 1 of 4" + added, ends: "done", asked: 2},
+		"whole, not streamed": {script: []llm.Reply{
+			{Calls: []llm.Call{add}, Whole: true},
+			{Text: []string{"ok"}, Whole: true},
+		}, says: "round 1 of 4" + added, ends: "done", asked: 2},
 		"parallel calls": {script: []llm.Reply{llm.Calls(llm.Call{ID: "a", Name: "add", Arguments: `{"a":1}`},
 			llm.Call{ID: "b", Name: "text"}), ok}, says: two, ends: "done", asked: 2},
 		"pieces that alternate": {script: []llm.Reply{called(`{"index":0,"id":"a","function":{"name":"add","arguments":"{\"a\""}},{"index":1,"id":"b","function":{"name":"text","arguments":""}}`,
 			`{"index":1,"function":{"arguments":"{"}},{"index":0,"function":{"arguments":":1}"}}`,
 			`{"index":1,"function":{"arguments":"}"}}`), ok}, says: two, ends: "done", asked: 2},
 		"the same index for all": {script: []llm.Reply{called(`{"index":0,"id":"a","function":{"name":"add","arguments":"{\"a\":1}"}}`, `{"index":0,"id":"b","function":{"name":"text","arguments":"{}"}}`), ok}, says: two, ends: "done", asked: 2},
-		"no index, by id": {script: []llm.Reply{called(`{"id":"a","function":{"name":"add","arguments":"{\"a\":"}},{"id":"a","function":{"arguments":"1}"}},{"id":"b","function":{"name":"text","arguments":null}}`), ok},
-			says: two, ends: "done", asked: 2},
-		"bad arguments": {script: []llm.Reply{llm.Calls(llm.Call{Name: "add", Arguments: `{"a":`}), ok}, ends: "done",
+		"no index, by id": {
+			script: []llm.Reply{called(`{"id":"a","function":{"name":"add","arguments":"{\"a\":"}},{"id":"a","function":{"arguments":"1}"}},{"id":"b","function":{"name":"text","arguments":null}}`), ok},
+			says:   two, ends: "done", asked: 2,
+		},
+		"bad arguments": {
+			script: []llm.Reply{llm.Calls(llm.Call{Name: "add", Arguments: `{"a":`}), ok}, ends: "done",
 			asked: 2,
 			says: "round 1 of 4\n1 call call_1 add {}\n1 result call_1 add false null the arguments should be a " +
 				"JSON object: parse_error: not valid JSON: at byte 5: the text ends where a value should be\n1 " +
-				"calls 1 1\nround 2 of 4\nanswer ok"},
-		"busy": {script: []llm.Reply{{Status: 429, RetryAfter: "0", Error: "slow down"},
-			llm.Fail(500, "oh"), ok}, says: "round 1 of 4\nanswer ok", ends: "done", tokens: Tokens{3, 2, false},
-			asked: 3},
-		"always failing": {script: slices.Repeat([]llm.Reply{llm.Fail(500, "oh")}, maxModelTries),
-			says: "round 1 of 4", ends: "status 500 Internal Server Error: oh", asked: maxModelTries},
-		"cut": {script: []llm.Reply{{Text: []string{"o"}, Cut: true}, ok},
-			says: "round 1 of 4\nanswer o\nrestart\nanswer ok", ends: "done", asked: 2},
+				"calls 1 1\nround 2 of 4\nanswer ok",
+		},
+		"busy": {
+			script: []llm.Reply{
+				{Status: 429, RetryAfter: "0", Error: "slow down"},
+				llm.Fail(500, "oh"), ok,
+			}, says: "round 1 of 4\nanswer ok", ends: "done", tokens: Tokens{3, 2, false},
+			asked: 3,
+		},
+		"always failing": {
+			script: slices.Repeat([]llm.Reply{llm.Fail(500, "oh")}, maxModelTries),
+			says:   "round 1 of 4", ends: "status 500 Internal Server Error: oh", asked: maxModelTries,
+		},
+		"cut": {
+			script: []llm.Reply{{Text: []string{"o"}, Cut: true}, ok},
+			says:   "round 1 of 4\nanswer o\nrestart\nanswer ok", ends: "done", asked: 2,
+		},
 		"cut without notice": {script: []llm.Reply{raw(chunk(`{"content":"o"}`)), ok}, says: "round 1 of 4\nanswer " +
 			"o\nrestart\nanswer ok", ends: "done", asked: 2},
-		"cut within a line": {script: []llm.Reply{{Raw: `data: {"choices":[{"delta":{"cont`}, ok},
-			says: "round 1 of 4\nanswer ok", ends: "done", tokens: Tokens{3, 2, false}, asked: 2},
-		"a stall": {script: []llm.Reply{{Text: []string{"o"}, Stall: true}, ok},
-			says: "round 1 of 4\nanswer o\nrestart\nanswer ok", ends: "done", asked: 2},
-		"a fault within": {script: []llm.Reply{{Text: []string{"o"}, Fault: "overloaded"}, ok},
-			says: "round 1 of 4\nanswer o\nrestart\nanswer ok", ends: "done", asked: 2},
-		"a lasting fault": {script: []llm.Reply{raw(`data: {"error":{"message":"too long for me","type":"invalid_request_error"}}`), raw(`data: {"error":{"message":"too long for me","type":"invalid_request_error"}}`)}, says: "round 1 of 4",
-			ends: "the server says, within its answer: too long for me", asked: 2}, // once more without stream_options
-		"a fault as an event": {script: []llm.Reply{{Raw: "event: error\ndata: {\"message\":\"gone\"}\n\n"}, ok},
-			says: "round 1 of 4\nanswer ok", ends: "done", tokens: Tokens{3, 2, false}, asked: 2},
-		"a fault, no stream": {script: []llm.Reply{{Raw: `{"error":"no such thing"}`, Whole: true}, ok},
-			says: "round 1 of 4\nanswer ok", ends: "done", tokens: Tokens{3, 2, false}, asked: 2},
-		"odd but right": {script: []llm.Reply{{Raw: "\ufeff: hello\r\n\r\nevent: x\r\nid: 3\r\nretry: 5\r\n: ping\r\n" +
-			`data: {"choices":[]}` + "\r\n\r\n" + chunk(`{"content":"o","error":null}`) + "\n" +
-			chunk(`{"content":[{"type":"text","text":"k"}]}`) + "\r\n" +
-			"data:{\"choices\":[{\"delta\":{\"reasoning\":\"t\"},\r\ndata: \"finish_reason\":\"stop\"}]}\r\n\r\n" +
-			`data: {"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":2}}`}},
-			says: "round 1 of 4\nanswer o\nanswer k\nthought t", ends: "done", tokens: Tokens{3, 2, false}, asked: 1},
-		"ends of lines are CR": {script: []llm.Reply{{Raw: strings.Join([]string{chunk(`{"content":"o"}`), "",
-			"data: {\"choices\":[{\"delta\":", "data: {\"content\":\"k\"}}]}", "", lastChunk, "", "data: [DONE]", "",
-			""}, "\r")}},
-			says: "round 1 of 4\nanswer o\nanswer k", ends: "done", asked: 1},
+		"cut within a line": {
+			script: []llm.Reply{{Raw: `data: {"choices":[{"delta":{"cont`}, ok},
+			says:   "round 1 of 4\nanswer ok", ends: "done", tokens: Tokens{3, 2, false}, asked: 2,
+		},
+		"a stall": {
+			script: []llm.Reply{{Text: []string{"o"}, Stall: true}, ok},
+			says:   "round 1 of 4\nanswer o\nrestart\nanswer ok", ends: "done", asked: 2,
+		},
+		"a fault within": {
+			script: []llm.Reply{{Text: []string{"o"}, Fault: "overloaded"}, ok},
+			says:   "round 1 of 4\nanswer o\nrestart\nanswer ok", ends: "done", asked: 2,
+		},
+		"a lasting fault": {
+			script: []llm.Reply{raw(`data: {"error":{"message":"too long for me","type":"invalid_request_error"}}`), raw(`data: {"error":{"message":"too long for me","type":"invalid_request_error"}}`)}, says: "round 1 of 4",
+			ends: "the server says, within its answer: too long for me", asked: 2,
+		}, // once more without stream_options
+		"a fault as an event": {
+			script: []llm.Reply{{Raw: "event: error\ndata: {\"message\":\"gone\"}\n\n"}, ok},
+			says:   "round 1 of 4\nanswer ok", ends: "done", tokens: Tokens{3, 2, false}, asked: 2,
+		},
+		"a fault, no stream": {
+			script: []llm.Reply{{Raw: `{"error":"no such thing"}`, Whole: true}, ok},
+			says:   "round 1 of 4\nanswer ok", ends: "done", tokens: Tokens{3, 2, false}, asked: 2,
+		},
+		"odd but right": {
+			script: []llm.Reply{{Raw: "\ufeff: hello\r\n\r\nevent: x\r\nid: 3\r\nretry: 5\r\n: ping\r\n" +
+				`data: {"choices":[]}` + "\r\n\r\n" + chunk(`{"content":"o","error":null}`) + "\n" +
+				chunk(`{"content":[{"type":"text","text":"k"}]}`) + "\r\n" +
+				"data:{\"choices\":[{\"delta\":{\"reasoning\":\"t\"},\r\ndata: \"finish_reason\":\"stop\"}]}\r\n\r\n" +
+				`data: {"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":2}}`}},
+			says: "round 1 of 4\nanswer o\nanswer k\nthought t", ends: "done", tokens: Tokens{3, 2, false}, asked: 1,
+		},
+		"ends of lines are CR": {
+			script: []llm.Reply{{Raw: strings.Join([]string{
+				chunk(`{"content":"o"}`), "",
+				"data: {\"choices\":[{\"delta\":", "data: {\"content\":\"k\"}}]}", "", lastChunk, "", "data: [DONE]", "",
+				"",
+			}, "\r")}},
+			says: "round 1 of 4\nanswer o\nanswer k", ends: "done", asked: 1,
+		},
 		"an event of many lines": {script: []llm.Reply{{Raw: "data: {\"choices\":[\n" +
 			strings.Repeat("data:\n", 700_000) + "data: {\"delta\":{\"content\":\"o\"},\"finish_reason\":7}]}\n\ndata: [DONE]\n\n"}}, says: "round 1 of 4\nanswer o", ends: "done", asked: 1},
 		"two calls of one id": {script: []llm.Reply{called(`{"index":0,"id":"a","function":{"name":"add","arguments":"{\"a\":1}"}},{"index":1,"id":"a","function":{"name":"text","arguments":"{}"}}`), ok}, says: strings.NewReplacer("call b", "call call_2", "result b", "result call_2").Replace(two), ends: "done", asked: 2},
-		"an error in the text": {script: []llm.Reply{raw(chunk(`{"content":"{\"error\": \"x\"}"}`), lastChunk)},
-			says: "round 1 of 4\nanswer {\"error\": \"x\"}", ends: "done", asked: 1},
+		"an error in the text": {
+			script: []llm.Reply{raw(chunk(`{"content":"{\"error\": \"x\"}"}`), lastChunk)},
+			says:   "round 1 of 4\nanswer {\"error\": \"x\"}", ends: "done", asked: 1,
+		},
 		"a huge line": {script: []llm.Reply{raw(chunk(`{"content":"` + strings.Repeat("x", maxModelAnswer) +
 			`"}`))}, says: "round 1 of 4", ends: "the answer is larger than 8388608 bytes", asked: 1},
-		"endless keep-alives": {script: []llm.Reply{{Raw: strings.Repeat(": ping\n", maxModelAnswer/7+1)}},
-			says: "round 1 of 4", ends: "the answer is larger than 8388608 bytes", asked: 1},
-		"nothing": {script: []llm.Reply{raw("data: [DONE]")}, says: "round 1 of 4",
-			ends: "the answer is not of the form", asked: 1},
-		"no stream_options": {script: []llm.Reply{llm.Calls(add), ok}, refuse: []string{"stream_options"},
-			says: "round 1 of 4" + added, ends: "done", asked: 2},
-		"a refusal": {script: []llm.Reply{{Refusal: "I will not"}},
-			says: "round 1 of 4\nanswer I will not", ends: "refused: the model declined: I will not", asked: 1},
-		"a filter": {script: []llm.Reply{{Text: []string{"so"}, Finish: "content_filter"}},
-			says: "round 1 of 4\nanswer so", ends: "refused: the model declined: so", asked: 1},
-		"at its own limit": {script: []llm.Reply{{Text: []string{"so"}, Finish: "length"}},
-			says: "round 1 of 4\nanswer so", ends: "done cut", asked: 1},
-		"tool that is not there": {script: []llm.Reply{llm.Calls(llm.Call{Name: "rm"}), ok}, ends: "done", asked: 2,
+		"endless keep-alives": {
+			script: []llm.Reply{{Raw: strings.Repeat(": ping\n", maxModelAnswer/7+1)}},
+			says:   "round 1 of 4", ends: "the answer is larger than 8388608 bytes", asked: 1,
+		},
+		"nothing": {
+			script: []llm.Reply{raw("data: [DONE]")}, says: "round 1 of 4",
+			ends: "the answer is not of the form", asked: 1,
+		},
+		"no stream_options": {
+			script: []llm.Reply{llm.Calls(add), ok}, refuse: []string{"stream_options"},
+			says: "round 1 of 4" + added, ends: "done", asked: 2,
+		},
+		"a refusal": {
+			script: []llm.Reply{{Refusal: "I will not"}},
+			says:   "round 1 of 4\nanswer I will not", ends: "refused: the model declined: I will not", asked: 1,
+		},
+		"a filter": {
+			script: []llm.Reply{{Text: []string{"so"}, Finish: "content_filter"}},
+			says:   "round 1 of 4\nanswer so", ends: "refused: the model declined: so", asked: 1,
+		},
+		"at its own limit": {
+			script: []llm.Reply{{Text: []string{"so"}, Finish: "length"}},
+			says:   "round 1 of 4\nanswer so", ends: "done cut", asked: 1,
+		},
+		"tool that is not there": {
+			script: []llm.Reply{llm.Calls(llm.Call{Name: "rm"}), ok}, ends: "done", asked: 2,
 			says: "round 1 of 4\n1 call call_1 rm {}\n1 result call_1 rm false null there is no tool \"rm\" here; " +
-				"these are: add, text\n1 calls 1 1\nround 2 of 4\nanswer ok"},
-		"no turns left": {script: []llm.Reply{llm.Calls(add)}, turns: Turns{MaxTurns: 1},
+				"these are: add, text\n1 calls 1 1\nround 2 of 4\nanswer ok",
+		},
+		"no turns left": {
+			script: []llm.Reply{llm.Calls(add)}, turns: Turns{MaxTurns: 1},
 			says: "round 1 of 1" + added[:strings.Index(added, "\nround")], ends: "max_turns: the model did not " +
-				"finish within 1 turn (max_turns)", asked: 1},
-		"no budget left": {script: []llm.Reply{{Text: []string{"so"}, Calls: []llm.Call{add}, Input: 90,
-			Output: 10}}, turns: Turns{Budget: 100}, says: "round 1 of 4\nanswer so", ends: "token_budget: the " +
+				"finish within 1 turn (max_turns)", asked: 1,
+		},
+		"no budget left": {script: []llm.Reply{{
+			Text: []string{"so"}, Calls: []llm.Call{add}, Input: 90,
+			Output: 10,
+		}}, turns: Turns{Budget: 100}, says: "round 1 of 4\nanswer so", ends: "token_budget: the " +
 			"token budget of 100 is used up: 100 were spent", tokens: Tokens{90, 10, false}, asked: 1},
-		"more than the budget": {script: []llm.Reply{{Text: []string{strings.Repeat("x", 100),
-			strings.Repeat("x", 400)}, Stall: true}}, turns: Turns{Budget: 100},
+		"more than the budget": {
+			script: []llm.Reply{{Text: []string{
+				strings.Repeat("x", 100),
+				strings.Repeat("x", 400),
+			}, Stall: true}}, turns: Turns{Budget: 100},
 			says: "round 1 of 4\nanswer " + strings.Repeat("x", 100) + "\nanswer " + strings.Repeat("x", 400),
-			ends: "token_budget: the token budget of 100 was used up while the model answered", asked: 1},
-		"steps of the agent": {script: []llm.Reply{llm.Calls(add), llm.Calls(add), ok},
-			turns: Turns{Agent: &fleet.Agent{AgentID: "kid", ToolScope: protocol.ToolsRestricted,
-				Capabilities: []string{"add"}, MaxSteps: 1}}, ends: "done", asked: 3,
+			ends: "token_budget: the token budget of 100 was used up while the model answered", asked: 1,
+		},
+		"steps of the agent": {
+			script: []llm.Reply{llm.Calls(add), llm.Calls(add), ok},
+			turns: Turns{Agent: &fleet.Agent{
+				AgentID: "kid", ToolScope: protocol.ToolsRestricted,
+				Capabilities: []string{"add"}, MaxSteps: 1,
+			}}, ends: "done", asked: 3,
 			says: "round 1 of 4" + strings.TrimSuffix(added, "\nanswer ok") + "\n2 call call_1 add {\"a\":1}\n2 " +
 				"result call_1 add false null tool_denied: the child agent \"kid\" has used its max_steps of 1\n2 " +
-				"calls 1 1\nround 3 of 4\nanswer ok"},
-		"scope of the agent": {script: []llm.Reply{llm.Calls(add), ok},
-			turns: Turns{Agent: &fleet.Agent{AgentID: "kid", ToolScope: protocol.ToolsRestricted,
-				Capabilities: []string{"text"}}}, ends: "done", asked: 2,
+				"calls 1 1\nround 3 of 4\nanswer ok",
+		},
+		"scope of the agent": {
+			script: []llm.Reply{llm.Calls(add), ok},
+			turns: Turns{Agent: &fleet.Agent{
+				AgentID: "kid", ToolScope: protocol.ToolsRestricted,
+				Capabilities: []string{"text"},
+			}}, ends: "done", asked: 2,
 			says: "round 1 of 4\n1 call call_1 add {\"a\":1}\n1 result call_1 add false null there is no tool " +
-				"\"add\" here; these are: text\n1 calls 1 1\nround 2 of 4\nanswer ok"},
+				"\"add\" here; these are: text\n1 calls 1 1\nround 2 of 4\nanswer ok",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -193,8 +269,10 @@ func TestStream(t *testing.T) {
 func TestEndlessLoop(t *testing.T) {
 	s := llm.New(t)
 	s.Answer(func(*llm.Request) llm.Reply { return llm.Calls(llm.Call{Name: "add", Arguments: `{"a":1}`}) })
-	r, _, b, err := looped(t, Turns{Prompt: "p", Tools: benchTools("add"), MaxTurns: 100,
-		Model: connect(t, EndpointOptions{URL: s.URL})})
+	r, _, b, err := looped(t, Turns{
+		Prompt: "p", Tools: benchTools("add"), MaxTurns: 100,
+		Model: connect(t, EndpointOptions{URL: s.URL}),
+	})
 	if err != nil || r.End != EndRepeats || !strings.Contains(r.Failure,
 		`made the same call with the same result 10 times, one after the other: add{"a":1}`) ||
 		len(b.calls) != mostRepeats {
@@ -224,8 +302,10 @@ func TestRequests(t *testing.T) {
 	}()
 	image := host.Image{Name: "a.png", MIME: "image/png", Data: []byte("x")}
 	r, _, _, err := looped(t, Turns{
-		System: "sys", Earlier: []host.Said{{Role: "user", Text: "hi", Images: []host.Image{image}},
-			{Role: "assistant", Text: "ho"}}, Prompt: "p", Images: []host.Image{image, image},
+		System: "sys", Earlier: []host.Said{
+			{Role: "user", Text: "hi", Images: []host.Image{image}},
+			{Role: "assistant", Text: "ho"},
+		}, Prompt: "p", Images: []host.Image{image, image},
 		Tools: benchTools("add"), Model: connect(t, EndpointOptions{URL: s.URL, Thinking: "low"}), Name: "other",
 		Thinking: "high", Steer: func() (all []host.Steering) {
 			for len(steer) > 0 {
@@ -285,8 +365,10 @@ func TestCancelWhileItStreams(t *testing.T) {
 			}
 		}}
 		model := connect(t, EndpointOptions{URL: s.URL})
-		if r, err = Loop(ctx, Turns{Services: host.ServicesOf(ctx), Prompt: "p", Model: model,
-			Watch: ends}); !errors.Is(err, gone) {
+		if r, err = Loop(ctx, Turns{
+			Services: host.ServicesOf(ctx), Prompt: "p", Model: model,
+			Watch: ends,
+		}); !errors.Is(err, gone) {
 			t.Error(err)
 		}
 		return nil
@@ -299,13 +381,18 @@ func TestCancelWhileItStreams(t *testing.T) {
 // Calls that only read run at the same time; what is told of them is in their order.
 func TestCallsThatReadRunTogether(t *testing.T) {
 	meet := make(chan struct{}, 2)
-	model := &canned{replies: []Reply{{Calls: []ToolCall{{ID: "a", Name: "meet"}, {ID: "b", Name: "meet"},
-		{ID: "c", Name: "add"}}}, {Text: "ok"}}}
+	model := &canned{replies: []Reply{{Calls: []ToolCall{
+		{ID: "a", Name: "meet"},
+		{ID: "b", Name: "meet"},
+		{ID: "c", Name: "add"},
+	}}, {Text: "ok"}}}
 	b := &bench{calls: make(chan protocol.ToolCallRequest, 10), meet: meet}
 	var h heard
 	b.run = func(ctx context.Context, _ host.Emitter) error {
-		_, err := Loop(ctx, Turns{Services: host.ServicesOf(ctx), Prompt: "p", Tools: benchTools("meet", "add"),
-			Model: model, Watch: &h})
+		_, err := Loop(ctx, Turns{
+			Services: host.ServicesOf(ctx), Prompt: "p", Tools: benchTools("meet", "add"),
+			Model: model, Watch: &h,
+		})
 		return err
 	}
 	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{b}})
@@ -332,8 +419,10 @@ func TestNamesAndIDsOfCallsAreBounded(t *testing.T) {
 	model, long := &canned{}, strings.Repeat("n", 2<<20)
 	for range 3 {
 		model.replies = append(model.replies, Reply{Calls: []ToolCall{
-			{ID: long, Name: long, Arguments: object(`{"a":1}`)}, {ID: strings.Repeat("i", 1000), Name: "add",
-				Arguments: object(`{"a":1}`)},
+			{ID: long, Name: long, Arguments: object(`{"a":1}`)}, {
+				ID: strings.Repeat("i", 1000), Name: "add",
+				Arguments: object(`{"a":1}`),
+			},
 		}})
 	}
 	model.replies = append(model.replies, Reply{Text: "done"})
@@ -360,8 +449,10 @@ func TestNamesAndIDsOfCallsAreBounded(t *testing.T) {
 func TestArgumentsOfCallsAreNotHeldTwice(t *testing.T) {
 	model := &canned{}
 	for i := range 4 {
-		call := ToolCall{ID: fmt.Sprint(i), Name: "add",
-			Arguments: object(`{"a":"` + strings.Repeat("y", 60<<10) + `"}`)}
+		call := ToolCall{
+			ID: fmt.Sprint(i), Name: "add",
+			Arguments: object(`{"a":"` + strings.Repeat("y", 60<<10) + `"}`),
+		}
 		model.replies = append(model.replies, Reply{Calls: []ToolCall{call}})
 	}
 	model.replies = append(model.replies, Reply{Text: "done"})
@@ -376,8 +467,10 @@ func TestArgumentsOfCallsAreNotHeldTwice(t *testing.T) {
 
 // An error of a model's arguments is no longer than the result of a tool.
 func TestWrongArgumentsAreToldInShort(t *testing.T) {
-	model := &canned{replies: []Reply{{Calls: []ToolCall{{Name: "add", Invalid: strings.Repeat("x", 1<<20)}}},
-		{Text: "done"}}}
+	model := &canned{replies: []Reply{
+		{Calls: []ToolCall{{Name: "add", Invalid: strings.Repeat("x", 1<<20)}}},
+		{Text: "done"},
+	}}
 	_, _, _, err := looped(t, Turns{Prompt: "p", Tools: benchTools("add"), Model: model})
 	must.That(t, err == nil, "%v", err)
 	text := model.seen[1].Messages[2].Text

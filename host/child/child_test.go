@@ -45,8 +45,10 @@ type stage struct {
 func newStage(t testing.TB, script string, opts child.Options) *stage {
 	t.Helper()
 	s := &stage{t: t, dir: t.TempDir(), lines: make(chan string, 100)}
-	l := must.Get(sandbox.New(sandbox.Options{Workspace: t.TempDir(), Mode: sandbox.Off,
-		Launcher: hosttest.Launcher(t)}))(t)
+	l := must.Get(sandbox.New(sandbox.Options{
+		Workspace: t.TempDir(), Mode: sandbox.Off,
+		Launcher: hosttest.Launcher(t),
+	}))(t)
 	program := child.Program{Command: []string{"sh", "-c", script}, Workspace: s.dir}
 	policy := must.Get(program.Policy())(t)
 	opts.Name, opts.Go, opts.Log = "the child", s.goes.Go, zerolog.New(&s.log)
@@ -147,18 +149,22 @@ func TestLog(t *testing.T) {
 	s := newStage(t, `echo "junk sesame-open"; head -c 5000 /dev/zero | tr '\0' x; echo
 i=0; while [ $i -lt 1000 ]; do echo "noise $i"; echo "words $i" >&2; i=$((i+1)); done
 printf '%04090d%s%08000d\n' 0 sesame-open 0 >&2; echo "last sesame-open" >&2`,
-		child.Options{MaxLine: 100, Secrets: secrets, Level: zerolog.DebugLevel,
+		child.Options{
+			MaxLine: 100, Secrets: secrets, Level: zerolog.DebugLevel,
 			Stderr: func(line []byte) { heard = append(heard, string(line)) },
 			Now: func() time.Time {
 				return time.Unix(1_000_000,
 					0)
-			}}) // all in one moment, as the log has so much in a second
+			},
+		}) // all in one moment, as the log has so much in a second
 	<-s.Done()
 	text := s.End().Error()
 	assert.That(t, strings.HasSuffix(text, "last [redacted]") && len(text) <= 3000, "%q", text)
 	log := s.log.String()
-	for _, want := range []string{"junk [redacted]", "a line of more than 100 bytes", `"level":"debug"`,
-		`"stderr":"words 1"`} {
+	for _, want := range []string{
+		"junk [redacted]", "a line of more than 100 bytes", `"level":"debug"`,
+		`"stderr":"words 1"`,
+	} {
 		assert.Contains(t, log, want, "no … in the log")
 	}
 	if n := strings.Count(log, "\n"); s.Skipped() != 1002 || n < 100 || n > 300 ||
@@ -198,8 +204,10 @@ func TestDeaf(t *testing.T) {
 func TestPolicy(t *testing.T) {
 	dir := t.TempDir()
 	venv := t.TempDir()
-	for _, name := range []string{filepath.Join(dir, "tool"), filepath.Join(venv, "pyvenv.cfg"),
-		filepath.Join(venv, "bin", "python")} {
+	for _, name := range []string{
+		filepath.Join(dir, "tool"), filepath.Join(venv, "pyvenv.cfg"),
+		filepath.Join(venv, "bin", "python"),
+	} {
 		_ = os.MkdirAll(filepath.Dir(name), 0o700)
 		must.OK(t, os.WriteFile(name, []byte("#!/bin/sh\n"), 0o700))
 	}
@@ -211,20 +219,34 @@ func TestPolicy(t *testing.T) {
 	}{
 		"relative": {child.Program{Command: []string{"./tool", "x"}}, "WS/tool [WS/tool x] WS [] [] ", ""},
 		"bare":     {child.Program{Command: []string{"tool"}, Dirs: []string{"/bin"}}, "", "tool"},
-		"itself": {child.Program{Command: []string{"a2e"}, Dirs: []string{}, Self: "a2e"},
-			"SELF [a2e] WS [] [] ", ""},
-		"venv": {child.Program{Command: []string{python}}, python + " [" + python + "] WS [" + venv + "] [] ",
-			""},
+		"itself": {
+			child.Program{Command: []string{"a2e"}, Dirs: []string{}, Self: "a2e"},
+			"SELF [a2e] WS [] [] ", "",
+		},
+		"venv": {
+			child.Program{Command: []string{python}},
+			python + " [" + python + "] WS [" + venv + "] [] ",
+			"",
+		},
 		"gone": {child.Program{Command: []string{"./nothing"}}, "", `program "./nothing" does not exist`},
-		"read and write": {child.Program{Command: []string{"./tool"}, Read: []string{"a", "/b/../c"},
-			Write: []string{"d"}, Network: true}, "WS/tool [WS/tool] WS [WS/a /c] [WS/d] host", ""},
-		"folder": {child.Program{Command: []string{"./tool"}, Cwd: "/usr/"},
-			"WS/tool [WS/tool] /usr [/usr] [] ", ""},
-		"own folder": {child.Program{Command: []string{"./tool"}, Cwd: "/usr/lib", Write: []string{"/usr"}},
-			"WS/tool [WS/tool] /usr/lib [] [/usr] ", ""},
+		"read and write": {child.Program{
+			Command: []string{"./tool"}, Read: []string{"a", "/b/../c"},
+			Write: []string{"d"}, Network: true,
+		}, "WS/tool [WS/tool] WS [WS/a /c] [WS/d] host", ""},
+		"folder": {
+			child.Program{Command: []string{"./tool"}, Cwd: "/usr/"},
+			"WS/tool [WS/tool] /usr [/usr] [] ", "",
+		},
+		"own folder": {
+			child.Program{Command: []string{"./tool"}, Cwd: "/usr/lib", Write: []string{"/usr"}},
+			"WS/tool [WS/tool] /usr/lib [] [/usr] ", "",
+		},
 		"outside": {child.Program{Command: []string{"./tool"}, Cwd: ".."}, "", "cwd: "},
-		"no workspace": {child.Program{Command: []string{"/bin/sh"}, Workspace: filepath.Join(dir, "none")}, "",
-			"workspace: "},
+		"no workspace": {
+			child.Program{Command: []string{"/bin/sh"}, Workspace: filepath.Join(dir, "none")},
+			"",
+			"workspace: ",
+		},
 	} {
 		if c.program.Workspace == "" {
 			c.program.Workspace = dir
@@ -309,10 +331,14 @@ func TestBackoff(t *testing.T) {
 	}{
 		"grows": {child.Backoff{First: s, Most: 5 * s}, []time.Duration{s, 2 * s, 4 * s, 5 * s, 5 * s}},
 		"free":  {child.Backoff{First: s, Most: 5 * s, Free: 2}, []time.Duration{0, 0, s, 2 * s}},
-		"gives up": {child.Backoff{First: s, Most: 5 * s, Limit: 3, Pause: 60 * s, PauseMost: 100 * s},
-			[]time.Duration{s, 2 * s, 60 * s, 100 * s, 100 * s}},
-		"keeps trying": {child.Backoff{First: s, Most: 5 * s, Limit: 2, Pause: 60 * s},
-			[]time.Duration{s, 60 * s, 60 * s}},
+		"gives up": {
+			child.Backoff{First: s, Most: 5 * s, Limit: 3, Pause: 60 * s, PauseMost: 100 * s},
+			[]time.Duration{s, 2 * s, 60 * s, 100 * s, 100 * s},
+		},
+		"keeps trying": {
+			child.Backoff{First: s, Most: 5 * s, Limit: 2, Pause: 60 * s},
+			[]time.Duration{s, 60 * s, 60 * s},
+		},
 	} {
 		b := c.Backoff
 		b.Enough = 10 * s
@@ -379,8 +405,10 @@ func TestSplitter(t *testing.T) {
 	for _, size := range []int{1, 2, 3, 7, 1 << 20} { // of one write
 		var lines []string
 		var over bytes.Buffer
-		s := child.Splitter{Over: &over, Max: kept + 2, Line: func(line []byte) { lines = append(lines, string(line)) },
-			Long: func(head []byte) { lines = append(lines, "long:"+string(head)) }}
+		s := child.Splitter{
+			Over: &over, Max: kept + 2, Line: func(line []byte) { lines = append(lines, string(line)) },
+			Long: func(head []byte) { lines = append(lines, "long:"+string(head)) },
+		}
 		for text := "\ufeffa\n\ufeffbc\n" + long + "yyyyy\nd\r\n" + long + "\nlast"; text != ""; {
 			n := min(size, len(text))
 			got, err := s.Write([]byte(text[:n]))
@@ -396,8 +424,10 @@ func TestSplitter(t *testing.T) {
 
 func TestSplitterHead(t *testing.T) {
 	var heads []string
-	s := child.Splitter{Max: 3, Head: 2, Line: func(line []byte) { heads = append(heads, string(line)) },
-		Long: func(head []byte) { heads = append(heads, string(head)+"…") }}
+	s := child.Splitter{
+		Max: 3, Head: 2, Line: func(line []byte) { heads = append(heads, string(line)) },
+		Long: func(head []byte) { heads = append(heads, string(head)+"…") },
+	}
 	_, _ = s.Write([]byte("abc\nabcd\n")) // it has no error
 	want := []string{"abc", "ab…"}
 	assert.That(t, slices.Equal(heads, want), "%v", heads)

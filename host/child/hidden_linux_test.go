@@ -74,8 +74,10 @@ func TestUnseen(t *testing.T) {
 			command: "WS/venv/bin/python -m x",
 			hides:   "OUT/py/3", fix: "OUT/py/3",
 		},
-		"what a script runs": {files: "py/bin/python,v/bin/python -> OUT/py/bin/python,WS/tool = #!OUT/v/bin/python",
-			command: "WS/tool", hides: "OUT/v", fix: "OUT/v, OUT/py"},
+		"what a script runs": {
+			files:   "py/bin/python,v/bin/python -> OUT/py/bin/python,WS/tool = #!OUT/v/bin/python",
+			command: "WS/tool", hides: "OUT/v", fix: "OUT/v, OUT/py",
+		},
 		"what it says": {
 			files:   "d/a",
 			command: "/bin/true",

@@ -58,8 +58,10 @@ func (p *Program) Policy() (sandbox.Policy, error) {
 	if err != nil {
 		return sandbox.Policy{}, err
 	}
-	policy := sandbox.Policy{Path: path, Args: slices.Clone(p.Command), HostEnv: p.Env, Read: read,
-		Home: sandbox.HomeOwn}
+	policy := sandbox.Policy{
+		Path: path, Args: slices.Clone(p.Command), HostEnv: p.Env, Read: read,
+		Home: sandbox.HomeOwn,
+	}
 	for _, name := range p.Read {
 		policy.Read = append(policy.Read, Absolute(p.Workspace, name))
 	}

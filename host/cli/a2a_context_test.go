@@ -106,8 +106,10 @@ func TestContextsOfModels(t *testing.T) {
 		"', model: m}, contract: false}]}}\n"), 0o600))
 	begin := func() *web { return listening(t, dir, "worker", "--http", "127.0.0.1:0", "--config", "c.yaml") }
 	w := begin()
-	for i, want := range []string{"1 messages, the first \"user alpha\"", "3 messages, the first \"user alpha\"",
-		"1 messages, the first \"user gamma\"", "5 messages, the first \"user alpha\""} {
+	for i, want := range []string{
+		"1 messages, the first \"user alpha\"", "3 messages, the first \"user alpha\"",
+		"1 messages, the first \"user gamma\"", "5 messages, the first \"user alpha\"",
+	} {
 		if i == 3 {
 			w.stop()
 			w = begin()

@@ -131,7 +131,8 @@ func TestAgentsAsWorkers(t *testing.T) {
 	assert.That(t, dead[0]["status"] == "error" && strings.Contains(fmt.Sprint(dead[0]["error"]), "was not reached"),
 		"an agent that is gone: %v", dead[0])
 	for _, c := range [][2]string{
-		{"{name: w, url: 'ftp://x'}", "is not the address of an agent"}, {"{name: w, url: 'http://127.0.0.1:1', " +
+		{"{name: w, url: 'ftp://x'}", "is not the address of an agent"},
+		{"{name: w, url: 'http://127.0.0.1:1', " +
 			"command: [cat]}", "it should have one of them"},
 		{"{name: w, command: [cat], token: a-token-without-a-url}", "token is for an agent with a url"},
 		{"{name: w, cli: claude, mode: fleet}", "leave out llm, fleet and mode"},

@@ -154,10 +154,14 @@ func TestMistakesOfClientsOfA2A(t *testing.T) {
 		{"SendMessage", `{"message":{"parts":[{"txt":"a"}]}}`, -32602, "neither text nor data"},
 		{"SendMessage", `{"message":{"role":"agent","parts":[{"text":"a"}]}}`, -32602, `message.role is "agent"`},
 		{"SendMessage", `{"message":{"role":7,"parts":[{"text":"a"}]}}`, -32602, "/message/role"},
-		{"message/send", `{"message":{"parts":[{"kind":"file","file":{"uri":"http://127.0.0.1/x"}}]}}`, -32005,
-			"files are not taken"},
-		{"SendMessage", `{"message":{"parts":[{"text":"{\"type\":\"TASK_DISPATCH\",\"task\":7,\"brief\":\"a\"}"}]}}`,
-			-32602, "TASK_DISPATCH does not fit"},
+		{
+			"message/send", `{"message":{"parts":[{"kind":"file","file":{"uri":"http://127.0.0.1/x"}}]}}`, -32005,
+			"files are not taken",
+		},
+		{
+			"SendMessage", `{"message":{"parts":[{"text":"{\"type\":\"TASK_DISPATCH\",\"task\":7,\"brief\":\"a\"}"}]}}`,
+			-32602, "TASK_DISPATCH does not fit",
+		},
 		{"SendMessage", `{"message":{"taskId":"none","parts":[{"text":"a"}]}}`, -32001, `there is no task "none"`},
 		{"message/send", `{"message":{"parts":[{"kind":"text","text":"a"}]},"configuration":{"pushNotificationConfig":{"url":"http://127.0.0.1/x"}}}`, -32003, "push notifications are not supported"},
 		{"CreateTaskPushNotificationConfig", `{"taskId":"x"}`, -32003, "push notifications are not supported"},
@@ -191,8 +195,10 @@ func TestMistakesOfClientsOfA2A(t *testing.T) {
 		"A2A-Version", "2.0"); !strings.Contains(text, "-32009") {
 		t.Errorf("another version: %d %s", status, text)
 	}
-	for path, headers := range map[string][]string{"/.well-known/agent-card.json": {"Host", "evil.example"},
-		"/jsonrpc": {"Origin", "https://evil.example"}} {
+	for path, headers := range map[string][]string{
+		"/.well-known/agent-card.json": {"Host", "evil.example"},
+		"/jsonrpc":                     {"Origin", "https://evil.example"},
+	} {
 		method := map[bool]string{true: "GET", false: "POST"}[strings.HasPrefix(path, "/.well")]
 		status, text := w.do(method, path, "{}", headers...)
 		assert.That(t, status == 403, "%s with %v: %d %s", path, headers, status, text)
@@ -230,8 +236,11 @@ func TestTokensOfA2A(t *testing.T) {
 	w.headers.Set("Authorization", "Bearer "+bob)
 	assert.Equal(t, at(w.rpc("tasks/get", `{"id":"`+task+`"}`), "error/code"), any(-32001.0), "bob asks for ada's task")
 	assert.Equal(t, at(w.rpc("ListTasks", `{}`), "result/totalSize"), any(0.0), "bob's list")
-	for _, c := range [][3]string{{ada, "one two", "2"}, {bob, "one two three", "3"},
-		{ada, "one", "2"}} { // ada's is known
+	for _, c := range [][3]string{
+		{ada, "one two", "2"},
+		{bob, "one two three", "3"},
+		{ada, "one", "2"},
+	} { // ada's is known
 		w.headers.Set("Authorization", "Bearer "+c[0])
 		answer := w.rpc("message/send", `{"message":{"parts":[{"kind":"text","text":"TASK DISPATCH (inline)\ntask_id: shared\n\n`+c[1]+`"}]}}`)
 		assert.Equal(t, resultIn(answer)["summary"], any(c[2]), "the task of a name that both chose, of %s", c[0])

@@ -71,8 +71,10 @@ func (l agentsListCmd) Run(cmd *commands, sys *System) error {
 	none := "the config has no worker; see a2e help multiagent"
 	return list(sys, l.JSON, rows, none, []string{"WORKER", "MODE", "MODEL", "AT ONCE", "MAY", "PROGRAM"},
 		func(r agentRow) []string {
-			return []string{r.Name, r.Mode, cmp.Or(strings.TrimSpace(r.Model+" "+r.ModelTier), "-"), fmt.Sprint(r.MaxTasks),
-				r.may(), r.Program}
+			return []string{
+				r.Name, r.Mode, cmp.Or(strings.TrimSpace(r.Model+" "+r.ModelTier), "-"), fmt.Sprint(r.MaxTasks),
+				r.may(), r.Program,
+			}
 		})
 }
 
@@ -182,7 +184,10 @@ func (w *workFlags) check(command []string) error {
 // argv returns the flags as a worker takes them, with the command behind them.
 func (w *workFlags) argv(command []string) (argv []string) {
 	for _, f := range []struct{ name, value string }{
-		{"--llm", w.LLM}, {"--model", w.Model}, {"--api-key-env", w.APIKeyEnv}, {"--tools", strings.Join(w.Tools, ",")},
+		{"--llm", w.LLM},
+		{"--model", w.Model},
+		{"--api-key-env", w.APIKeyEnv},
+		{"--tools", strings.Join(w.Tools, ",")},
 		{"--thinking", w.Thinking},
 		{"--isolation", w.Isolation},
 	} {

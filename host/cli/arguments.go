@@ -192,8 +192,10 @@ func wantsJSON(text string, types []string) bool {
 
 // fits reports whether a JSON text is of one of some types. The bounds of numbers the host checks.
 func fits(text string, types []string) bool {
-	names := map[jsontext.Kind]string{'n': "null", 't': "boolean", 'f': "boolean", '0': "number", '{': "object",
-		'[': "array", '"': "string"}
+	names := map[jsontext.Kind]string{
+		'n': "null", 't': "boolean", 'f': "boolean", '0': "number", '{': "object",
+		'[': "array", '"': "string",
+	}
 	name := names[jsontext.Value(text).Kind()]
 	return slices.Contains(types, name) || name == "number" && slices.Contains(types, "integer")
 }

@@ -45,9 +45,11 @@ func TestArguments(t *testing.T) {
 		code  int
 		want  string // of stdout, without spaces, or on stderr
 	}{
-		{[]string{"string=123", "integer=5", "number=1.5e3", "boolean=true", "array=[1]", `object={"a":null}`, "any=7"},
+		{
+			[]string{"string=123", "integer=5", "number=1.5e3", "boolean=true", "array=[1]", `object={"a":null}`, "any=7"},
 			0,
-			`{"string":"123","integer":5,"number":1500.0,"boolean":true,"array":[1],"object":{"a":null},"any":7}`},
+			`{"string":"123","integer":5,"number":1500.0,"boolean":true,"array":[1],"object":{"a":null},"any":7}`,
+		},
 		{[]string{`string={"a":1}`, "any=text"}, 0, `{"string":"{\"a\":1}","any":"text"}`},
 		{[]string{`string:="x"`, "any:=[true]"}, 0, `{"string":"x","any":[true]}`},
 		{[]string{"array=a b", "array=3", "array:=3"}, 0, `{"array":["ab","3",3]}`},
@@ -130,8 +132,12 @@ func TestTrialsAreNotCounted(t *testing.T) {
 	}
 	write("chain.yaml", "nodes: [{id: a, kind: tool, name: echo, input_map: {text: input.text}}]\n")
 	write(".a2e/skills/greet/SKILL.md", "---\nname: greet\ndescription: Says hello.\n---\nSay hello.\n")
-	trials := [][]string{{"tools", "call", "echo", "text=1"}, {"mcp", "call", "echo", "text=1"},
-		{"chain", "run", "chain.yaml", `text:="x"`}, {"skills", "run", "greet"}}
+	trials := [][]string{
+		{"tools", "call", "echo", "text=1"},
+		{"mcp", "call", "echo", "text=1"},
+		{"chain", "run", "chain.yaml", `text:="x"`},
+		{"skills", "run", "greet"},
+	}
 	for _, args := range trials {
 		run(t, dir, nil, args...).want(t, 0, "")
 	}
@@ -155,8 +161,10 @@ func TestListOfPluginsSaysWhatIsOff(t *testing.T) {
 	const off = "off, as the list under plugins does not name them: skill, toolkits, proc, env, memory, "
 	writeFile(t, dir, "list.yaml", "plugins: [{name: tools, type: tools}]\n")
 	writeFile(t, dir, "mapping.yaml", "plugins: {tools: {read_only: true}, env: false}\n")
-	for args, code := range map[string]int{"tools list": 0, "tools call echo text=x": 0, "memory list": 3,
-		"mcp list": 3, "skills check": 3} {
+	for args, code := range map[string]int{
+		"tools list": 0, "tools call echo text=x": 0, "memory list": 3,
+		"mcp list": 3, "skills check": 3,
+	} {
 		out := run(t, dir, nil, append([]string{"-c", "list.yaml"}, strings.Fields(args)...)...).want(t, code,
 			"note: "+off)
 		assert.That(t, strings.Count(out.stderr, "note: ") == 1 && !strings.Contains(out.stdout, "note"),

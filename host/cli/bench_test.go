@@ -132,8 +132,10 @@ func BenchmarkBridge(b *testing.B) {
 	defer direct.Close()
 	b.Run("direct", func(b *testing.B) {
 		for b.Loop() {
-			res, err := direct.CallTool(b.Context(), &mcp.CallToolParams{Name: "echo",
-				Arguments: map[string]any{"text": "x"}})
+			res, err := direct.CallTool(b.Context(), &mcp.CallToolParams{
+				Name:      "echo",
+				Arguments: map[string]any{"text": "x"},
+			})
 			must.That(b, err == nil && !res.IsError, "%v %v", res, err)
 		}
 	})
@@ -187,8 +189,10 @@ func BenchmarkMCPOverHTTP(b *testing.B) {
 		_ = peer.Wait()
 	})
 	line := must.Get(bufio.NewReader(out).ReadString('\n'))(b)
-	for _, c := range []struct{ name, url string }{{"a2e", serveWeb(b, "").url + "/mcp"},
-		{"sdk", strings.TrimSpace(line)}} {
+	for _, c := range []struct{ name, url string }{
+		{"a2e", serveWeb(b, "").url + "/mcp"},
+		{"sdk", strings.TrimSpace(line)},
+	} {
 		for _, sessions := range []int{1, 16} {
 			b.Run(fmt.Sprintf("%s/sessions=%d", c.name, sessions), func(b *testing.B) { benchEcho(b, c.url, sessions) })
 		}
@@ -211,8 +215,10 @@ func benchEcho(b *testing.B, url string, sessions int) {
 			<-begin
 			for i := next.Add(1) - 1; i < int64(b.N); i = next.Add(1) - 1 {
 				began := time.Now()
-				if _, err := session.CallTool(b.Context(), &mcp.CallToolParams{Name: "echo",
-					Arguments: map[string]any{"text": strings.Repeat("x", 100)}}); err != nil {
+				if _, err := session.CallTool(b.Context(), &mcp.CallToolParams{
+					Name:      "echo",
+					Arguments: map[string]any{"text": strings.Repeat("x", 100)},
+				}); err != nil {
 					b.Error(err)
 				}
 				took[i] = time.Since(began)

@@ -175,13 +175,15 @@ const untilDecided = 7 * 24 * 3600
 
 // ask has a host in this process run a chain, shows how far it is, and prints what it gives.
 func (c chainRunCmd) ask(cmd *commands, sys *System, req *protocol.ChainRequest, graph *chains.Graph,
-	explain func(error) error) error {
+	explain func(error) error,
+) error {
 	var resp protocol.ChainResponse
 	cmd.record = c.Record
 	cmd.approvals(sys, req.ChainID)
 	wait := serverWait{seconds: float64(c.Timeout), needs: chainMentions(req)}
 	err := cmd.askServers(sys, chainAgent, protocol.CapChains, &wait, func(ctx context.Context,
-		conn *client.Client) error {
+		conn *client.Client,
+	) error {
 		event, done := c.watch(sys, graph)
 		defer done()
 		return conn.Call(ctx, protocol.TypeChainReq, req, &resp, client.OnEvent(func(m client.Message) {
@@ -354,10 +356,14 @@ func edgeOf(kind chains.EdgeKind) edge {
 	e, own := map[chains.EdgeKind]edge{
 		chains.EdgeData: {"-.->", "style=dotted"}, chains.EdgeNext: {"-->", ""},
 		chains.EdgeError: {"-. on error .->", `style=dashed, label="on error"`},
-		chains.EdgeItem:  {"==>|each item|", `style=bold, label="each item"`}, chains.EdgeLoop: {"==>|each iteration|",
-			`style=bold, label="each iteration"`},
-		chains.EdgeAgain: {"-. again .->", `style=dashed, label="again"`}, chains.EdgeBoth: {"-->|true, false|",
-			`label="true, false"`},
+		chains.EdgeItem:  {"==>|each item|", `style=bold, label="each item"`}, chains.EdgeLoop: {
+			"==>|each iteration|",
+			`style=bold, label="each iteration"`,
+		},
+		chains.EdgeAgain: {"-. again .->", `style=dashed, label="again"`}, chains.EdgeBoth: {
+			"-->|true, false|",
+			`label="true, false"`,
+		},
 	}[kind]
 	if !own {
 		return edge{"-->|" + string(kind) + "|", fmt.Sprintf("label=%q", string(kind))}
@@ -395,7 +401,8 @@ func dotOf(g *chains.Graph) string {
 // drawn writes a line for each node, of which a label has its id and what it does, and for
 // each edge.
 func drawn(head, foot string, g *chains.Graph, node func(int, chains.Kind, []string) string,
-	arrow func(chains.GraphEdge) string) string {
+	arrow func(chains.GraphEdge) string,
+) string {
 	var b strings.Builder
 	b.WriteString(head)
 	for i, n := range g.Nodes {

@@ -1,14 +1,15 @@
 package cli_test
 
 import (
-	"a2e/host/hosttest/assert"
-	"a2e/host/hosttest/must"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/go-json-experiment/json"
+
+	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 )
 
 // chainDir returns a folder with the binary and files.
@@ -46,11 +47,17 @@ func TestChainRun(t *testing.T) {
 		stdout, stderr string
 	}{
 		{[]string{"greet.yaml", "name=ada"}, "", 0, "{\n  \"text\": \"hello ada\"\n}\n", "done   join  "},
-		{[]string{"greet.yaml", "--input", `{"name":"ada","greeting":"hi"}`, "-q"}, "", 0,
-			"{\n  \"text\": \"hi ada\"\n}\n", ""},
+		{
+			[]string{"greet.yaml", "--input", `{"name":"ada","greeting":"hi"}`, "-q"},
+			"", 0,
+			"{\n  \"text\": \"hi ada\"\n}\n", "",
+		},
 		{[]string{"greet.yaml", "--input", "@input.json"}, "", 0, "{\n  \"text\": \"hello bob\"\n}\n", "done   end  "},
-		{[]string{"greet.yaml", "--input", "-"}, "\ufeff" + `{"name":"eve"}`, 0, "{\n  \"text\": \"hello eve\"\n}\n",
-			""},
+		{
+			[]string{"greet.yaml", "--input", "-"},
+			"\ufeff" + `{"name":"eve"}`, 0, "{\n  \"text\": \"hello eve\"\n}\n",
+			"",
+		},
 		{[]string{"-", "name=ada"}, greetChain, 0, "{\n  \"text\": \"hello ada\"\n}\n", ""},
 		{[]string{"outer.json"}, "", 0, "{\n  \"text\": \"hello eve\"\n}\n", "done   c/join  "},
 		{[]string{"greet.yaml"}, "", 1, "null\n", "a2e: the chain failed: node \"join\": the expression of " +
@@ -60,8 +67,11 @@ func TestChainRun(t *testing.T) {
 		{[]string{"greet.yaml", "name=ada", "--input", "{}"}, "", 2, "", "not both"},
 		{[]string{"greet.yaml", "--input", "[]"}, "", 2, "", "a JSON object should be here"},
 		{[]string{"nothing.yaml"}, "", 2, "", "nothing.yaml"},
-		{[]string{"-"}, "nodes:\n- {node_id: a, kind: tool, name: echo, next_node: b}\n", 1, "",
-			"stdin:2: /nodes/0/next_node: is \"b\", which is not a node"},
+		{
+			[]string{"-"},
+			"nodes:\n- {node_id: a, kind: tool, name: echo, next_node: b}\n", 1, "",
+			"stdin:2: /nodes/0/next_node: is \"b\", which is not a node",
+		},
 		{[]string{"-"}, "nodes:\n- {node_id: a, kind: tool, name: echo, next_node: a}\n", 1, "", "circle: a → a"},
 	} {
 		out := run(t, dir, []byte(tc.stdin), append([]string{"chain", "run"}, tc.args...)...)

@@ -33,8 +33,10 @@ func TestChatAsksBeforeChanges(t *testing.T) {
 	const edit = `{"path":"a.txt","old":"two","new":"2"}`
 	calls(model, "edit_file", edit)
 	p.types("deny\r")
-	for _, text := range []string{"edit_file would change a.txt", "\x1b[31m  -two", "\x1b[32m  +2",
-		"each call of edit_file", "deny [d]? "} {
+	for _, text := range []string{
+		"edit_file would change a.txt", "\x1b[31m  -two", "\x1b[32m  +2",
+		"each call of edit_file", "deny [d]? ",
+	} {
 		p.await(text)
 	}
 	p.types("what\r")

@@ -77,23 +77,35 @@ func TestChatRefuses(t *testing.T) {
 		stdin string
 		args  []string
 	}{
-		{3, "no worker is configured; give --llm URL --model MODEL, or these three lines of a config:\nplugins", "hi",
-			nil},
-		{2, "--llm needs http:// or https://, such as http://127.0.0.1:1/v1", "hi",
-			[]string{"--llm", "127.0.0.1:1", "--model", "m"}},
+		{
+			3, "no worker is configured; give --llm URL --model MODEL, or these three lines of a config:\nplugins", "hi",
+			nil,
+		},
+		{
+			2, "--llm needs http:// or https://, such as http://127.0.0.1:1/v1", "hi",
+			[]string{"--llm", "127.0.0.1:1", "--model", "m"},
+		},
 		{2, "--llm: needs --model", "hi", []string{"--llm", "http://127.0.0.1:9/v1"}},
 		{2, "--model: is for --llm", "hi", []string{"--model", "m"}},
 		{2, "are for the model of --llm", "hi", []string{"--thinking", "low"}},
-		{2, `--thinking "much": should be one of off`, "hi", []string{"--llm", "http://127.0.0.1:9/v1", "--model", "m",
-			"--thinking", "much"}},
-		{3, "--api-key-env: there is no variable \"EMPTY\"", "hi", []string{"--llm", "http://127.0.0.1:9/v1", "--model",
-			"m", "--api-key-env", "EMPTY"}},
+		{2, `--thinking "much": should be one of off`, "hi", []string{
+			"--llm", "http://127.0.0.1:9/v1", "--model", "m",
+			"--thinking", "much",
+		}},
+		{3, "--api-key-env: there is no variable \"EMPTY\"", "hi", []string{
+			"--llm", "http://127.0.0.1:9/v1", "--model",
+			"m", "--api-key-env", "EMPTY",
+		}},
 		{2, "stdin holds no message", " \n", []string{"--llm", "http://127.0.0.1:9/v1", "--model", "m"}},
 		{1, "no saved chat", "hi", []string{"--llm", "http://127.0.0.1:9/v1", "--model", "m", "--continue"}},
-		{2, "--max-turns 1001: should be between 1 and 1000", "hi", []string{"--llm", "http://127.0.0.1:9/v1",
-			"--model", "m", "--max-turns", "1001"}},
-		{1, "there is none of no_such_tool", "hi", []string{"--llm", "http://127.0.0.1:9/v1", "--model", "m", "--tools",
-			"no_such_tool"}},
+		{2, "--max-turns 1001: should be between 1 and 1000", "hi", []string{
+			"--llm", "http://127.0.0.1:9/v1",
+			"--model", "m", "--max-turns", "1001",
+		}},
+		{1, "there is none of no_such_tool", "hi", []string{
+			"--llm", "http://127.0.0.1:9/v1", "--model", "m", "--tools",
+			"no_such_tool",
+		}},
 	} {
 		out, errs := piped(t, dir, c.stdin, c.code, c.args...)
 		assert.That(t, out == "" && strings.Contains(errs, c.says), "%q: %q, %q; want %q", c.args, out, errs, c.says)
@@ -118,9 +130,11 @@ func TestWorkerWithAModel(t *testing.T) {
 	t.Parallel()
 	const key = "sk-secret-0123456789"
 	model := llm.New(t,
-		llm.Reply{Text: []string{"I write", " it.\n"},
+		llm.Reply{
+			Text:  []string{"I write", " it.\n"},
 			Calls: []llm.Call{{Name: "write_file", Arguments: `{"path":"made.txt","content":"by a model\n"}`}},
-			Input: 100, Output: 20},
+			Input: 100, Output: 20,
+		},
 		llm.Text("made.txt ", "is written.").Used(150, 5),
 	)
 	dir := workDir(t)

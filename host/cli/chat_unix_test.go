@@ -114,8 +114,10 @@ func TestChatOnATerminal(t *testing.T) {
 	model := llm.New(t)
 	p := newTypist(t, dir, nil, "--llm", model.URL, "--model", "m")
 
-	model.Add(llm.Reply{Thoughts: []string{"I ", "write"}, Text: []string{"First a file."},
-		Calls: []llm.Call{{Name: "write_file", Arguments: `{"path":"a","content":"b"}`}}})
+	model.Add(llm.Reply{
+		Thoughts: []string{"I ", "write"}, Text: []string{"First a file."},
+		Calls: []llm.Call{{Name: "write_file", Arguments: `{"path":"a","content":"b"}`}},
+	})
 	model.Add(llm.Calls(llm.Call{Name: "read_file", Arguments: `{"path":"none"}`}),
 		llm.Reply{Text: []string{"Done", "\x1b[2J.\u00a0\u200d"}}.Used(1200, 34))
 	p.types("h\u00e9llo\r")
@@ -220,8 +222,10 @@ func TestChatEdits(t *testing.T) {
 func TestChatGoesOn(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
-	model := llm.New(t, llm.Text("the first answer"), llm.Reply{Thoughts: []string{"well"},
-		Text: []string{"the second"}, Stall: true})
+	model := llm.New(t, llm.Text("the first answer"), llm.Reply{
+		Thoughts: []string{"well"},
+		Text:     []string{"the second"}, Stall: true,
+	})
 	with := []string{"--llm", model.URL, "--model", "m"}
 	piped(t, dir, "the first question", 0, with...)
 	p := newTypist(t, dir, []string{"NO_COLOR=1"}, append(with, "--continue")...)

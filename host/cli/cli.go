@@ -244,8 +244,11 @@ func newParser(cmd *commands, sys *System, options ...kong.Option) (*kong.Kong, 
 		kong.Help(printHelp),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, FlagsLast: true}),
 		kong.ExplicitGroups([]kong.Group{
-			{Key: "setup", Title: "Set up"}, {Key: "serve", Title: "Serve"}, {Key: "try", Title: "Try"},
-			{Key: "state", Title: "State"}, {Key: "debug", Title: "Debug"},
+			{Key: "setup", Title: "Set up"},
+			{Key: "serve", Title: "Serve"},
+			{Key: "try", Title: "Try"},
+			{Key: "state", Title: "State"},
+			{Key: "debug", Title: "Debug"},
 			{Key: "all", Title: "Flags of every command:"},
 		}),
 	)...)
@@ -413,7 +416,8 @@ func (s *System) warn(text string) { say(s.Err, "warning: %s", text) }
 // warnings returns a log whose warnings go to warn, by their texts alone.
 func warnings(warn func(string)) zerolog.Logger {
 	return zerolog.New(io.Discard).Level(zerolog.WarnLevel).Hook(zerolog.HookFunc(func(_ *zerolog.Event,
-		_ zerolog.Level, text string) {
+		_ zerolog.Level, text string,
+	) {
 		warn(text)
 	}))
 }

@@ -85,8 +85,10 @@ func tokens(n int) string {
 
 // newDispatchBoard puts the workers on a board.
 func newDispatchBoard(b *board, names []string, total, most int) *dispatchBoard {
-	d := &dispatchBoard{board: b, total: total, most: max(most, 1), tasks: make(map[*dispatchTask]*boardWorker),
-		tried: make(map[*dispatchTask]bool)}
+	d := &dispatchBoard{
+		board: b, total: total, most: max(most, 1), tasks: make(map[*dispatchTask]*boardWorker),
+		tried: make(map[*dispatchTask]bool),
+	}
 	for _, name := range names {
 		d.workers = append(d.workers, &boardWorker{name: name})
 	}

@@ -102,8 +102,10 @@ func (d *dispatchRun) workers() ([]worker.Worker, error) {
 			t.Task.Isolation = cmp.Or(t.Task.Isolation, fleet.Isolation(d.Isolation))
 		}
 		d.among = []worker.Worker{{}}
-		return []worker.Worker{{Name: "fleet", Fleet: config.NewSecret(d.Fleet), MaxTasks: maxInPool,
-			Timeout: time.Duration(d.Timeout) * time.Second}}, nil
+		return []worker.Worker{{
+			Name: "fleet", Fleet: config.NewSecret(d.Fleet), MaxTasks: maxInPool,
+			Timeout: time.Duration(d.Timeout) * time.Second,
+		}}, nil
 	}
 	if d.cfg.AuthToken.Reveal() == "" && len(d.cfg.Auth) > 0 {
 		return nil, fail(exitConfig, errors.New("the config has tokens of single agents only, and these tasks "+
@@ -140,7 +142,8 @@ func (d *dispatchRun) workers() ([]worker.Worker, error) {
 		all[i] = worker.Worker{
 			Name: name, Mode: worker.ModeFleet, Model: cmp.Or(does.Model, does.LLM.Model), ModelTier: does.ModelTier,
 			ContextWindow: does.ContextWindow,
-			Priority:      does.Priority, Env: env, Cwd: here, Network: true, MaxTasks: cmp.Or(d.MaxTasks, does.MaxTasks,
+			Priority:      does.Priority, Env: env, Cwd: here, Network: true,
+			MaxTasks: cmp.Or(d.MaxTasks, does.MaxTasks,
 				d.cfg.Fleet.MaxTasks, 1),
 			Timeout: time.Duration(d.Timeout) * time.Second, AuthToken: d.cfg.AuthToken,
 		}

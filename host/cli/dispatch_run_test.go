@@ -202,8 +202,10 @@ func TestDispatchTellsWhatAModelWrote(t *testing.T) {
 	}
 	for _, c := range []struct{ name, last, with, without string }{
 		{"it tells none", "done", "a.txt sub/made.txt sub/new.txt", "a.txt put-back.txt sub/new.txt"},
-		{"it tells one of them", `{"status":"done","artifacts":{"files_changed":["./a.txt"]}}`,
-			"a.txt sub/made.txt sub/new.txt", "a.txt put-back.txt sub/new.txt"},
+		{
+			"it tells one of them", `{"status":"done","artifacts":{"files_changed":["./a.txt"]}}`,
+			"a.txt sub/made.txt sub/new.txt", "a.txt put-back.txt sub/new.txt",
+		},
 	} {
 		for _, repo := range []bool{true, false} {
 			t.Run(fmt.Sprint(c.name, ", git ", repo), func(t *testing.T) {
@@ -241,8 +243,10 @@ func TestDispatchTellsWhatAToolkitWrote(t *testing.T) {
 		must.OK(t, os.Mkdir(dir, 0o700), os.Mkdir(filepath.Join(dir, root), 0o700),
 			os.Rename(filepath.Join(dir, "../a2e"), filepath.Join(dir, "a2e")))
 		writeConfig(t, dir, "plugins:\n  tools:\n  toolkits:\n    filesystem: {root_dir: "+root+"}\n")
-		model := llm.New(t, llm.Calls(llm.Call{Name: "filesystem_write_file",
-			Arguments: `{"path":"new.txt","content":"x"}`}),
+		model := llm.New(t, llm.Calls(llm.Call{
+			Name:      "filesystem_write_file",
+			Arguments: `{"path":"new.txt","content":"x"}`,
+		}),
 			llm.Text("done"))
 		results, stderr := dispatched(t, dir, `{"brief":"x"}`, 0, "-", "-w", "1", "-c", "a2e.yaml", "--llm", model.URL,
 			"--model", "m")
@@ -275,14 +279,18 @@ func TestDispatchRefuses(t *testing.T) {
 		in   string
 		args []string
 	}{
-		{2, "stdin:1: brief: is required\nstdin:2: breif: is not known", "{}\n{\"breif\":1}",
-			[]string{"-", "--", "touch", "started"}},
+		{
+			2, "stdin:1: brief: is required\nstdin:2: breif: is not known", "{}\n{\"breif\":1}",
+			[]string{"-", "--", "touch", "started"},
+		},
 		{2, "2 problems in stdin; no task was started", "{}\n{\"breif\":1}", []string{"-", "--", "touch", "started"}},
 		{2, "nothing.ndjson", "", []string{"nothing.ndjson", "--", "touch", "started"}},
 		{2, "--workers=0 is out of range", "", []string{"tasks.ndjson", "--workers", "0", "--", "touch", "started"}},
 		{2, "--max-tasks=-1", "", []string{"tasks.ndjson", "--max-tasks=-1", "--", "touch", "started"}},
-		{2, "--out tasks.ndjson: that is the file with the tasks", "", []string{"tasks.ndjson", "--out", "tasks.ndjson",
-			"--", "touch", "started"}},
+		{2, "--out tasks.ndjson: that is the file with the tasks", "", []string{
+			"tasks.ndjson", "--out", "tasks.ndjson",
+			"--", "touch", "started",
+		}},
 		{2, "--network", "", []string{"tasks.ndjson", "--network"}},
 		{2, "unknown flag --many", "", []string{"tasks.ndjson", "--many", "--", "touch", "started"}},
 		{3, "broken.yaml:1", "", []string{"tasks.ndjson", "-c", "broken.yaml", "--", "touch", "started"}},
@@ -343,8 +351,10 @@ func TestDispatchIsKilledAndResumed(t *testing.T) {
 		fmt.Fprintf(&want, "t%03d done b%d\n", i, i)
 	}
 	must.OK(t, os.WriteFile(filepath.Join(dir, "tasks.ndjson"), []byte(tasks.String()), 0o600))
-	args := []string{"dispatch", "tasks.ndjson", "-w", "2", "--max-tasks", "2", "--resume", "-o", "out.ndjson",
-		"--no-contract", "--", "cat"}
+	args := []string{
+		"dispatch", "tasks.ndjson", "-w", "2", "--max-tasks", "2", "--resume", "-o", "out.ndjson",
+		"--no-contract", "--", "cat",
+	}
 	results := func() []byte {
 		text, _ := os.ReadFile(filepath.Join(dir, "out.ndjson")) // it may not be there yet
 		return text
@@ -381,25 +391,39 @@ func TestDispatchResumes(t *testing.T) {
 		says       string
 	}{
 		"nothing yet": {tasks: `{"brief":"x"}`, args: []string{"--resume"}, results: "line-1 done x"},
-		"one is there": {had: done, tasks: "{\"brief\":\"x\",\"task_id\":\"a\"}\n{\"brief\":\"y\"}",
+		"one is there": {
+			had: done, tasks: "{\"brief\":\"x\",\"task_id\":\"a\"}\n{\"brief\":\"y\"}",
 			args: []string{"--resume"}, results: "a done before\nline-2 done y", says: "out has 1 result of an " +
-				"earlier run: 1 done"},
+				"earlier run: 1 done",
+		},
 		"all are there": {had: done, tasks: `{"brief":"x","task_id":"a"}`, args: []string{"--resume"}},
-		"one failed": {had: strings.Replace(done, `"done"`, `"error"`, 1),
-			tasks: `{"brief":"x","task_id":"a"}`, args: []string{"--resume"}, code: 1, says: "1 of 1 task not done"},
-		"a cut line": {had: done + `{"type":"TASK_RESULT","task_id":"b","sta`,
+		"one failed": {
+			had:   strings.Replace(done, `"done"`, `"error"`, 1),
+			tasks: `{"brief":"x","task_id":"a"}`, args: []string{"--resume"}, code: 1, says: "1 of 1 task not done",
+		},
+		"a cut line": {
+			had:   done + `{"type":"TASK_RESULT","task_id":"b","sta`,
 			tasks: `{"brief":"y","task_id":"b"}`, args: []string{"--resume"}, results: "a done before\nb done y",
-			says: "the last line of out was cut off"},
-		"a cut end": {had: strings.TrimSpace(done), tasks: `{"brief":"y","task_id":"b"}`,
-			args: []string{"--resume"}, results: "a done before\nb done y"},
+			says: "the last line of out was cut off",
+		},
+		"a cut end": {
+			had: strings.TrimSpace(done), tasks: `{"brief":"y","task_id":"b"}`,
+			args: []string{"--resume"}, results: "a done before\nb done y",
+		},
 		"without --resume": {had: done, tasks: `{"brief":"y"}`, code: 2, says: "out already exists; --resume " +
 			"does the tasks that have no result"},
-		"something else": {had: done + "notes", tasks: `{"brief":"y"}`, args: []string{"--resume"}, code: 2,
-			says: "out:2: is not a TASK_RESULT; give another file"},
-		"something else, too": {had: "notes\n" + done, tasks: `{"brief":"y"}`, args: []string{"--resume"}, code: 2,
-			says: "out:1: is not a TASK_RESULT"},
-		"another task": {had: other, tasks: "\n" + `{"brief":"y","task_id":"a"}`, args: []string{"--resume"},
-			code: 2, says: `line 2: out has a result for another brief of "a"`},
+		"something else": {
+			had: done + "notes", tasks: `{"brief":"y"}`, args: []string{"--resume"}, code: 2,
+			says: "out:2: is not a TASK_RESULT; give another file",
+		},
+		"something else, too": {
+			had: "notes\n" + done, tasks: `{"brief":"y"}`, args: []string{"--resume"}, code: 2,
+			says: "out:1: is not a TASK_RESULT",
+		},
+		"another task": {
+			had: other, tasks: "\n" + `{"brief":"y","task_id":"a"}`, args: []string{"--resume"},
+			code: 2, says: `line 2: out has a result for another brief of "a"`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

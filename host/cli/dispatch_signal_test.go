@@ -3,13 +3,14 @@
 package cli_test
 
 import (
-	"a2e/host/hosttest/must"
 	"io"
 	"os"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"a2e/host/hosttest/must"
 )
 
 // TestDispatchStuck: where nobody reads the results, a second interrupt ends the program,

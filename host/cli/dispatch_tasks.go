@@ -40,7 +40,8 @@ type taskReader struct {
 // readTasks reads the tasks of a file, or of stdin for "-", and tells what is wrong with
 // them, a line for each problem.
 func readTasks(path string, stdin io.Reader, run string, workers []string) (tasks []*dispatchTask, problems []string,
-	err error) {
+	err error,
+) {
 	r := &taskReader{name: path, run: run, known: workers, ids: make(map[string]int)}
 	in := stdin
 	if path == "-" {
@@ -259,8 +260,10 @@ func (t *dispatchTask) read(obj protocol.Object, whole bool) error {
 	own, misplaced := slices.Concat([]string{"brief", "deadline", "requirements"}, inner, needs, route),
 		map[string][]string(nil)
 	if whole {
-		own, misplaced = slices.Concat([]string{"brief", "deadline", "requirements", "type", "protocol_version", "task",
-			"agent"}, route), map[string][]string{"task": inner, "requirements": needs}
+		own, misplaced = slices.Concat([]string{
+			"brief", "deadline", "requirements", "type", "protocol_version", "task",
+			"agent",
+		}, route), map[string][]string{"task": inner, "requirements": needs}
 	}
 	bad := slices.Concat(strangers(obj, "/", own, misplaced), within(obj, "task", inner),
 		within(obj, "requirements", needs))
@@ -276,7 +279,8 @@ func (t *dispatchTask) read(obj protocol.Object, whole bool) error {
 // strangers returns what is wrong with the names of members. misplaced are those that belong
 // into one of the object's members.
 func strangers(obj protocol.Object, at string, known []string,
-	misplaced map[string][]string) (bad []protocol.FieldError) {
+	misplaced map[string][]string,
+) (bad []protocol.FieldError) {
 	for key := range obj.All() {
 		name := string(key)
 		if slices.Contains(known, name) {

@@ -29,12 +29,16 @@ func TestDispatchFile(t *testing.T) {
 	const whole = `{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"w","priority":"high","token_budget":9},"brief":"all",` +
 		`"requirements":{"required_mcp":["m"]},"deadline":"2026-11-21T15:04:05Z"}`
 	for _, c := range []struct{ name, text, want string }{
-		{"t.ndjson", "{\"brief\":\"a\"}\r\n\n  " +
-			"{\"brief\":\"b\",\"task_id\":\"own\",\"priority\":\"low\",\"reply_schema\":\"json\"}",
-			"line-1 1 normal prose a; own 3 low json b"},
+		{
+			"t.ndjson", "{\"brief\":\"a\"}\r\n\n  " +
+				"{\"brief\":\"b\",\"task_id\":\"own\",\"priority\":\"low\",\"reply_schema\":\"json\"}",
+			"line-1 1 normal prose a; own 3 low json b",
+		},
 		{"t.ndjson", "\xef\xbb\xbf" + whole + "\n", "w 1 high prose all"},
-		{"t.txt", `[{"brief":"a"},` + "\n\n" + `{"brief":"b"}, {"brief":"c","task_id":"c"},` + "\n" + whole + "]\n",
-			"line-1 1 normal prose a; line-3 3 normal prose b; c 3 normal prose c; w 4 high prose all"},
+		{
+			"t.txt", `[{"brief":"a"},` + "\n\n" + `{"brief":"b"}, {"brief":"c","task_id":"c"},` + "\n" + whole + "]\n",
+			"line-1 1 normal prose a; line-3 3 normal prose b; c 3 normal prose c; w 4 high prose all",
+		},
 		{"t.json", "\n[\n{\n\"brief\":\"a\"\n}\n]", "line-3 3 normal prose a"},
 		{"t.yaml", "# tasks\n- brief: |\n    a\n  priority: urgent\n- {brief: b, deadline: 2026-11-21T15:04:05Z, " +
 			"required_capabilities: [x]}\n", "line-2 2 urgent prose a; line-5 5 normal prose b"},
@@ -113,8 +117,10 @@ nonsense
 21: retries: is a JSON string; should be
 22: fallback: is a JSON number; should be boolean
 23: the inline dispatch cannot be understood: priority is "asap"; should be low, normal, high or urgent`},
-		{"t.ndjson", `{"brief":"x","task_id":"line-2"}` + "\n" + `{"brief":"x"}`,
-			`2: task_id "line-2" is already used in line 1`},
+		{
+			"t.ndjson", `{"brief":"x","task_id":"line-2"}` + "\n" + `{"brief":"x"}`,
+			`2: task_id "line-2" is already used in line 1`,
+		},
 		{"t.json", "[{\"brief\":\"a\"},\n\n {\"task_id\":7}, 5,\n {\"brief\":\"c\",}]", "3: brief: is required\n3: " +
 			"a JSON object should be here\n4: not valid JSON"},
 		{"t.json", "[{\"brief\":\"a\"}\n] x", " there is text after the list"},
@@ -144,8 +150,10 @@ func TestDispatchBoard(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1000, 0)
 	var out bytes.Buffer
-	b := newDispatchBoard(newBoard(&out, func() time.Time { return now }, 80), []string{"worker-1", "worker-2",
-		"worker-3"}, 10, 2)
+	b := newDispatchBoard(newBoard(&out, func() time.Time { return now }, 80), []string{
+		"worker-1", "worker-2",
+		"worker-3",
+	}, 10, 2)
 	tasks := make([]*dispatchTask, 10)
 	for i := range tasks {
 		tasks[i] = &dispatchTask{id: fmt.Sprintf("t%d", i)}
@@ -205,8 +213,10 @@ func TestDispatchBoardMakesRoom(t *testing.T) {
 
 func TestDispatchRate(t *testing.T) {
 	t.Parallel()
-	for perSecond, want := range map[float64]string{12.34: "12/s", 9.87: "9.9/s", 1: "1.0/s", 0.5: "30.0/min",
-		0.001: "0.1/min"} {
+	for perSecond, want := range map[float64]string{
+		12.34: "12/s", 9.87: "9.9/s", 1: "1.0/s", 0.5: "30.0/min",
+		0.001: "0.1/min",
+	} {
 		assert.Equal(t, rate(perSecond), want, "%v", perSecond)
 	}
 }
@@ -223,8 +233,10 @@ func TestDispatchFileOfProblems(t *testing.T) {
 // TestDispatchTimeout: a time that does not fit is refused.
 func TestDispatchTimeout(t *testing.T) {
 	t.Parallel()
-	for seconds, fits := range map[int]bool{-1: false, 0: true, 3600: true, maxTaskTime: true, maxTaskTime + 1: false,
-		10_000_000_000: false} {
+	for seconds, fits := range map[int]bool{
+		-1: false, 0: true, 3600: true, maxTaskTime: true, maxTaskTime + 1: false,
+		10_000_000_000: false,
+	} {
 		d := dispatchCmd{Workers: 1, File: "-", Out: "-", Timeout: seconds}
 		err := d.check()
 		assert.Equal(t, (err == nil), fits, "--timeout %d: %v", seconds, err)
@@ -240,7 +252,9 @@ func TestDispatchArgv(t *testing.T) {
 		dispatchCmd: dispatchCmd{workFlags: work, Command: []string{"x", "--", "-y"}},
 		cmd:         &commands{globals: globals{Config: "-c.yaml"}},
 	}
-	want := []string{"self", "--log-level", "warn", "--config=-c.yaml", "worker", "--agent-id=-w", "--max-tasks", "2",
-		"--only=-o", "--model=-m", "--", "x", "--", "-y"}
+	want := []string{
+		"self", "--log-level", "warn", "--config=-c.yaml", "worker", "--agent-id=-w", "--max-tasks", "2",
+		"--only=-o", "--model=-m", "--", "x", "--", "-y",
+	}
 	assert.Slice(t, d.argv("self", &worker.Worker{Name: "-w", MaxTasks: 2}, "-o"), want)
 }

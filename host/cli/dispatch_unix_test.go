@@ -44,8 +44,10 @@ func TestDispatchOnATerminal(t *testing.T) {
 	assert.Equal(t, cmd.ProcessState.ExitCode(), 1, "status")
 	got := toldResults(resultsIn(t, stdout.Bytes()))
 	assert.Equal(t, got, "line-1 done one was done\nline-2 error \nline-3 done two was done", "results")
-	for _, want := range []string{"\r\x1b[2Kworker-1  \x1b[32m", "\r\x1b[2Kworker-2  ", "\x1b[3A\r\x1b[2Kworker-1",
-		"2 of 3 done, 1 failed", "a2e: 1 of 3 tasks not done"} {
+	for _, want := range []string{
+		"\r\x1b[2Kworker-1  \x1b[32m", "\r\x1b[2Kworker-2  ", "\x1b[3A\r\x1b[2Kworker-1",
+		"2 of 3 done, 1 failed", "a2e: 1 of 3 tasks not done",
+	} {
 		assert.Contains(t, text, want, "the terminal did not get … but")
 	}
 }

@@ -105,9 +105,13 @@ func installer() []string {
 		sudo = []string{"sudo"}
 	}
 	for _, m := range [][]string{
-		{"brew", "brew", "install"}, {"apt-get", "apt-get", "install"}, {"dnf", "dnf", "install"},
+		{"brew", "brew", "install"},
+		{"apt-get", "apt-get", "install"},
+		{"dnf", "dnf", "install"},
 		{"pacman", "pacman", "-S"},
-		{"apk", "apk", "add"}, {"zypper", "zypper", "install"}, {"winget", "winget", "install"},
+		{"apk", "apk", "add"},
+		{"zypper", "zypper", "install"},
+		{"winget", "winget", "install"},
 	} {
 		if _, err := exec.LookPath(m[0]); err != nil || m[0] == "brew" && runtime.GOOS != "darwin" {
 			continue
@@ -181,7 +185,8 @@ func fixSandbox(mechanism string) string {
 		return ""
 	}
 	for _, s := range []struct{ key, closed, open string }{
-		{"kernel.unprivileged_userns_clone", "0", "1"}, {"kernel.apparmor_restrict_unprivileged_userns", "1", "0"},
+		{"kernel.unprivileged_userns_clone", "0", "1"},
+		{"kernel.apparmor_restrict_unprivileged_userns", "1", "0"},
 		{"user.max_user_namespaces", "0", "10000"},
 	} {
 		text, err := os.ReadFile("/proc/sys/" + strings.ReplaceAll(s.key, ".", "/"))

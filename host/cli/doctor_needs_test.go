@@ -198,8 +198,10 @@ func TestDoctorOfFolders(t *testing.T) {
 	dir := workDir(t)
 	writeFile(t, dir, "c.yaml", "state_dir: state\naudit: {path: /proc/nowhere/a.jsonl}\n")
 	out := run(t, dir, nil, "doctor", "-c", "c.yaml", "--log-file", filepath.Join(dir, "gone", "log")).want(t, 1, "")
-	for _, want := range []string{"wrong    audit.path  /proc/nowhere (cannot be written: ",
-		"ok       --log-file  " + dir + "/gone (does not exist yet"} {
+	for _, want := range []string{
+		"wrong    audit.path  /proc/nowhere (cannot be written: ",
+		"ok       --log-file  " + dir + "/gone (does not exist yet",
+	} {
 		assert.Contains(t, out.stdout, want)
 	}
 }

@@ -1,8 +1,6 @@
 package cli_test
 
 import (
-	"a2e/host/hosttest/assert"
-	"a2e/host/hosttest/must"
 	"bytes"
 	"errors"
 	"fmt"
@@ -17,6 +15,9 @@ import (
 	"testing"
 
 	"github.com/go-json-experiment/json"
+
+	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 )
 
 // report is what `a2e doctor --json` promises.
@@ -82,8 +83,10 @@ func readReport(t *testing.T, text []byte) (r report) {
 	assert.That(t, len(r.in("sandbox")) >= 13, "only %d lines on the sandbox", len(r.in("sandbox")))
 	missing := r.missing()
 	bestEffort := r.mode(t, "best_effort")
-	for mode, starts := range map[string]bool{"required": missing == nil,
-		"best_effort": !strings.Contains(bestEffort.Text, "do not start"), "off": true} {
+	for mode, starts := range map[string]bool{
+		"required":    missing == nil,
+		"best_effort": !strings.Contains(bestEffort.Text, "do not start"), "off": true,
+	} {
 		v := r.mode(t, mode)
 		assert.That(t, strings.Contains(v.Text, "do not start") != starts, "%s: %s, as %q are missing", mode, v.Text,
 			missing)
@@ -136,12 +139,14 @@ func TestDoctorOfAGoodConfig(t *testing.T) {
 	if err := cmd.Run(); err != nil || stderr.Len() > 0 {
 		t.Fatalf("%v, stderr %s", err, stderr.String())
 	}
-	want := []string{`^a2e `, `^ok +config +/.*/a2e.yaml$`,
+	want := []string{
+		`^a2e `, `^ok +config +/.*/a2e.yaml$`,
 		`^note +plugins +off, as the list under plugins does not name them: skill, .*, mcp, multi_agent \(`,
 		`^ok +workspace +/`, `^ok +state_dir +.*/state/deep \(does not exist yet`,
 		`^ok +programs +t, p may start ls, sh$`, `^ok +programs +q may start cat$`, `^ok +sh +/`,
 		`These start any program or run any code.*: sh\. exec: strict `,
-		`mode best_effort \(as configured\): children start`, `mode required: `}
+		`mode best_effort \(as configured\): children start`, `mode required: `,
+	}
 	for _, c := range d.in("sandbox") {
 		want = append(want, `^\w+ +`+regexp.QuoteMeta(c.Name)+" +"+regexp.QuoteMeta(c.Text))
 	}
@@ -163,21 +168,35 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 		says         string
 	}{
 		{"nothing", "host_id: x\n", 0, `(?m)^ok +config +/.*/a2e.yaml$`},
-		{"unknown key", "host_id: x\nsandbxo: off\n", 3,
-			`(?m)^wrong +config +a2e.yaml:2:1: unknown key "sandbxo".*"sandbox"`},
-		{"bad option", "plugins: [{name: p, type: proc, metadata: {max_porcs: 3}}]\n", 3,
-			`(?m)^wrong +config +a2e.yaml:1:44: .*"max_procs"`},
-		{"no program of proc", "plugins: [{name: p, type: proc, metadata: {allowed_commands: [a/b]}}]\n", 3,
-			`(?m)^wrong +config +a2e.yaml:1:62: .*"a/b" is not a bare program name`},
-		{"no program of tools", "plugins: [{name: p, type: tools, metadata: {ALLOWED_COMMANDS: [-x]}}]\n", 3,
-			`(?m)^wrong +config +a2e.yaml:1:63: .*"-x" is not a bare program name`},
+		{
+			"unknown key", "host_id: x\nsandbxo: off\n", 3,
+			`(?m)^wrong +config +a2e.yaml:2:1: unknown key "sandbxo".*"sandbox"`,
+		},
+		{
+			"bad option", "plugins: [{name: p, type: proc, metadata: {max_porcs: 3}}]\n", 3,
+			`(?m)^wrong +config +a2e.yaml:1:44: .*"max_procs"`,
+		},
+		{
+			"no program of proc", "plugins: [{name: p, type: proc, metadata: {allowed_commands: [a/b]}}]\n", 3,
+			`(?m)^wrong +config +a2e.yaml:1:62: .*"a/b" is not a bare program name`,
+		},
+		{
+			"no program of tools", "plugins: [{name: p, type: tools, metadata: {ALLOWED_COMMANDS: [-x]}}]\n", 3,
+			`(?m)^wrong +config +a2e.yaml:1:63: .*"-x" is not a bare program name`,
+		},
 		{"read path", "children:\n  read: [gone]\n", 3, `(?m)^wrong +config +a2e.yaml:2:10: .*gone cannot be read`},
-		{"missing program", "plugins: [{name: p, type: proc, metadata: {allowed_commands: [sh, no-such-program]}}]\n",
-			1, `(?m)^wrong +no-such-program +not found, and p may start it$`},
-		{"unwritable state_dir", "state_dir: /proc/nowhere/state\n", 1,
-			`(?m)^wrong +state_dir +/proc/nowhere/state \(cannot be written: `},
-		{"unwritable workspace", "workspace: /proc\nstate_dir: state\n", 1,
-			`(?m)^wrong +workspace +/proc \(cannot be written: `},
+		{
+			"missing program", "plugins: [{name: p, type: proc, metadata: {allowed_commands: [sh, no-such-program]}}]\n",
+			1, `(?m)^wrong +no-such-program +not found, and p may start it$`,
+		},
+		{
+			"unwritable state_dir", "state_dir: /proc/nowhere/state\n", 1,
+			`(?m)^wrong +state_dir +/proc/nowhere/state \(cannot be written: `,
+		},
+		{
+			"unwritable workspace", "workspace: /proc\nstate_dir: state\n", 1,
+			`(?m)^wrong +workspace +/proc \(cannot be written: `,
+		},
 		{"a warning", "transport: {type: http}\n", 0, `(?m)^warning +config +a2e.yaml:1:1: transport has no meaning`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -288,9 +307,11 @@ func TestDoctorPath(t *testing.T) {
 	cmd.Env = append(cmd.Env, "PATH="+os.Getenv("PATH")+":"+dir+":bin:"+work)
 	out, err := cmd.Output()
 	assert.Equal(t, exitCode(err), 1, "exit status")
-	for _, want := range []string{`wrong +hometool`, `PATH +` + regexp.QuoteMeta(dir) +
-		` is left out for children: it (is or )?holds`, `PATH +bin is left out for children: it is relative`,
-		`PATH +` + work + ` is left out for children: it lies in the workspace`} {
+	for _, want := range []string{
+		`wrong +hometool`, `PATH +` + regexp.QuoteMeta(dir) +
+			` is left out for children: it (is or )?holds`, `PATH +bin is left out for children: it is relative`,
+		`PATH +` + work + ` is left out for children: it lies in the workspace`,
+	} {
 		assert.That(t, regexp.MustCompile(want).Match(out), "it lacks %s:\n%s", want, out)
 	}
 }
@@ -329,8 +350,10 @@ func TestDoctorOfAGoodStore(t *testing.T) {
 	dir := stateDir(t)
 	remember(t, dir, "w1", entry("a", "semantic", "something to embed"))
 	_, text := doctorOfStore(t, dir, 0)
-	for _, want := range []string{`(?m)^ok +store +/.*/state/state\.db \(\d+ KiB\)$`,
-		`(?m)^note +store +it keeps memory, version \d+$`, `(?m)^note +store +it keeps planning, version \d+$`} {
+	for _, want := range []string{
+		`(?m)^ok +store +/.*/state/state\.db \(\d+ KiB\)$`,
+		`(?m)^note +store +it keeps memory, version \d+$`, `(?m)^note +store +it keeps planning, version \d+$`,
+	} {
 		assert.That(t, regexp.MustCompile(want).MatchString(text), "no line %q in:\n%s", want, text)
 	}
 	assert.That(t, !strings.Contains(text, "vectors"), "it names a model:\n%s", text)
@@ -365,10 +388,14 @@ func TestDoctorOfABadStore(t *testing.T) {
 		problem string
 		advice  string
 	}{
-		{"another kind of file", func([]byte) []byte { return bytes.Repeat([]byte("some text\n"), 1000) },
-			"not an a2e store", "move the file away"},
-		{"newer", func(f []byte) []byte { f[userVersion+3] = 99; return withChecksum(f) }, "newer a2e",
-			"use the newer"},
+		{
+			"another kind of file", func([]byte) []byte { return bytes.Repeat([]byte("some text\n"), 1000) },
+			"not an a2e store", "move the file away",
+		},
+		{
+			"newer", func(f []byte) []byte { f[userVersion+3] = 99; return withChecksum(f) }, "newer a2e",
+			"use the newer",
+		},
 		{"damaged inside", func(f []byte) []byte {
 			for p := 5 * pageSize; p < len(f); p += 4 * pageSize {
 				copy(f[p:], bytes.Repeat([]byte{0xa5}, 256))

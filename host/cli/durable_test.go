@@ -68,8 +68,10 @@ func durableSession(t *testing.T, cmd *exec.Cmd) *durableHost {
 		h.kill()
 		_ = h.Client.Close() // killed
 	})
-	caps := []protocol.Capability{protocol.CapMemory, protocol.CapPlanning, protocol.CapTools, protocol.CapEnv,
-		protocol.CapProc}
+	caps := []protocol.Capability{
+		protocol.CapMemory, protocol.CapPlanning, protocol.CapTools, protocol.CapEnv,
+		protocol.CapProc,
+	}
 	if _, err := h.Handshake(t.Context(), "durable", caps, ""); err != nil {
 		t.Fatalf("handshake: %v; stderr: %s", err, h.stderr)
 	}
@@ -96,8 +98,10 @@ type durableContent struct {
 // store sends entries in one request and wants all of them stored.
 func (h *durableHost) store(entries ...durableEntry) error {
 	var resp protocol.MemoryStoreResponse
-	err := h.Call(context.Background(), protocol.TypeMemoryStoreReq, map[string]any{"memory_id": h.memory,
-		"entries": entries}, &resp)
+	err := h.Call(context.Background(), protocol.TypeMemoryStoreReq, map[string]any{
+		"memory_id": h.memory,
+		"entries":   entries,
+	}, &resp)
 	if err == nil && (len(resp.Stored) != len(entries) || len(resp.Errors) > 0 || resp.Detail != nil) {
 		err = fmt.Errorf("of %d entries %d are stored; errors %q, detail %v", len(entries), len(resp.Stored),
 			resp.Errors, resp.Detail)
@@ -203,8 +207,10 @@ func durableRules() []durableRule {
 
 // durableSemantic is an entry of the semantic tier.
 func durableSemantic(key, text string) durableEntry {
-	return durableEntry{Key: map[string]string{"id": key}, Content: durableContent{1, text},
-		Tier: protocol.TierSemantic, Tags: []string{}}
+	return durableEntry{
+		Key: map[string]string{"id": key}, Content: durableContent{1, text},
+		Tier: protocol.TierSemantic, Tags: []string{},
+	}
 }
 
 // TestHostsSeeEachOthersEntriesAtOnce stores by one host and asks another as soon as that
@@ -226,8 +232,10 @@ func TestHostsSeeEachOthersEntriesAtOnce(t *testing.T) {
 		must.Equal(t, string(id), fmt.Sprintf("%q", key), "turn %d: the other host's search finds %s first", i, id)
 		if i%10 == 9 { // what is forgotten is gone as soon
 			var gone protocol.MemoryForgetResponse
-			err := writer.Call(t.Context(), protocol.TypeMemoryForgetReq, map[string]any{"memory_id": writer.memory,
-				"keys": []any{map[string]string{"id": key}}, "tier": "semantic"}, &gone)
+			err := writer.Call(t.Context(), protocol.TypeMemoryForgetReq, map[string]any{
+				"memory_id": writer.memory,
+				"keys":      []any{map[string]string{"id": key}}, "tier": "semantic",
+			}, &gone)
 			if there := reader.versions([]string{key}); err != nil || gone.Deleted != 1 || len(there) > 0 {
 				t.Fatalf("turn %d: %d forgotten, %v; the other host has %v", i, gone.Deleted, err, there)
 			}

@@ -41,8 +41,10 @@ func TestADamagedStoreSaysSo(t *testing.T) {
 	h = durableStart(t, dir)
 	served, refused := 0, 0
 	for i := range entries {
-		resp, err := h.retrieve(map[string]any{"keys": []any{map[string]string{"id": string(rune('A' + i))}},
-			"tier": "semantic"})
+		resp, err := h.retrieve(map[string]any{
+			"keys": []any{map[string]string{"id": string(rune('A' + i))}},
+			"tier": "semantic",
+		})
 		switch answer := durableRefusal(err); {
 		case err == nil && len(resp.Entries) == 1 && strings.Contains(string(resp.Entries[0].Content), text):
 			served++

@@ -29,8 +29,10 @@ func addFiles(t *testing.T, dir string, folders ...string) string {
 // texts, events, errors, cancels, time limits, a host that is killed, one that refuses, one that asks, the end.
 func TestClients(t *testing.T) {
 	t.Parallel()
-	for language, file := range map[string]string{"python": "try.py", "typescript": "try.ts", "go": "try.go",
-		"bash": "try.sh"} {
+	for language, file := range map[string]string{
+		"python": "try.py", "typescript": "try.ts", "go": "try.go",
+		"bash": "try.sh",
+	} {
 		t.Run(language, func(t *testing.T) {
 			t.Parallel()
 			dir := addFiles(t, workDir(t), "clients")
@@ -56,8 +58,10 @@ func TestRecipes(t *testing.T) {
 			t.Parallel()
 			dir := addFiles(t, workDir(t), "clients", "recipes")
 			model := llm.New(t,
-				llm.Calls(llm.Call{ID: "one", Name: "write_file",
-					Arguments: `{"path":"haiku.txt","content":"bytes flow\n"}`}).Used(1, 1),
+				llm.Calls(llm.Call{
+					ID: "one", Name: "write_file",
+					Arguments: `{"path":"haiku.txt","content":"bytes flow\n"}`,
+				}).Used(1, 1),
 				llm.Calls(llm.Call{ID: "two", Name: "read_file", Arguments: `{"path":"no such file"}`}).Used(1, 1),
 				llm.Text("It is written.").Used(1, 1))
 			cmd := command(t, dir, filepath.Join(tools(t, "recipes/venv"), "bin/python3"), file, "Write a haiku.")
@@ -162,8 +166,10 @@ plugins: {tools: {commands: [{name: greet, description: Says hello., command: [e
 	}
 	must.OK(t, json.Unmarshal([]byte(out), &mapped))
 	must.That(t, len(mapped.Tools) == 4 && len(mapped.Names) == 4 && notes == "", "%s%s", out, notes)
-	for i, want := range []string{"greet", "odd__" + strings.Repeat("x", 81), "odd__" + strings.Repeat("x", 80),
-		"write_file"} {
+	for i, want := range []string{
+		"greet", "odd__" + strings.Repeat("x", 81), "odd__" + strings.Repeat("x", 80),
+		"write_file",
+	} {
 		f := mapped.Tools[i].Function
 		assert.That(t, mapped.Names[f.Name] == want && len(f.Name) <= 64 && f.Strict == (i == 0), "%d: %+v of %s", i, f,
 			want)

@@ -49,8 +49,10 @@ func environments(cfg *config.Config) (rows []envRow, err error) {
 			return nil, fail(exitConfig, err)
 		}
 		kind := cmp.Or(opts.Env, "counter")
-		rows = append(rows, envRow{Name: p.Name, Env: cmp.Or(opts.Exec.EnvName, kind), Actions: []string{},
-			Kept: kind != "exec"})
+		rows = append(rows, envRow{
+			Name: p.Name, Env: cmp.Or(opts.Exec.EnvName, kind), Actions: []string{},
+			Kept: kind != "exec",
+		})
 	}
 	return rows, nil
 }
@@ -150,7 +152,8 @@ type envBegin struct {
 
 // begin begins an episode.
 func (b envBegin) begin(ctx context.Context, c *client.Client, sys *System) (resp protocol.EnvResetResponse,
-	err error) {
+	err error,
+) {
 	given, err := readArguments(sys, "", "", b.Options)
 	if err != nil {
 		return resp, fail(exitUsage, fmt.Errorf("--option: %w", err))
@@ -209,8 +212,10 @@ func (s envStepCmd) Run(cmd *commands, sys *System) error {
 		}
 		for i, action := range actions {
 			var resp protocol.EnvStepResponse
-			if err := c.Call(ctx, protocol.TypeEnvStepReq, &protocol.EnvStepRequest{EpisodeID: s.Episode,
-				Action: action}, &resp); err != nil {
+			if err := c.Call(ctx, protocol.TypeEnvStepReq, &protocol.EnvStepRequest{
+				EpisodeID: s.Episode,
+				Action:    action,
+			}, &resp); err != nil {
 				return fmt.Errorf("%s: %w", oneLine(actionWord(action)), err)
 			}
 			if s.JSON && i < len(actions)-1 {
@@ -439,8 +444,10 @@ func (g *envGame) take(line string) error {
 	}
 	for _, action := range actions {
 		var resp protocol.EnvStepResponse
-		if err := g.client.Call(g.ctx, protocol.TypeEnvStepReq, &protocol.EnvStepRequest{EpisodeID: g.episode,
-			Action: action}, &resp); err != nil {
+		if err := g.client.Call(g.ctx, protocol.TypeEnvStepReq, &protocol.EnvStepRequest{
+			EpisodeID: g.episode,
+			Action:    action,
+		}, &resp); err != nil {
 			return err
 		}
 		if err := showEpisode(g.ctx, g.client, g.sys, &resp.Obs, g.play.JSON); err != nil {

@@ -29,20 +29,24 @@ var dialectLines = map[string]struct {
 	hello, line, has string
 }{
 	"A2E": {
-		[]string{"serve"}, `{"type":"handshake/req","id":"h","agent_id":"a","agent_caps":["tools"]}`,
+		[]string{"serve"},
+		`{"type":"handshake/req","id":"h","agent_id":"a","agent_caps":["tools"]}`,
 		`{"type":"tool/call/req","tool_name":"echo","arguments":{FAULT},"id":"the id"}`, `"req_id":"the id"`,
 	},
 	"JSON-RPC": {
-		[]string{"serve"}, `{"jsonrpc":"2.0","method":"system.ping","id":1}`,
+		[]string{"serve"},
+		`{"jsonrpc":"2.0","method":"system.ping","id":1}`,
 		`{"jsonrpc":"2.0","method":"session.send","params":{FAULT},"id":"the id"}`, `"id":"the id"`,
 	},
 	"MCP": {
-		[]string{"mcp", "serve"}, fmt.Sprintf(mcpHello, "tester", ""),
+		[]string{"mcp", "serve"},
+		fmt.Sprintf(mcpHello, "tester", ""),
 		`{"method":"tools/call","params":{"name":"echo","arguments":{FAULT}},"jsonrpc":"2.0","id":12345678901234}`,
 		`"id":12345678901234`,
 	},
 	"fleet": {
-		[]string{"serve"}, `{"type":"TASK_STEER","protocol_version":"2.0","task_id":"none","text":"x"}`,
+		[]string{"serve"},
+		`{"type":"TASK_STEER","protocol_version":"2.0","task_id":"none","text":"x"}`,
 		`{"brief":"x","task":{FAULT,"task_id":"the id"},"protocol_version":"2.0","type":"TASK_DISPATCH"}`,
 		`"task_id":"the id"`,
 	},
@@ -102,8 +106,10 @@ func TestMCPOverHTTPFaults(t *testing.T) {
 		says     string
 	}{
 		{`{"jsonrpc":"2.0","id":1,"id":2,"method":"ping"}`, `null`, 400, -32600, "appears twice"},
-		{`{"jsonrpc":"2.0","id":1,"method":"ping"}{"jsonrpc":"2.0","id":2,"method":"ping"}`, `null`, 400, -32700,
-			"after the end"},
+		{
+			`{"jsonrpc":"2.0","id":1,"method":"ping"}{"jsonrpc":"2.0","id":2,"method":"ping"}`, `null`, 400, -32700,
+			"after the end",
+		},
 		{`{"jsonrpc":"2.0","id":1,"method":"ping"`, `1`, 200, -32700, "should be here"},
 		{``, `null`, 400, -32700, "not valid JSON"},
 		{`5`, `null`, 400, -32600, "JSON object"},
@@ -125,8 +131,10 @@ func TestMCPOverHTTPFaults(t *testing.T) {
 		status, got := w.mcp(`{"jsonrpc":"2.0","method":"` + method + `"}`)
 		assert.That(t, status == 202 && got == "", "%s: %d %s", method, status, got)
 	}
-	for version, want := range map[string]int{"1999-01-01": 400, "latest": 400, "2025-11-25": 200, "2025-06-18": 200,
-		"": 200} {
+	for version, want := range map[string]int{
+		"1999-01-01": 400, "latest": 400, "2025-11-25": 200, "2025-06-18": 200,
+		"": 200,
+	} {
 		w.headers.Set("MCP-Protocol-Version", version)
 		status, got := w.mcp(`{"jsonrpc":"2.0","id":9,"method":"ping"}`)
 		assert.That(t, status == want && strings.Contains(got, `"id":9`) && strings.Contains(got,
@@ -187,8 +195,10 @@ func TestHTTPFaults(t *testing.T) {
 		got = append(got, fmt.Sprint(e.data["req_id"], " ", e.data["code"]))
 		return len(got) < 4
 	})
-	want := []string{"h <nil>", "lone surrogate parse_error", "bytes that are not UTF-8 parse_error",
-		"duplicate key invalid_message"}
+	want := []string{
+		"h <nil>", "lone surrogate parse_error", "bytes that are not UTF-8 parse_error",
+		"duplicate key invalid_message",
+	}
 	assert.Equal(t, strings.Join(got, "\n"), strings.Join(want, "\n"), "answers")
 	status, text := w.do("POST", "/send/", `{"type":"ping","id":"p"}`)
 	assert.That(t, status == 200 && text == `{"ok":true}`, "POST /send/: %d %s", status, text)
@@ -210,8 +220,10 @@ func wrongParams(methods, members string, usual map[string]any) (lines []string)
 				params = append(params, with)
 			}
 			for _, p := range params {
-				raw, _ := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": len(lines), "method": method,
-					"params": p})
+				raw, _ := json.Marshal(map[string]any{
+					"jsonrpc": "2.0", "id": len(lines), "method": method,
+					"params": p,
+				})
 				lines = append(lines, string(raw))
 			}
 		}
@@ -256,8 +268,10 @@ func TestErrorsNameNoGoTypes(t *testing.T) {
 			"tools/list prompts/list resources/list resources/templates/list tasks/get tasks/result "+
 			"tasks/list tasks/cancel ping initialize",
 		"name arguments uri level ref argument context cursor _meta taskId task requestState inputResponses",
-		map[string]any{"name": "echo", "uri": "x://x", "level": "info", "taskId": "x",
-			"arguments": map[string]any{}})...)
+		map[string]any{
+			"name": "echo", "uri": "x://x", "level": "info", "taskId": "x",
+			"arguments": map[string]any{},
+		})...)
 	rpc := wrongParams("rpc.handshake session.create session.get session.send session.steer command.execute "+
 		"history.list "+
 		"history.get model.list model.select debug.set auth.set.openrouter_key models.routing.providers",

@@ -138,7 +138,8 @@ func (cmd *commands) agents(sys *System) ([]worker.AgentInfo, error) {
 
 // show prints the lists.
 func (l fleetLsCmd) show(sys *System, agents []worker.AgentInfo, workers []fleetdb.WorkerState,
-	queue []fleetdb.QueueState) error {
+	queue []fleetdb.QueueState,
+) error {
 	if l.JSON {
 		return printJSON(sys.Out, map[string]any{"workers": workers, "queue": queue, "agents": agents})
 	}

@@ -43,8 +43,10 @@ func TestFleetWithAModel(t *testing.T) {
 				if r.Rounds() == 0 {
 					all.Done()
 					dialect.Await(dialect.Over(all.Wait), time.Minute) // all are at work
-					return llm.Calls(llm.Call{Name: "write_file",
-						Arguments: fmt.Sprintf(`{"path":"src/%s.txt","content":"new"}`, id)},
+					return llm.Calls(llm.Call{
+						Name:      "write_file",
+						Arguments: fmt.Sprintf(`{"path":"src/%s.txt","content":"new"}`, id),
+					},
 						llm.Call{Name: "edit_file", Arguments: fmt.Sprintf(`{"path":"all.txt","old":"begin","new":%q}`,
 							id)},
 						llm.Call{Name: "run_command", Arguments: `{"command":["git","diff"]}`}).Used(1000, 50)
@@ -70,8 +72,10 @@ func TestFleetWithAModel(t *testing.T) {
 			}
 			words := slices.DeleteFunc(fleet.Words(),
 				func(word string) bool { return slices.Contains(a.Capabilities.Tools, word) })
-			if want := (fleet.Worker{AgentID: "w1", Model: "small-1", ModelTier: "small",
-				ContextWindow: 32000}); a.Worker != want || len(words) > 0 ||
+			if want := (fleet.Worker{
+				AgentID: "w1", Model: "small-1", ModelTier: "small",
+				ContextWindow: 32000,
+			}); a.Worker != want || len(words) > 0 ||
 				*a.Session.RepoState != (fleet.RepoState{Branch: "trunk"}) {
 				t.Errorf("the announce is %+v", a)
 			}

@@ -39,8 +39,10 @@ func TestPlansOfThisFolder(t *testing.T) {
 	assert.That(t, strings.HasSuffix(plan("list", "-c", "one.yaml"), "  release\n") &&
 		!strings.Contains(plan("list", "-c", "one.yaml"), "elsewhere"), "plan list has plans of another folder")
 	all := plan("list", "--all", "-c", "one.yaml")
-	for _, line := range []string{"FOLDER", filepath.Join(dir, "one") + "  release\n",
-		filepath.Join(dir, "two") + "  elsewhere\n"} {
+	for _, line := range []string{
+		"FOLDER", filepath.Join(dir, "one") + "  release\n",
+		filepath.Join(dir, "two") + "  elsewhere\n",
+	} {
 		assert.Contains(t, all, line)
 	}
 	var found []struct {
@@ -83,8 +85,10 @@ func TestMemoryOfThisFolder(t *testing.T) {
 	assert.Contains(t, memory("list", "-c", "one.yaml", "--folder", "."), "  "+filepath.Join(dir,
 		"one")+"  soup on Mondays\n")
 	versions := memory("history", `{"id":"c"}`, "-c", "one.yaml")
-	for _, line := range []string{filepath.Join(dir, "two") + "  soup again\n",
-		filepath.Join(dir, "one") + "  no soup\n"} {
+	for _, line := range []string{
+		filepath.Join(dir, "two") + "  soup again\n",
+		filepath.Join(dir, "one") + "  no soup\n",
+	} {
 		assert.Contains(t, versions, line)
 	}
 	text := run(t, dir, nil, "state", "export", "-c", "one.yaml").want(t, 0, "").stdout

@@ -46,8 +46,10 @@ func leftovers() []leftover {
 		{"profile", `echo "` + steal("profile") + `" > ~/.profile`, `sh -lc :`},
 		{"gitconfig", `git config --global core.fsmonitor "sh \$HOME/planted.sh"; echo '` + steal("gitconfig") +
 			`' > ~/planted.sh`, `git -C repo status`},
-		{"git alias", `mkdir -p ~/.config/git; printf '[alias]\n visit = !sh ~/.config/planted.sh\n' > ~/.config/git/config; echo '` + steal("git alias") + `' > ~/.config/planted.sh`,
-			`git -C repo visit`},
+		{
+			"git alias", `mkdir -p ~/.config/git; printf '[alias]\n visit = !sh ~/.config/planted.sh\n' > ~/.config/git/config; echo '` + steal("git alias") + `' > ~/.config/planted.sh`,
+			`git -C repo visit`,
+		},
 	}
 	for _, path := range []string{
 		"~/.npmrc", "~/.netrc", "~/.ssh/config", "~/.config/pip/pip.conf", "~/.pip/pip.conf", "~/.local/bin/planted",
@@ -55,8 +57,10 @@ func leftovers() []leftover {
 		"~/.cargo/config.toml", "~/.docker/config.json", "~/.cache/planted", "$TMPDIR/planted.py", "/tmp/planted.so",
 		"/tmp/.X11-unix/planted", "/dev/shm/planted",
 	} {
-		all = append(all, leftover{path, `mkdir -p $(dirname ` + path + `); touch ` + path,
-			`[ ! -e ` + path + ` ] || ` + steal("'"+path+"'")})
+		all = append(all, leftover{
+			path, `mkdir -p $(dirname ` + path + `); touch ` + path,
+			`[ ! -e ` + path + ` ] || ` + steal("'"+path+"'"),
+		})
 	}
 	return all
 }
@@ -209,8 +213,10 @@ const (
 func TestWallMemory(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
-	for name, text := range map[string]string{"a.txt": strings.Repeat("a", 1<<20),
-		"deep.json": strings.Repeat("[", 1<<20), "lines": strings.Repeat("x\n", 500_000)} {
+	for name, text := range map[string]string{
+		"a.txt":     strings.Repeat("a", 1<<20),
+		"deep.json": strings.Repeat("[", 1<<20), "lines": strings.Repeat("x\n", 500_000),
+	} {
 		must.OK(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	cmd := command(t, dir, "./a2e")

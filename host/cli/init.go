@@ -101,12 +101,18 @@ type need struct {
 
 func needs() []need {
 	return []need{
-		{"package.json", []string{"node", "npm"}}, {"pnpm-lock.yaml", []string{"pnpm"}},
-		{"yarn.lock", []string{"yarn"}}, {"deno.json", []string{"deno"}},
-		{"go.mod", []string{"go"}}, {"pyproject.toml", []string{"python3", "pytest"}},
-		{"requirements.txt", []string{"python3", "pytest"}}, {"uv.lock", []string{"uv"}},
-		{"Cargo.toml", []string{"cargo"}}, {"Gemfile", []string{"ruby", "bundle"}},
-		{"CMakeLists.txt", []string{"cmake"}}, {"Makefile", []string{"make"}},
+		{"package.json", []string{"node", "npm"}},
+		{"pnpm-lock.yaml", []string{"pnpm"}},
+		{"yarn.lock", []string{"yarn"}},
+		{"deno.json", []string{"deno"}},
+		{"go.mod", []string{"go"}},
+		{"pyproject.toml", []string{"python3", "pytest"}},
+		{"requirements.txt", []string{"python3", "pytest"}},
+		{"uv.lock", []string{"uv"}},
+		{"Cargo.toml", []string{"cargo"}},
+		{"Gemfile", []string{"ruby", "bundle"}},
+		{"CMakeLists.txt", []string{"cmake"}},
+		{"Makefile", []string{"make"}},
 	}
 }
 

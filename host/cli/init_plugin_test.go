@@ -121,7 +121,8 @@ for (const name of ["slow", "sleeps"]) {
   });
 }
 serve();
-`}
+`,
+}
 
 // What a tool does wrong is its call's own fault: the wire holds, and the other tools go on.
 func TestPluginHelpers(t *testing.T) {
@@ -153,8 +154,10 @@ func TestPluginHelpers(t *testing.T) {
 				assert.Equal(t, fmt.Sprint(m["data"].(map[string]any)["data"]), want)
 			}
 			list := fmt.Sprint(l.answer("8"))
-			for _, want := range []string{"Greet somebody.", "description:Who it is.", "enum:[hi bye]", "name:times",
-				"type:integer", "type:boolean", "tags:[text]"} {
+			for _, want := range []string{
+				"Greet somebody.", "description:Who it is.", "enum:[hi bye]", "name:times",
+				"type:integer", "type:boolean", "tags:[text]",
+			} {
 				assert.Contains(t, list, want)
 			}
 			for _, name := range []string{"slow", "sleeps"} {
@@ -178,8 +181,10 @@ func TestPluginHelpers(t *testing.T) {
 func TestPluginHelperTypes(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
-	for from, to := range map[string]string{"a2e_plugin.mjs": "a2e_plugin.mjs", "a2e_plugin.d.mts": "a2e_plugin.d.mts",
-		"example.ts": "example.ts"} {
+	for from, to := range map[string]string{
+		"a2e_plugin.mjs": "a2e_plugin.mjs", "a2e_plugin.d.mts": "a2e_plugin.d.mts",
+		"example.ts": "example.ts",
+	} {
 		writeFile(t, dir, to, string(must.Get(os.ReadFile(filepath.Join(root, "plugins/exec/starter", from)))(t)))
 	}
 	writeFile(t, dir, "wrong.ts", "import { tool } from \"./a2e_plugin.mjs\";\n"+

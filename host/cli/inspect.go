@@ -60,8 +60,10 @@ func (i inspectCmd) Run(cmd *commands, sys *System) error {
 	}
 	live := inspect.NewLive(inspect.LiveOptions{
 		Command: func() *exec.Cmd { return cmd.host(sys, self) },
-		Info: inspect.Info{Mode: inspect.ModeLive, Version: version(), Workspace: absolute(cfg.Workspace),
-			CanSend: true},
+		Info: inspect.Info{
+			Mode: inspect.ModeLive, Version: version(), Workspace: absolute(cfg.Workspace),
+			CanSend: true,
+		},
 		MaxLine: cfg.Limits.MaxLineBytes, Secrets: cfg.Secrets, Environ: sys.Environ,
 	})
 	if err := live.Start(); err != nil {

@@ -76,13 +76,16 @@ func printStats(sys *System, all []*learning.Component) error {
 				last = shortTime(float64(c.LastCalled.UnixMicro())/1e6, now)
 			}
 			if n := c.Rewards + c.Experiences; n > 0 {
-				reward = fmt.Sprintf("%.3g (%d)", (c.RewardMean*float64(c.Rewards)+c.ExperienceMean*float64(c.Experiences))/float64(n), n)
+				sum := c.RewardMean*float64(c.Rewards) + c.ExperienceMean*float64(c.Experiences)
+				reward = fmt.Sprintf("%.3g (%d)", sum/float64(n), n)
 			}
 			if c.Feedbacks > 0 {
 				score = fmt.Sprintf("%+.2f (%d)", c.Score, c.Feedbacks)
 			}
-			return []string{c.Kind, strconv.FormatInt(c.Calls, 10), success, average, p95, reward, score,
-				strconv.FormatFloat(c.Weight, 'f', 2, 64), last, c.Name}
+			return []string{
+				c.Kind, strconv.FormatInt(c.Calls, 10), success, average, p95, reward, score,
+				strconv.FormatFloat(c.Weight, 'f', 2, 64), last, c.Name,
+			}
 		})
 }
 
@@ -184,8 +187,10 @@ func (e *trainingExport) write(ctx context.Context, s store.Store, format string
 	} else {
 		err = errors.Join(
 			learning.EachExperience(ctx, s, func(x *protocol.Experience) error {
-				return line(experienceSample{x.State, x.Action, x.Reward, x.NextState, x.Done, x.EpisodeID, x.Step,
-					x.ExperienceID})
+				return line(experienceSample{
+					x.State, x.Action, x.Reward, x.NextState, x.Done, x.EpisodeID, x.Step,
+					x.ExperienceID,
+				})
 			}),
 			learning.EachFeedback(ctx, s, func(f *learning.StoredFeedback) error { return e.sample(f, line) }))
 	}
@@ -214,8 +219,10 @@ func (e *trainingExport) pair(f *learning.StoredFeedback, line func(any) error) 
 	if v := f.RatedTurn.Version; v != nil && *v != "" {
 		version = *v
 	}
-	return line(preferencePair{f.RatedTurn.Prompt, chosen, f.RatedTurn.Response, f.Dimension, version, f.Confidence,
-		f.Source, f.Component, f.FeedbackID})
+	return line(preferencePair{
+		f.RatedTurn.Prompt, chosen, f.RatedTurn.Response, f.Dimension, version, f.Confidence,
+		f.Source, f.Component, f.FeedbackID,
+	})
 }
 
 // corrected returns the response with the correction in place of the characters from
@@ -238,8 +245,10 @@ func (e *trainingExport) sample(f *learning.StoredFeedback, line func(any) error
 		e.noTurn++
 		return nil
 	}
-	s := feedbackSample{Reward: f.Score, Weight: f.Confidence, Dimension: f.Dimension, Source: f.Source,
-		FeedbackID: f.FeedbackID}
+	s := feedbackSample{
+		Reward: f.Score, Weight: f.Confidence, Dimension: f.Dimension, Source: f.Source,
+		FeedbackID: f.FeedbackID,
+	}
 	s.State.Prompt, s.Action.Component, s.Action.Response = f.RatedTurn.Prompt, f.Component, f.RatedTurn.Response
 	return line(s)
 }

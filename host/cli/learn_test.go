@@ -1,8 +1,6 @@
 package cli_test
 
 import (
-	"a2e/host/hosttest/assert"
-	"a2e/host/hosttest/must"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,6 +8,9 @@ import (
 	"testing"
 
 	"github.com/go-json-experiment/json"
+
+	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 )
 
 // learned is a folder whose host has called tools, got feedback and experiences, and
@@ -195,8 +196,10 @@ func TestLearnExportOfPreferencePairs(t *testing.T) {
 		"p|Möglich|Möeglich|helpfulness|<b>\u202e&v|1|human|<b>\u202e&v|f2",
 	} {
 		var got []string
-		for _, key := range []string{"prompt", "chosen", "rejected", "dimension", "model_version", "confidence",
-			"source", "component_name", "feedback_id"} {
+		for _, key := range []string{
+			"prompt", "chosen", "rejected", "dimension", "model_version", "confidence",
+			"source", "component_name", "feedback_id",
+		} {
 			got = append(got, fmt.Sprint(pairs[i][key]))
 		}
 		assert.Equal(t, strings.Join(got, "|"), want, "pair %d is %q", i, got)

@@ -23,8 +23,10 @@ func TestManualPage(t *testing.T) {
 	t.Setenv("SOURCE_DATE_EPOCH", "1700000000")
 	page := run(t, dir, nil, "man").want(t, 0, "").stdout
 	assert.Equal(t, run(t, dir, nil, "man").stdout, page, "the second one differs")
-	for _, has := range []string{".TH A2E 1 \"2023-11-14\"", ".SS tools call <name> [<values> ...]\n",
-		".B \\-c, \\-\\-config=FILE\n", ".SH EXIT STATUS\n", "\n.B 130\n", ".SS memory add"} {
+	for _, has := range []string{
+		".TH A2E 1 \"2023-11-14\"", ".SS tools call <name> [<values> ...]\n",
+		".B \\-c, \\-\\-config=FILE\n", ".SH EXIT STATUS\n", "\n.B 130\n", ".SS memory add",
+	} {
 		assert.Contains(t, page, has, "no …")
 	}
 	must.OK(t, os.WriteFile(filepath.Join(dir, "a2e.1"), []byte(page), 0o600))
@@ -62,19 +64,42 @@ func TestCompletionProposes(t *testing.T) {
 	for _, c := range []struct {
 		words, want string // separated by blanks
 	}{
-		{"tool|", ""}, {"tools|", "tools"}, {"env |", "list play reset step close"},
-		{"tools call write_|", "write_file"}, {"--log-level=d|", "--log-level=debug"},
-		{"-c|", ""}, {"--conf|", "--config"}, {"-c |", ":file"}, {"--config=x|", ":file"},
-		{"memory add --tier |", "semantic episodic"}, {"memory list --tier=e|", "--tier=episodic"},
-		{"tools call write_file |", "path= content= if_unchanged="}, {"tools call write_file path=x |",
-			"content= if_unchanged="}, {"tools call edit_file all=|", "all=true all=false"},
+		{"tool|", ""},
+		{"tools|", "tools"},
+		{"env |", "list play reset step close"},
+		{"tools call write_|", "write_file"},
+		{"--log-level=d|", "--log-level=debug"},
+		{"-c|", ""},
+		{"--conf|", "--config"},
+		{"-c |", ":file"},
+		{"--config=x|", ":file"},
+		{"memory add --tier |", "semantic episodic"},
+		{"memory list --tier=e|", "--tier=episodic"},
+		{"tools call write_file |", "path= content= if_unchanged="},
+		{
+			"tools call write_file path=x |",
+			"content= if_unchanged=",
+		},
+		{"tools call edit_file all=|", "all=true all=false"},
 		{"tools call read_file path=s|", ":file"},
-		{"skills show g|", "greet"}, {"skills run greet |", "name="}, {"env reset |", "maze"}, {"mcp tools |", "files"},
-		{"worker --only |", "coder"}, {"plan show |", "the release"},
-		{"help mem|", "memory"}, {"state export --part mem|", "memory"}, {"schema |", "protocol config"},
-		{"completion |", "bash zsh fish"}, {"skills check |", ":dir"},
-		{"chain run |", ":file"}, {"no such command|", ""}, {"tools call nothing |", ""},
-		{"-c none.yaml plan show |", ""}, {"check -- |", ":file"}, {"tools call --args |", ""}, {"__comp|", ""},
+		{"skills show g|", "greet"},
+		{"skills run greet |", "name="},
+		{"env reset |", "maze"},
+		{"mcp tools |", "files"},
+		{"worker --only |", "coder"},
+		{"plan show |", "the release"},
+		{"help mem|", "memory"},
+		{"state export --part mem|", "memory"},
+		{"schema |", "protocol config"},
+		{"completion |", "bash zsh fish"},
+		{"skills check |", ":dir"},
+		{"chain run |", ":file"},
+		{"no such command|", ""},
+		{"tools call nothing |", ""},
+		{"-c none.yaml plan show |", ""},
+		{"check -- |", ":file"},
+		{"tools call --args |", ""},
+		{"__comp|", ""},
 	} {
 		words := strings.Split(strings.TrimSuffix(c.words, "|"), " ")
 		want := strings.Fields(c.want)
@@ -96,8 +121,10 @@ func TestCompletionLeavesNothing(t *testing.T) {
 		"[tools, skill, planning]}}\n  mcp: {servers: {e: {command: [touch, ran]}}}\n")
 	writeFile(t, dir, ".mcp.json", `{"mcpServers":{"e":{"command":"touch","args":["ran"]}}}`)
 	before := namesIn(t, dir)
-	for _, words := range []string{"tools call r", "skills show x", "plan show x", "chain show x", "env reset c",
-		"mcp tools e", "worker --only x"} {
+	for _, words := range []string{
+		"tools call r", "skills show x", "plan show x", "chain show x", "env reset c",
+		"mcp tools e", "worker --only x",
+	} {
 		proposed(t, dir, strings.Fields(words)...)
 	}
 	assert.Slice(t, namesIn(t, dir), before)
@@ -177,8 +204,10 @@ func TestHelpIsGrouped(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
 	whole := run(t, dir, nil, "--help").want(t, 0, "").stdout
-	for _, has := range []string{"\nSet up init  ", "\nServe  serve  ", "\nState  memory  ", "\n       chain  ",
-		"\nOther  schema, help", "\nFlags  -h, --help  "} {
+	for _, has := range []string{
+		"\nSet up init  ", "\nServe  serve  ", "\nState  memory  ", "\n       chain  ",
+		"\nOther  schema, help", "\nFlags  -h, --help  ",
+	} {
 		assert.Contains(t, whole, has, "a2e --help")
 	}
 	for _, args := range []string{"-h", "-c x --help", "-hc x"} {

@@ -72,7 +72,8 @@ func (l mcpListCmd) Run(cmd *commands, sys *System) error {
 	var servers []mcpServer
 	wait := serverWait{seconds: l.Timeout, needs: func(string) bool { return true }}
 	err := cmd.askServers(sys, mcpAgent, protocol.CapMCP, &wait, func(ctx context.Context,
-		c *client.Client) (err error) {
+		c *client.Client,
+	) (err error) {
 		rows, servers, err = listServers(ctx, c)
 		return err
 	})
@@ -114,8 +115,10 @@ func printServers(sys *System, servers []mcpServer) error {
 		if s.Status != "ready" {
 			what = cmp.Or(s.LastError, s.Progress, what)
 		}
-		return []string{s.ServerID, s.State, s.Transport, strconv.Itoa(s.Tools), strconv.Itoa(s.Resources),
-			strconv.Itoa(s.Prompts), strconv.Itoa(len(s.Withheld)), what}
+		return []string{
+			s.ServerID, s.State, s.Transport, strconv.Itoa(s.Tools), strconv.Itoa(s.Resources),
+			strconv.Itoa(s.Prompts), strconv.Itoa(len(s.Withheld)), what,
+		}
 	})
 	if err != nil {
 		return err
@@ -141,8 +144,10 @@ func (t mcpToolsCmd) Run(cmd *commands, sys *System) error {
 	if err := cmd.knowServer(sys, t.Server); err != nil {
 		return err
 	}
-	return toolsListCmd{Kind: "mcp", Tag: []string{t.Server}, Deferred: true, Timeout: t.Timeout, JSON: t.JSON,
-		server: t.Server}.Run(cmd, sys)
+	return toolsListCmd{
+		Kind: "mcp", Tag: []string{t.Server}, Deferred: true, Timeout: t.Timeout, JSON: t.JSON,
+		server: t.Server,
+	}.Run(cmd, sys)
 }
 
 // knowServer refuses a server that the config does not have.
@@ -347,7 +352,8 @@ func mentions(text string) func(id string) bool {
 
 // askServers is ask once the servers that wait needs have started, or the time is up.
 func (c *commands) askServers(sys *System, agentID string, capability protocol.Capability, wait *serverWait,
-	do func(context.Context, *client.Client) error) error {
+	do func(context.Context, *client.Client) error,
+) error {
 	return c.askWith(sys, agentID, []protocol.Capability{capability, protocol.CapMCP},
 		func(ctx context.Context, conn *client.Client) error {
 			if err := wait.settle(ctx, conn, sys); err != nil {

@@ -95,8 +95,12 @@ func until(t *testing.T, r io.Reader, text string) string {
 // A list that lacks a server says so, whether the time of the server or that of the command
 // is up.
 func TestShellSaysWhatListsLack(t *testing.T) {
-	for _, args := range [][]string{{"tools", "list"}, {"tools", "list", "--timeout", "0.1"}, {"mcp", "tools", "tiny"},
-		{"mcp", "list", "--wait", "0.1"}} {
+	for _, args := range [][]string{
+		{"tools", "list"},
+		{"tools", "list", "--timeout", "0.1"},
+		{"mcp", "tools", "tiny"},
+		{"mcp", "list", "--wait", "0.1"},
+	} {
 		t.Run(strings.Join(args, " "), func(t *testing.T) {
 			t.Parallel()
 			run(t, slowDir(t, ", start_timeout: 0.3"), nil, args...).want(t, 1, "the MCP server tiny is not connected")
@@ -146,8 +150,10 @@ func TestInstallers(t *testing.T) {
 		trace string // what an installation leaves, in the home
 	}{
 		"npx": {npmPackage, []string{"npx", "-y", "--offline", "./tiny-1.0.0.tgz"}, ".npm/_npx/*/package.json"},
-		"uvx": {wheel, []string{uvx(t), "--offline", "--no-python-downloads", "--from", "./tiny-1.0.0-py3-none-any.whl",
-			"tiny"}, ".cache/uv/archive-v0/*/tiny.py"},
+		"uvx": {wheel, []string{
+			uvx(t), "--offline", "--no-python-downloads", "--from", "./tiny-1.0.0-py3-none-any.whl",
+			"tiny",
+		}, ".cache/uv/archive-v0/*/tiny.py"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

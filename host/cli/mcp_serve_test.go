@@ -48,8 +48,10 @@ func TestMCPServe(t *testing.T) {
 				names[tool.Name] = true
 			}
 			assert.That(t, names["read_file"] && names["run_command"] && names["echo"], "the tools are %v", names)
-			res, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "grep",
-				Arguments: map[string]any{"pattern": "note"}})
+			res, err := session.CallTool(t.Context(), &mcp.CallToolParams{
+				Name:      "grep",
+				Arguments: map[string]any{"pattern": "note"},
+			})
 			must.That(t, err == nil && !res.IsError, "grep: %v %v", err, res)
 			structured, _ := json.Marshal(res.StructuredContent)
 			assert.That(t, strings.Contains(string(structured), `"path":"note.md"`), "grep found %s", structured)
@@ -119,7 +121,9 @@ func TestInterruptedCommands(t *testing.T) {
 	config := `{mcpServers: {slow: {command: sh, args: [-c, "echo > ready; sleep 60"]}}, plugins: {tools: {allowed_commands: [sh]}}}`
 	must.OK(t, os.WriteFile(filepath.Join(dir, "slow.yaml"), []byte(config), 0o600))
 	for _, args := range [][]string{
-		{"tools", "call", "slow__x"}, {"tools", "list"}, {"mcp", "list"},
+		{"tools", "call", "slow__x"},
+		{"tools", "list"},
+		{"mcp", "list"},
 		{"tools", "call", "run_command", `command=["sh","-c","echo > ready; sleep 60"]`},
 	} {
 		_ = os.Remove(filepath.Join(dir, "ready"))
@@ -210,8 +214,10 @@ func TestServersOfAllFiles(t *testing.T) {
 		"a2e": {"command": "/usr/bin/a2e", "args": ["mcp", "serve"]},
 		"unset": {"command": "sh", "env": {"K": "${A2E_TEST_UNSET}"}},
 		"odd": {"type": "ws", "url": "wss://x"}, "argz": {"command": "sh", "argz": []}}}`)
-	put(t, dir, block{mark: "with: .config/a2e/mcp.json",
-		text: `{"mcpServers": {"two": {"command": "gone"}, "three": {"command": "sh", "args": ["s.sh"]}}}`})
+	put(t, dir, block{
+		mark: "with: .config/a2e/mcp.json",
+		text: `{"mcpServers": {"two": {"command": "gone"}, "three": {"command": "sh", "args": ["s.sh"]}}}`,
+	})
 	out := run(t, dir, nil, "mcp", "list").want(t, 1, "a2e.yaml: not trusted").want(t, 1, ".mcp.json: not trusted")
 	assert.That(t, strings.Contains(out.stdout, "three  ") && strings.Contains(out.stderr,
 		"it asks for mcpServers.one, mcpServers.two, mcpServers.a2e"), "%s%s", out.stdout, out.stderr)

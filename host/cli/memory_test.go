@@ -1,8 +1,6 @@
 package cli_test
 
 import (
-	"a2e/host/hosttest/assert"
-	"a2e/host/hosttest/must"
 	"fmt"
 	"regexp"
 	"strings"
@@ -10,6 +8,9 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 )
 
 // keysOf returns the ids of the entries that a command with --json prints.
@@ -93,9 +94,11 @@ func TestMemoryTable(t *testing.T) {
 	dir := memories(t)
 	out := run(t, dir, nil, "memory", "list", "--limit", "2").want(t, 0, "2 of 3 entries")
 	lines := strings.Split(strings.TrimSuffix(out.stdout, "\n"), "\n")
-	want := []string{`^SCORE  TIER      WRITTEN      KEY             TAGS       FOLDER +CONTENT$`,
+	want := []string{
+		`^SCORE  TIER      WRITTEN      KEY             TAGS       FOLDER +CONTENT$`,
 		`^\d\.\d\d   semantic  \d\d-\d\d \d\d:\d\d  \{"id":"rule"\}   ops,rules  /\S+  never deploy on Fridays$`,
-		`^\d\.\d\d   episodic  \d\d-\d\d \d\d:\d\d  \{"id":"lunch"\}  food       /\S+  the cook makes soup on Mondays$`}
+		`^\d\.\d\d   episodic  \d\d-\d\d \d\d:\d\d  \{"id":"lunch"\}  food       /\S+  the cook makes soup on Mondays$`,
+	}
 	must.Equal(t, len(lines), len(want), "… lines, want …:\n%s", out.stdout)
 	for i, line := range lines {
 		assert.That(t, regexp.MustCompile(want[i]).MatchString(line), "%q does not look like %s", line, want[i])
@@ -117,8 +120,10 @@ func TestMemoryPrintsNothingThatATerminalObeys(t *testing.T) {
 	t.Parallel()
 	dir := stateDir(t)
 	const evil = "\x1b]0;title\x07\x1b[2J\u009b31mred\r\nnext\x7f\u202eturned\x00"
-	raw := must.Get(json.Marshal(map[string]any{"key": map[string]string{"id": evil}, "tier": "semantic",
-		"content": evil, "tags": []string{evil}}))(t)
+	raw := must.Get(json.Marshal(map[string]any{
+		"key": map[string]string{"id": evil}, "tier": "semantic",
+		"content": evil, "tags": []string{evil},
+	}))(t)
 	remember(t, dir, "a2e", string(raw), entry("more", "semantic", "an object"))
 	for _, args := range [][]string{{"list"}, {"search", "title"}, {"list", "--json"}, {"search", "title", "--json"}} {
 		out := run(t, dir, nil, append([]string{"memory"}, args...)...).want(t, 0, "")

@@ -71,8 +71,10 @@ func TestOutputThatFails(t *testing.T) {
 func TestLostAuditEntriesAreTold(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
-	for name, text := range map[string]string{"a2e.yaml": "state_dir: state\naudit: {path: file/audit.jsonl}\n",
-		"state/file": "not a folder"} {
+	for name, text := range map[string]string{
+		"a2e.yaml":   "state_dir: state\naudit: {path: file/audit.jsonl}\n",
+		"state/file": "not a folder",
+	} {
 		must.OK(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700))
 		must.OK(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}

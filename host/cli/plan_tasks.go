@@ -61,7 +61,8 @@ func printPlans(x *exchange) error {
 		Done   int    `json:"done"`
 		Tasks  int    `json:"tasks"`
 		Folder string `json:"folder"`
-	}) []string {
+	},
+	) []string {
 		row := []string{plan.ID, fmt.Sprintf("%d of %d done", plan.Done, plan.Tasks), plan.Folder, plan.Name}
 		if here {
 			row = slices.Delete(row, 2, 3)

@@ -123,8 +123,10 @@ func (c *crowd) work(h *durableHost, i, w int) {
 		id := fmt.Sprintf("h%d-%d-%d", i, w, k)
 		if k%4 == 3 {
 			var added protocol.TaskAddResponse
-			err := h.Call(context.Background(), protocol.TypeTaskAddReq, &protocol.TaskAddRequest{PlanID: c.plan,
-				Title: id}, &added)
+			err := h.Call(context.Background(), protocol.TypeTaskAddReq, &protocol.TaskAddRequest{
+				PlanID: c.plan,
+				Title:  id,
+			}, &added)
 			if err == nil && !added.Success {
 				err = errors.New(added.Error)
 			}

@@ -42,8 +42,10 @@ func pageOf(t *testing.T, file string) []block {
 			}
 			return string(text[at[2*i]:at[2*i+1]])
 		}
-		blocks = append(blocks, block{mark: part(1), lang: part(2), text: part(3),
-			line: bytes.Count(text[:at[4]], []byte("\n")) + 1})
+		blocks = append(blocks, block{
+			mark: part(1), lang: part(2), text: part(3),
+			line: bytes.Count(text[:at[4]], []byte("\n")) + 1,
+		})
 	}
 	return blocks
 }
@@ -233,8 +235,10 @@ func poet(t *testing.T) *llm.Server {
 	s := llm.New(t)
 	s.Answer(func(r *llm.Request) llm.Reply {
 		if r.Rounds() == 0 {
-			return llm.Calls(llm.Call{Name: "write_file",
-				Arguments: `{"path":"haiku.txt","content":"bytes flow in one end\neach line waits for the next line\nthe reader is slow\n"}`}).Used(1000, 50)
+			return llm.Calls(llm.Call{
+				Name:      "write_file",
+				Arguments: `{"path":"haiku.txt","content":"bytes flow in one end\neach line waits for the next line\nthe reader is slow\n"}`,
+			}).Used(1000, 50)
 		}
 		return llm.Text(`{"status": "done", "summary": `, `"The haiku is in haiku.txt."}`).Used(1060, 20)
 	})
@@ -318,8 +322,10 @@ func runExample(t *testing.T, dir, file string, b, next block) {
 	addFiles(t, dir, "clients")
 	out, err := runner(t, dir, file).CombinedOutput()
 	must.That(t, err == nil, "%v\n%s", err, out)
-	want := "hello from " + map[string]string{".py": "python", ".ts": "typescript", ".go": "go",
-		".sh": "bash"}[filepath.Ext(file)]
+	want := "hello from " + map[string]string{
+		".py": "python", ".ts": "typescript", ".go": "go",
+		".sh": "bash",
+	}[filepath.Ext(file)]
 	if next.mark == "prints" {
 		want = next.text
 	}
@@ -404,8 +410,10 @@ func TestREADMEConfigs(t *testing.T) {
 // The plugins that pages show are those that the tests know.
 func TestREADMEPluginIsTested(t *testing.T) {
 	t.Parallel()
-	for shown, file := range map[string]string{"word_tools.py": "testdata/exec/word_tools.py",
-		"greet/greet.go": "testdata/greet/greet.go", "notes/notes.go": "testdata/notes/notes.go"} {
+	for shown, file := range map[string]string{
+		"word_tools.py":  "testdata/exec/word_tools.py",
+		"greet/greet.go": "testdata/greet/greet.go", "notes/notes.go": "testdata/notes/notes.go",
+	} {
 		tested := must.Get(os.ReadFile(filepath.Join(root, file)))(t)
 		marked(t, "with: "+shown, 1, func(t *testing.T, b block) {
 			assert.Equal(t, b.text, string(tested), "the page shows another plugin than %s", file)

@@ -215,8 +215,10 @@ func TestRecordLeavesOtherFilesAlone(t *testing.T) {
 	at := func(name string) string { return filepath.Join(dir, name) }
 	must.OK(t, os.WriteFile(at("notes.txt"), []byte("mine"), 0o644), os.Symlink("elsewhere", at("link")),
 		os.Mkdir(at("folder"), 0o755))
-	for name, says := range map[string]string{"notes.txt": "not a record", "link": "not a regular file",
-		"folder": "not a regular file", "no/such": "no such file"} {
+	for name, says := range map[string]string{
+		"notes.txt": "not a record", "link": "not a regular file",
+		"folder": "not a regular file", "no/such": "no such file",
+	} {
 		cmd := command(t, dir, "./a2e", "serve", "--record", name)
 		out, err := cmd.CombinedOutput()
 		assert.That(t, exitCode(err) == 3 && strings.Contains(string(out), says), "--record %s: %v\n%s", name, err, out)
@@ -323,8 +325,10 @@ func TestReplayTellsDifferences(t *testing.T) {
 	dir := workDir(t)
 	file := filepath.Join(dir, "f.txt")
 	must.OK(t, os.WriteFile(file, []byte("before"), 0o644))
-	recorded(t, dir, []string{hello}, []string{call("1", "read_file", `{"path":"f.txt"}`),
-		call("2", "echo", `{"text":"same"}`)})
+	recorded(t, dir, []string{hello}, []string{
+		call("1", "read_file", `{"path":"f.txt"}`),
+		call("2", "echo", `{"text":"same"}`),
+	})
 	must.OK(t, os.WriteFile(file, []byte("behind"), 0o644))
 	out, notes := replayed(t, dir, 1)
 	assert.Equal(t, out,
@@ -372,8 +376,10 @@ func TestReplayOfDamagedRecords(t *testing.T) {
 	for _, want := range []string{"1 lines of the record cannot be read", "1 requests have no answer in the record"} {
 		assert.Contains(t, notes, want)
 	}
-	for text, says := range map[string]string{"": "not a record", "{}\n": "not a record",
-		`{"a2e_record":9,"version":"v9"}`: "has the format 9"} {
+	for text, says := range map[string]string{
+		"": "not a record", "{}\n": "not a record",
+		`{"a2e_record":9,"version":"v9"}`: "has the format 9",
+	} {
 		must.OK(t, os.WriteFile(file, []byte(text), 0o600))
 		_, notes := replayed(t, dir, 1)
 		assert.Contains(t, notes, says)

@@ -27,8 +27,10 @@ func TestCall(t *testing.T) {
 		{"planning/plan/list/req", 0, `"name": "5"`, ""},
 		{`tool/call tool_name=echo arguments={"text":"hi"}`, 0, `"text": "hi"`, ""},
 		{`tool/call --args {"tool_name":"echo","arguments":{"text":"hi"}} --json`, 0, `"data":{"text":"hi"}`, ""},
-		{"planning/task/add plan_id=x title=y", 1, `"success": false`,
-			`there is no plan "x"; planning/plan/list names those`},
+		{
+			"planning/task/add plan_id=x title=y", 1, `"success": false`,
+			`there is no plan "x"; planning/plan/list names those`,
+		},
 		{"env/close episode_id=x", 1, "", `unknown_episode: unknown episode "x"; env/reset/req starts one`},
 		{"env/close", 2, "", "env/close/req needs:\n  episode_id=STRING "},
 		{"tool/call tool_name=echo arguments=x", 2, "", `arguments takes an object, and "x" is not one`},

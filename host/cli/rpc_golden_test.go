@@ -252,8 +252,10 @@ func TestJSONRPCClient(t *testing.T) {
 	model.Answer(func(r *llm.Request) llm.Reply {
 		switch said := r.Last("user"); {
 		case said == "look [Image 1]" && r.Rounds() == 0:
-			return llm.Reply{Thoughts: []string{"**Look", " closely**"}, Text: []string{"I ", "see "},
-				Calls: []llm.Call{{Name: "echo", Arguments: `{"text":"seen"}`}}}
+			return llm.Reply{
+				Thoughts: []string{"**Look", " closely**"}, Text: []string{"I ", "see "},
+				Calls: []llm.Call{{Name: "echo", Arguments: `{"text":"seen"}`}},
+			}
 		case said == "look [Image 1]":
 			return llm.Text("it.")
 		case said == "steer me":

@@ -53,7 +53,8 @@ func (s schemaCmd) Run(sys *System) error {
 // referenceHead opens the page of the config.
 const referenceHead = `# Config reference
 
-Every key of the config and of each plugin's options, made from the Go types by ` + "`a2e schema config --markdown`" + `.
+Every key of the config and of each plugin's options, made from the Go types by ` +
+	"`a2e schema config --markdown`" + `.
 A dot leads into a mapping, ` + "`[]` into each entry of a list, `NAME` stands for a name of your own. `${VAR}` and `${VAR:-default}`" + ` may stand in every value.
 `
 

@@ -48,8 +48,10 @@ func (e *editor) await(fits func(map[string]any) bool) map[string]any {
 		var m map[string]any
 		must.OK(e.t, json.Unmarshal(raw, &m))
 		if m["method"] != nil && m["id"] != nil { // workspace/configuration and the like
-			e.send(map[string]any{"id": m["id"], "result": []any{map[string]any{"validate": true, "hover": true,
-				"completion": true}, nil, nil, nil, nil}})
+			e.send(map[string]any{"id": m["id"], "result": []any{map[string]any{
+				"validate": true, "hover": true,
+				"completion": true,
+			}, nil, nil, nil, nil}})
 		} else if fits(m) {
 			return m
 		}
@@ -60,8 +62,10 @@ func (e *editor) await(fits func(map[string]any) bool) map[string]any {
 func (e *editor) ask(method, file string, line, character int) string {
 	e.ids++
 	e.send(map[string]any{"id": e.ids, "method": method, "params": map[string]any{
-		"textDocument": map[string]any{"uri": "file://" + file}, "position": map[string]any{"line": line,
-			"character": character},
+		"textDocument": map[string]any{"uri": "file://" + file}, "position": map[string]any{
+			"line":      line,
+			"character": character,
+		},
 	}})
 	got := e.await(func(m map[string]any) bool { return m["id"] == float64(e.ids) })
 	return string(must.Get(json.Marshal(got["result"], json.Deterministic(true)))(e.t))
@@ -93,19 +97,27 @@ plugins:
 	e := &editor{t: t, in: in, out: bufio.NewReader(out)}
 	e.send(map[string]any{"id": 0, "method": "initialize", "params": map[string]any{
 		"processId": nil, "rootUri": "file://" + dir,
-		"capabilities": map[string]any{"textDocument": map[string]any{"publishDiagnostics": map[string]any{},
-			"hover": map[string]any{"contentFormat": []string{"plaintext"}}}},
+		"capabilities": map[string]any{"textDocument": map[string]any{
+			"publishDiagnostics": map[string]any{},
+			"hover":              map[string]any{"contentFormat": []string{"plaintext"}},
+		}},
 	}})
 	e.await(func(m map[string]any) bool { return m["id"] == float64(0) })
 	e.send(map[string]any{"method": "initialized", "params": map[string]any{}})
-	e.send(map[string]any{"method": "textDocument/didOpen",
-		"params": map[string]any{"textDocument": map[string]any{"uri": "file://" + file, "languageId": "yaml",
-			"version": 1, "text": config}}})
+	e.send(map[string]any{
+		"method": "textDocument/didOpen",
+		"params": map[string]any{"textDocument": map[string]any{
+			"uri": "file://" + file, "languageId": "yaml",
+			"version": 1, "text": config,
+		}},
+	})
 	told := e.await(func(m map[string]any) bool { return m["method"] == "textDocument/publishDiagnostics" })
 	wrong := told["params"].(map[string]any)["diagnostics"].([]any)
 	raw := string(must.Get(json.Marshal(wrong, json.Deterministic(true)))(t))
-	for _, says := range []string{"Property max_paralel is not allowed.", `Expected \"boolean\".`,
-		`Valid values: \"counter\", \"gridworld\"`} {
+	for _, says := range []string{
+		"Property max_paralel is not allowed.", `Expected \"boolean\".`,
+		`Valid values: \"counter\", \"gridworld\"`,
+	} {
 		assert.Contains(t, raw, says)
 	}
 	assert.Equal(t, len(wrong), 3, "%s: it finds … mistakes, want …", raw)

@@ -149,8 +149,10 @@ func TestWallSecrets(t *testing.T) {
 		{"tool of a server", call("tiny__tell", `{}`), true},
 		{"error of a server", call("tiny__fail", `{}`), true},
 		{"server that is gone", `{"type":"mcp/tool/call/req","id":"ID","server_id":"gone","tool_name":"x","arguments":{}}`, false},
-		{"server far away", `{"type":"mcp/tool/call/req","id":"ID","server_id":"far","tool_name":"x","arguments":{}}`,
-			false},
+		{
+			"server far away", `{"type":"mcp/tool/call/req","id":"ID","server_id":"far","tool_name":"x","arguments":{}}`,
+			false,
+		},
 		{"tool of a plugin", call("tell_me", `{}`), true},
 		{"error of a plugin", call("tell_error", `{}`), true},
 		{"chain of them", `{"type":"chain/req","id":"ID","nodes":[{"node_id":"a","kind":"tool","name":"tell_me",` +
@@ -183,9 +185,18 @@ func TestWallSecrets(t *testing.T) {
 	h.stdin.Close()
 	h.exit()
 	places := map[string]string{"stderr": h.stderr.String()}
-	for _, args := range [][]string{{"tools", "list"}, {"tools", "call", "say"}, {"check"}, {"doctor"},
-		{"mcp", "list", "--wait", "0.5"}, {"mcp", "list", "--json", "--wait", "0.5"}, {"mcp", "tools", "tiny"},
-		{"mcp", "call", "tiny__fail"}, {"state", "export"}, {"learn", "stats", "--json"}} {
+	for _, args := range [][]string{
+		{"tools", "list"},
+		{"tools", "call", "say"},
+		{"check"},
+		{"doctor"},
+		{"mcp", "list", "--wait", "0.5"},
+		{"mcp", "list", "--json", "--wait", "0.5"},
+		{"mcp", "tools", "tiny"},
+		{"mcp", "call", "tiny__fail"},
+		{"state", "export"},
+		{"learn", "stats", "--json"},
+	} {
 		out := run(t, dir, nil, append([]string{"-c", "c.yaml", "--log-level", "trace"}, args...)...)
 		places[strings.Join(args, " ")] = out.stdout + out.stderr
 	}
@@ -307,7 +318,9 @@ func TestFilesWithSettingsAndSecrets(t *testing.T) {
 	assert.Equal(t, inFile("mixed.env"), before, "the file is changed")
 
 	for _, done := range [][2]string{
-		{"plain.env", plain + "A=[redacted]\n"}, {"new.txt", "[redacted]"}, {"mask.txt", "the mask was [redacted]\n"},
+		{"plain.env", plain + "A=[redacted]\n"},
+		{"new.txt", "[redacted]"},
+		{"mask.txt", "the mask was [redacted]\n"},
 		{"mixed.env", "nothing of it\n"},
 	} {
 		answer := tool("write_file", map[string]any{"path": done[0], "content": done[1]})

@@ -52,7 +52,8 @@ func (c serveCmd) Run(cmd *commands, sys *System) error {
 // serveStdio serves on stdin and stdout. A person at a terminal sees hint. adapt changes the
 // config that was read.
 func (cmd *commands) serveStdio(sys *System, rec recordFlag, hint string, speak speaker,
-	adapt ...func(*config.Config) error) error {
+	adapt ...func(*config.Config) error,
+) error {
 	unread := thrownAway(sys.Out.File)
 	out, err := takeStdout(sys)
 	if err != nil {
@@ -100,7 +101,8 @@ const unreadNote = "stdout is closed, or the null device: nobody reads the answe
 
 // serveWith runs a host with the config's plugins on two streams.
 func serveWith(cfg *config.Config, opts host.Options, speak speaker, sys *System, in io.Reader,
-	out io.Writer) (err error) {
+	out io.Writer,
+) (err error) {
 	shared, closeShared, err := equip(&opts, cfg, sys)
 	if err != nil {
 		return err
@@ -143,7 +145,8 @@ func newHost(cfg *config.Config, opts host.Options, speak speaker, shared *plugi
 // equip has the hosts of a command write the audit trail of the config, if it has one, and
 // send traces, if the environment asks for that. shared is what their plugins have in common.
 func equip(opts *host.Options, cfg *config.Config, sys *System) (shared *plugins.Shared, closeAll func() error,
-	err error) {
+	err error,
+) {
 	warn := func(line string) { opts.Log.Warn().Msg(line) }
 	closeAudit := func() error { return nil }
 	if cfg.Audit.Enabled {

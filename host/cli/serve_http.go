@@ -27,7 +27,8 @@ import (
 // serveHTTP serves clients over HTTP until a signal: those of sessions, or with worker those of A2A alone. adapt
 // changes the config that was read.
 func (cmd *commands) serveHTTP(sys *System, address string, worker bool,
-	adapt ...func(*config.Config) error) (err error) {
+	adapt ...func(*config.Config) error,
+) (err error) {
 	log, closeLog, err := cmd.openLog(sys)
 	if err != nil {
 		return err
@@ -53,8 +54,10 @@ func (cmd *commands) serveHTTP(sys *System, address string, worker bool,
 		return err
 	}
 	defer func() { err = errors.Join(err, closeShared()) }()
-	made, err := plugins.New(cfg, plugins.Deps{Log: log,
-		Shared: shared}) // what is wrong about them is said now, not by each session
+	made, err := plugins.New(cfg, plugins.Deps{
+		Log:    log,
+		Shared: shared,
+	}) // what is wrong about them is said now, not by each session
 	if err != nil {
 		return fail(exitConfig, err)
 	}
@@ -103,8 +106,10 @@ func listen(cfg config.HTTP, address string) (listener net.Listener, scheme stri
 		listener.Close()
 		return nil, "", fmt.Errorf("http.tls_cert, http.tls_key: %w", err)
 	}
-	return tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12,
-		NextProtos: []string{"http/1.1"}}), "https", nil
+	return tls.NewListener(listener, &tls.Config{
+		Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12,
+		NextProtos: []string{"http/1.1"},
+	}), "https", nil
 }
 
 // closingAtOnce is how many sessions close their plugins at once.
@@ -222,8 +227,10 @@ func serveSessions(sys *System, listener net.Listener, sessions http.Handler, en
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	defer handleSignals(stop, sys.Exit)()
-	server := &http.Server{Handler: sessions, ReadHeaderTimeout: headerTimeout, IdleTimeout: 2 * time.Minute,
-		MaxHeaderBytes: 64 << 10}
+	server := &http.Server{
+		Handler: sessions, ReadHeaderTimeout: headerTimeout, IdleTimeout: 2 * time.Minute,
+		MaxHeaderBytes: 64 << 10,
+	}
 	failed := make(chan error, 1)
 	go func() { failed <- server.Serve(listener) }()
 	var err error

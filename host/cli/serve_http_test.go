@@ -1,5 +1,3 @@
-//lint:file-ignore SA1019 MCP 2026-07-28 begins to retire sampling; clients offer it.
-
 package cli_test
 
 import (
@@ -67,8 +65,10 @@ func listening(t testing.TB, dir string, args ...string) *web {
 	cmd := command(t, dir, "./a2e", args...)
 	stderr := must.Get(cmd.StderrPipe())(t)
 	must.OK(t, cmd.Start())
-	w := &web{t: t, live: &live{t: t, cmd: cmd, passed: map[string]map[string]any{}}, client: http.DefaultClient,
-		headers: http.Header{}}
+	w := &web{
+		t: t, live: &live{t: t, cmd: cmd, passed: map[string]map[string]any{}}, client: http.DefaultClient,
+		headers: http.Header{},
+	}
 	t.Cleanup(w.stop) // in order: the next host would have to remove what a killed one leaves
 	lines := bufio.NewReader(stderr)
 	line := must.Get(lines.ReadString('\n'))(t)
@@ -222,14 +222,23 @@ func TestHTTPRefuses(t *testing.T) {
 		{"POST", "/session", "", []string{"Origin", "null"}, 403, "origin"},
 		{"POST", "/session", "", []string{"Sec-Fetch-Site", "cross-site"}, 403, "origin"},
 		{"POST", "/session", "", []string{"Origin", "https://app.example.org"}, 200, "session_id"},
-		{"OPTIONS", "/send", "", []string{"Origin", "https://app.example.org", "Access-Control-Request-Method", "POST"},
-			204, ""},
-		{"OPTIONS", "/send", "", []string{"Origin", "http://evil.example", "Access-Control-Request-Method", "POST"},
-			403, "origin"},
+		{
+			"OPTIONS", "/send", "",
+			[]string{"Origin", "https://app.example.org", "Access-Control-Request-Method", "POST"},
+			204, "",
+		},
+		{
+			"OPTIONS", "/send", "",
+			[]string{"Origin", "http://evil.example", "Access-Control-Request-Method", "POST"},
+			403, "origin",
+		},
 		{"GET", "/session", "", nil, 405, ""},
 		{"GET", "/", "", nil, 404, ""},
-		{"POST", "/mcp", `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, []string{"Content-Type", "application/json"},
-			400, "begins with the request initialize"},
+		{
+			"POST", "/mcp", `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`,
+			[]string{"Content-Type", "application/json"},
+			400, "begins with the request initialize",
+		},
 		{"GET", "/mcp", "", nil, 400, "Mcp-Session-Id is missing"},
 		{"GET", "/mcp", "", []string{"Mcp-Session-Id", "nobody"}, 404, "no such session"},
 	} {
@@ -240,8 +249,10 @@ func TestHTTPRefuses(t *testing.T) {
 	w.session()
 	status, text := w.do("POST", "/session", "")
 	assert.That(t, status == 503 && strings.Contains(text, "2 sessions"), "a third session: %d %s", status, text)
-	for body, want := range map[string]int{`{"type":`: 400, "": 400, `{} {}`: 400,
-		`{"a":"` + strings.Repeat("x", 3000) + `"}`: 413} {
+	for body, want := range map[string]int{
+		`{"type":`: 400, "": 400, `{} {}`: 400,
+		`{"a":"` + strings.Repeat("x", 3000) + `"}`: 413,
+	} {
 		status, text = w.do("POST", "/send", body)
 		assert.Equal(t, status, want, "POST /send %.20q: %s", body, text)
 	}
@@ -266,8 +277,10 @@ func TestHTTPToken(t *testing.T) {
 	assert.Equal(t, status, 200, "GET /health")
 	w.headers.Set("Authorization", "bearer correct-horse")
 	w.session()
-	for address, says := range map[string]string{"0.0.0.0:0": "needs a token", "nonsense": "HOST:PORT",
-		"127.0.0.1:99999": "invalid port"} {
+	for address, says := range map[string]string{
+		"0.0.0.0:0": "needs a token", "nonsense": "HOST:PORT",
+		"127.0.0.1:99999": "invalid port",
+	} {
 		out, err := command(t, workDir(t), "./a2e", "serve", "--http", address).CombinedOutput()
 		assert.That(t, err != nil && strings.Contains(string(out), says), "--http %s: %v %s", address, err, out)
 	}
@@ -281,13 +294,17 @@ func TestHTTPCall(t *testing.T) {
 		want int
 		says string
 	}{
-		{`{"type":"tool/call/req","tool_name":"echo","arguments":{"text":"hi"}}`, 200,
-			`"req_id":"","data":{"success":true`},
+		{
+			`{"type":"tool/call/req","tool_name":"echo","arguments":{"text":"hi"}}`, 200,
+			`"req_id":"","data":{"success":true`,
+		},
 		{`{"type":"ping","id":7}`, 200, `"type":"pong"`},
 		{`{"type":"tool/call/req","id":"\u0061","tool_name":"run_command","streaming":true,"arguments":{"command":["sleep","1.5"]}}`, 200, `"req_id":"\u0061","data":{"success":true`},
 		{`{"type":"tool/call/req","id":"3","tool_name":"write_file","arguments":{"path":"a","content":"kept for the next call"}}`, 200, `"created":true`},
-		{`{"type":"tool/call/req","id":"4","tool_name":"read_file","arguments":{"path":"a"}}`, 200,
-			"kept for the next call"},
+		{
+			`{"type":"tool/call/req","id":"4","tool_name":"read_file","arguments":{"path":"a"}}`, 200,
+			"kept for the next call",
+		},
 		{`{"type":"nope","id":"x"}`, 400, `"req_id":"x","code":"invalid_message"`},
 		{`{"type":"TASK_DISPATCH","id":"x"}`, 400, `"code":"invalid_message"`},
 		{`{"type":"cancel","req_id":"1"}`, 400, "has no answer; send it in a session"},
@@ -427,12 +444,16 @@ func TestHTTPBadPlugin(t *testing.T) {
 func TestHTTPOverTLS(t *testing.T) {
 	dir := t.TempDir()
 	key := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
-	about := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
+	about := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	}
 	cert := must.Get(x509.CreateCertificate(rand.Reader, about, about, &key.PublicKey, key))(t)
 	secret := must.Get(x509.MarshalPKCS8PrivateKey(key))(t)
-	for name, block := range map[string]*pem.Block{"cert.pem": {Type: "CERTIFICATE", Bytes: cert},
-		"key.pem": {Type: "PRIVATE KEY", Bytes: secret}} {
+	for name, block := range map[string]*pem.Block{
+		"cert.pem": {Type: "CERTIFICATE", Bytes: cert},
+		"key.pem":  {Type: "PRIVATE KEY", Bytes: secret},
+	} {
 		must.OK(t, os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(block), 0o600))
 	}
 	w := serveWeb(t, fmt.Sprintf("http: {tls_cert: %q, tls_key: %q}\n", filepath.Join(dir, "cert.pem"),
@@ -479,9 +500,11 @@ func TestHTTPMetrics(t *testing.T) {
 		hosttest.Eventually(t, "the answers", func() bool {
 			status, page = w.do("GET", "/metrics", "", "Accept", accept)
 			all := status == 200
-			for _, line := range []string{`a2e_requests_total{outcome="ok",type="tool/call/req"}`,
+			for _, line := range []string{
+				`a2e_requests_total{outcome="ok",type="tool/call/req"}`,
 				`a2e_requests_total{outcome="unknown_tool",type="tool/call/req"}`, "a2e_processes",
-				"a2e_requests_open"} {
+				"a2e_requests_open",
+			} {
 				all = all && strings.Contains(page, "\n"+line+" 1")
 			}
 			return all
@@ -513,8 +536,10 @@ func TestMCPOverHTTP(t *testing.T) {
 	for range 2 {
 		session := must.Get(sdk.NewClient(&sdk.Implementation{Name: "tester", Version: "1"}, nil).
 			Connect(t.Context(), &sdk.StreamableClientTransport{Endpoint: w.url + "/mcp"}, nil))(t)
-		res := must.Get(session.CallTool(t.Context(), &sdk.CallToolParams{Name: "echo",
-			Arguments: map[string]any{"text": "over HTTP"}}))(t)
+		res := must.Get(session.CallTool(t.Context(), &sdk.CallToolParams{
+			Name:      "echo",
+			Arguments: map[string]any{"text": "over HTTP"},
+		}))(t)
 		said := must.Get(json.Marshal(res))(t)
 		assert.That(t, !res.IsError && regexp.MustCompile("over HTTP").Match(said), "it says %s", said)
 		must.OK(t, session.Close())
@@ -587,8 +612,10 @@ func TestMCPOverHTTPEachRequestEnds(t *testing.T) {
 			text)
 		hosttest.Eventually(t, "the program has ended", func() bool { return hosttest.Running(t, "4242.7") == 0 })
 	}
-	for id, want := range map[string]int{"9007199254740992": 200, "9007199254740993": 400, "1.5": 400,
-		"-9007199254740993": 400, "1e2": 400, `"1.5"`: 200} {
+	for id, want := range map[string]int{
+		"9007199254740992": 200, "9007199254740993": 400, "1.5": 400,
+		"-9007199254740993": 400, "1e2": 400, `"1.5"`: 200,
+	} {
 		status, text := w.mcp(fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":"ping"}`, id))
 		assert.That(t, status == want && (want == 400) == strings.Contains(text, "2^53") &&
 			(want == 400 || strings.Contains(text, `"id":`+id)), "id %s: %d %s", id, status, text)
@@ -608,15 +635,21 @@ func TestMCPOverHTTPBothWays(t *testing.T) {
 	session := must.Get(sdk.NewClient(&sdk.Implementation{Name: "tester", Version: "1"}, &sdk.ClientOptions{
 		ProgressNotificationHandler: func(context.Context, *sdk.ProgressNotificationClientRequest) { heard.Add(1) },
 		CreateMessageHandler: func(context.Context, *sdk.CreateMessageRequest) (*sdk.CreateMessageResult, error) {
-			return &sdk.CreateMessageResult{Role: "assistant", Model: "m",
-				Content: &sdk.TextContent{Text: "it is heard"}}, nil
+			return &sdk.CreateMessageResult{
+				Role: "assistant", Model: "m",
+				Content: &sdk.TextContent{Text: "it is heard"},
+			}, nil
 		},
 	}).Connect(t.Context(), &sdk.StreamableClientTransport{Endpoint: w.url + "/mcp"}, nil))(t)
-	res := must.Get(session.CallTool(t.Context(), &sdk.CallToolParams{Name: "all__trigger-sampling-request",
-		Arguments: map[string]any{"prompt": "hi"}}))(t)
+	res := must.Get(session.CallTool(t.Context(), &sdk.CallToolParams{
+		Name:      "all__trigger-sampling-request",
+		Arguments: map[string]any{"prompt": "hi"},
+	}))(t)
 	assert.Contains(t, string(must.Get(json.Marshal(res))(t)), "it is heard")
-	params := &sdk.CallToolParams{Name: "all__trigger-long-running-operation", Arguments: map[string]any{"duration": 1,
-		"steps": 3}}
+	params := &sdk.CallToolParams{Name: "all__trigger-long-running-operation", Arguments: map[string]any{
+		"duration": 1,
+		"steps":    3,
+	}}
 	params.SetProgressToken("token")
 	must.Get(session.CallTool(t.Context(), params))(t)
 	hosttest.Eventually(t, "progress", func() bool { return heard.Load() >= 3 })
@@ -624,8 +657,10 @@ func TestMCPOverHTTPBothWays(t *testing.T) {
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() {
-		_, err := session.CallTool(ctx, &sdk.CallToolParams{Name: "run_command",
-			Arguments: map[string]any{"command": []string{"sleep", "4242.9"}}})
+		_, err := session.CallTool(ctx, &sdk.CallToolParams{
+			Name:      "run_command",
+			Arguments: map[string]any{"command": []string{"sleep", "4242.9"}},
+		})
 		ended <- err
 	}()
 	hosttest.Eventually(t, "the program runs", func() bool { return hosttest.Running(t, "4242.9") > 0 })

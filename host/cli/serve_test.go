@@ -232,8 +232,10 @@ func TestTokenShowsNowhere(t *testing.T) {
 	assert.That(t, bytes.Contains(out, []byte(`"reason":"auth_failed"`)) && bytes.Contains(out, []byte(`PATH=`)),
 		"the session did not go as planned:\n%s", out)
 	trail := must.Get(os.ReadFile(filepath.Join(dir, "state", "audit.jsonl")))(t)
-	for name, text := range map[string]string{"stdout": string(out), "stderr": stderr.String(),
-		"audit": string(trail)} {
+	for name, text := range map[string]string{
+		"stdout": string(out), "stderr": stderr.String(),
+		"audit": string(trail),
+	} {
 		assert.That(t, !strings.Contains(text, token), "the token is in %s:\n%s", name, text)
 	}
 	if check, err := command(t, dir, "./a2e", "--log-level", "trace", "check").CombinedOutput(); err == nil ||
@@ -291,9 +293,11 @@ func within(t *testing.T, args ...string) outcome {
 	defer in.Close()
 	defer out.Close()
 	defer errs.Close()
-	code := cli.Main(args, cli.System{In: in, Out: cli.NewOutput(out), Err: errs,
+	code := cli.Main(args, cli.System{
+		In: in, Out: cli.NewOutput(out), Err: errs,
 		Environ: append(os.Environ(), "HOME="+dir), Exit: func(int) {},
-		Pages: fstest.MapFS{"plugins/tools/README.md": {Data: []byte("# Tools\n\nThe tools.\n")}}})
+		Pages: fstest.MapFS{"plugins/tools/README.md": {Data: []byte("# Tools\n\nThe tools.\n")}},
+	})
 	return outcome{code, string(must.Get(os.ReadFile(out.Name()))(t)), string(must.Get(os.ReadFile(errs.Name()))(t))}
 }
 

@@ -44,7 +44,8 @@ func (c *commands) fetchSkills(sys *System, req *protocol.SkillDiscoverRequest) 
 // discover asks for the skills, once the MCP servers that they name have started: without
 // those some would seem blocked. only, if not "", is the one skill that matters.
 func discover(ctx context.Context, conn *client.Client, sys *System, req *protocol.SkillDiscoverRequest, only string,
-	seconds float64, resp *protocol.SkillDiscoverResponse) error {
+	seconds float64, resp *protocol.SkillDiscoverResponse,
+) error {
 	if err := conn.Call(ctx, protocol.TypeSkillDiscoverReq, req, resp); err != nil {
 		return err
 	}
@@ -74,8 +75,10 @@ type skillsListCmd struct {
 
 // Run prints a table of the skills.
 func (l skillsListCmd) Run(cmd *commands, sys *System) error {
-	skills, err := cmd.fetchSkills(sys, &protocol.SkillDiscoverRequest{Query: l.Query, FilterTags: l.Tag,
-		FilterCategories: l.Category})
+	skills, err := cmd.fetchSkills(sys, &protocol.SkillDiscoverRequest{
+		Query: l.Query, FilterTags: l.Tag,
+		FilterCategories: l.Category,
+	})
 	switch {
 	case err != nil:
 		return err
@@ -325,12 +328,21 @@ func showSkill(w io.Writer, def *protocol.SkillDefinition) {
 		delete(said, own)
 	}
 	lines := [][2]string{
-		{"name", def.Name}, {"version", def.Version}, {"description", def.Description}, {"when to use", when},
-		{"status", strings.TrimSuffix(string(def.Status)+": "+reason, ": ")}, {"kind", kind},
+		{"name", def.Name},
+		{"version", def.Version},
+		{"description", def.Description},
+		{"when to use", when},
+		{"status", strings.TrimSuffix(string(def.Status)+": "+reason, ": ")},
+		{"kind", kind},
 		{"arguments", def.ArgumentHint},
-		{"tools", names(def.Tools)}, {"toolkits", names(def.Toolkits)}, {"tags", strings.Join(def.Tags, ", ")},
-		{"license", told("license")}, {"compatibility", told("compatibility")},
-		{"allowed tools", told("allowed_tools")}, {"unknown here", told("unknown_tools")}, {"file", file},
+		{"tools", names(def.Tools)},
+		{"toolkits", names(def.Toolkits)},
+		{"tags", strings.Join(def.Tags, ", ")},
+		{"license", told("license")},
+		{"compatibility", told("compatibility")},
+		{"allowed tools", told("allowed_tools")},
+		{"unknown here", told("unknown_tools")},
+		{"file", file},
 	}
 	for _, key := range slices.Sorted(maps.Keys(said)) {
 		lines = append(lines, [2]string{cut(oneLine(key), 13), shortText(said[key])})

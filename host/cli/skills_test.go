@@ -1,8 +1,6 @@
 package cli_test
 
 import (
-	"a2e/host/hosttest/assert"
-	"a2e/host/hosttest/must"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -10,6 +8,9 @@ import (
 	"testing"
 
 	"github.com/go-json-experiment/json"
+
+	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 )
 
 // putSkills writes the files of skills below .a2e/skills of a folder.
@@ -72,8 +73,10 @@ func TestSkillsShow(t *testing.T) {
 	t.Parallel()
 	dir := skillsDir(t)
 	out := run(t, dir, nil, "skills", "show", "greet").want(t, 0, "").stdout
-	for _, want := range []string{"name          greet\n", "status        Published\n", "arguments     name\n",
-		"tags          polite\n", "\nSay \"hello\" to {{name}}.\\x1b[2J\n\tThen go.\n"} {
+	for _, want := range []string{
+		"name          greet\n", "status        Published\n", "arguments     name\n",
+		"tags          polite\n", "\nSay \"hello\" to {{name}}.\\x1b[2J\n\tThen go.\n",
+	} {
 		assert.Contains(t, out, want, "… is not in")
 	}
 	if out = run(t, dir, nil, "skills", "show", "blocked").want(t, 0, "").stdout; !strings.Contains(out,

@@ -183,7 +183,8 @@ func (statePathCmd) Run(cmd *commands, sys *System) error {
 
 // withState opens the store of the config, which has to be there already or is made.
 func (c *commands) withState(sys *System, there bool, do func(context.Context, *config.Config,
-	store.Store) error) (err error) {
+	store.Store) error,
+) (err error) {
 	ctx, stop := interruptible()
 	defer stop()
 	context.AfterFunc(ctx, stop) // a second signal ends even what hangs, on a pipe that nobody reads say

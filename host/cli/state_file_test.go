@@ -1,12 +1,13 @@
 package cli
 
 import (
-	"a2e/host/hosttest/assert"
 	"errors"
 	"io"
 	"os"
 	"path/filepath"
 	"testing"
+
+	"a2e/host/hosttest/assert"
 )
 
 // What fails half way leaves the file as it was, and nothing beside it.

@@ -1,8 +1,6 @@
 package cli_test
 
 import (
-	"a2e/host/hosttest/assert"
-	"a2e/host/hosttest/must"
 	"bytes"
 	"fmt"
 	"io"
@@ -19,6 +17,9 @@ import (
 	"testing"
 
 	"github.com/go-json-experiment/json"
+
+	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 )
 
 const (
@@ -62,8 +63,10 @@ func rememberIn(t *testing.T, dir, agent, opening string, entries ...string) {
 
 // entry is one of memory/store/req.
 func entry(key, tier, content string, tags ...string) string {
-	raw, _ := json.Marshal(map[string]any{"key": map[string]string{"id": key}, "tier": tier, "content": content,
-		"tags": append([]string{}, tags...)})
+	raw, _ := json.Marshal(map[string]any{
+		"key": map[string]string{"id": key}, "tier": tier, "content": content,
+		"tags": append([]string{}, tags...),
+	})
 	return string(raw)
 }
 
@@ -158,8 +161,10 @@ func TestStateImportThatFailsChangesNothing(t *testing.T) {
 		args       []string
 	}{
 		"not an export": {"{\"a\":1}\n", "line 1", []string{"-"}},
-		"cut off": {before + lines[1][:len(lines[1])/2], fmt.Sprintf("line %d", len(lines)),
-			[]string{"-", "--replace"}},
+		"cut off": {
+			before + lines[1][:len(lines[1])/2], fmt.Sprintf("line %d", len(lines)),
+			[]string{"-", "--replace"},
+		},
 		"newer": {"{\"a2e_state\":99,\"parts\":[]}\n", "newer", []string{"bad.ndjson", "--replace"}},
 	} {
 		must.OK(t, os.WriteFile(filepath.Join(dir, "bad.ndjson"), []byte(c.text), 0o600))

@@ -118,8 +118,10 @@ func TestTablesFitTheTerminal(t *testing.T) {
 // What is printed means the same as before, and nothing of it moves a cursor.
 func TestEscapeUnseenKeepsTheMeaning(t *testing.T) {
 	t.Parallel()
-	for _, text := range []string{"plain äöü 😀", "esc \x1b[2J", "csi \u009b2J", "del \x7f", "turn \u202e",
-		"far \U000e0001 end", "nbsp \u00a0", "line\nend", ""} {
+	for _, text := range []string{
+		"plain äöü 😀", "esc \x1b[2J", "csi \u009b2J", "del \x7f", "turn \u202e",
+		"far \U000e0001 end", "nbsp \u00a0", "line\nend", "",
+	} {
 		raw := must.Get(json.Marshal(map[string]any{"text": text, "list": []int{1, 2}}))(t)
 		got := escapeUnseen(raw)
 		assert.Equal(t, oneLine(string(got)), string(got), "%q is printed as %q", text, got)
@@ -237,9 +239,14 @@ func TestCorrectionsInTheirPlace(t *testing.T) {
 		want string
 		ok   bool
 	}{
-		{nil, "X", true}, {&[2]int{0, 0}, "Xäöü", true}, {&[2]int{3, 3}, "äöüX", true}, {&[2]int{1, 2}, "äXü", true},
+		{nil, "X", true},
+		{&[2]int{0, 0}, "Xäöü", true},
+		{&[2]int{3, 3}, "äöüX", true},
+		{&[2]int{1, 2}, "äXü", true},
 		{&[2]int{0, 3}, "X", true},
-		{&[2]int{0, 4}, "", false}, {&[2]int{2, 1}, "", false}, {&[2]int{-1, 1}, "", false},
+		{&[2]int{0, 4}, "", false},
+		{&[2]int{2, 1}, "", false},
+		{&[2]int{-1, 1}, "", false},
 	} {
 		got, ok := corrected("äöü", "X", c.span)
 		assert.That(t, got == c.want && ok == c.ok, "%v gives %q, %t", c.span, got, ok)

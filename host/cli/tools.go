@@ -175,13 +175,15 @@ func failedCall(name string, success bool, reason *string) error {
 // ask runs a host in this process, opens a session of one capability as the agent
 // named and hands its client to do: the same way that an agent's request takes.
 func (c *commands) ask(sys *System, agentID string, capability protocol.Capability,
-	do func(context.Context, *client.Client) error) error {
+	do func(context.Context, *client.Client) error,
+) error {
 	return c.askWith(sys, agentID, []protocol.Capability{capability}, do)
 }
 
 // askWith is ask with further capabilities, which need not be there.
 func (c *commands) askWith(sys *System, agentID string, wanted []protocol.Capability,
-	do func(context.Context, *client.Client) error) (err error) {
+	do func(context.Context, *client.Client) error,
+) (err error) {
 	ctx, stop := interruptible()
 	defer stop()
 	cfg, err := c.loadAloud(sys)

@@ -46,8 +46,10 @@ func newCollector(t *testing.T) *collector {
 
 // environ has a host send its traces here.
 func (c *collector) environ() []string {
-	return []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + c.URL, "OTEL_EXPORTER_OTLP_HEADERS=X-Key=canary-of-the-collector",
-		"OTEL_SERVICE_NAME=tested", "OTEL_BSP_SCHEDULE_DELAY=20"}
+	return []string{
+		"OTEL_EXPORTER_OTLP_ENDPOINT=" + c.URL, "OTEL_EXPORTER_OTLP_HEADERS=X-Key=canary-of-the-collector",
+		"OTEL_SERVICE_NAME=tested", "OTEL_BSP_SCHEDULE_DELAY=20",
+	}
 }
 
 // spanJudge reads what was sent by OpenTelemetry's own definitions.
@@ -134,9 +136,11 @@ func TestTraces(t *testing.T) {
 	}
 	hosttest.Eventually(t, "the spans", func() bool { // those that wait at the end have half a second
 		sent := fmt.Sprint(c.spans(t))
-		return !slices.ContainsFunc([]string{"outer tool/call/req run_command", "outer tool/call/req none",
+		return !slices.ContainsFunc([]string{
+			"outer tool/call/req run_command", "outer tool/call/req none",
 			"outer chain/req", "outer tool/call/req echo",
-			"outer tool/call/req inner__echo", "outer tools/call echo", "tested tools/call echo"},
+			"outer tool/call/req inner__echo", "outer tools/call echo", "tested tools/call echo",
+		},
 			func(name string) bool { return !strings.Contains(sent, "{"+name+" ") })
 	})
 	must.OK(t, l.stdin.Close())
@@ -169,8 +173,10 @@ func TestTracesGoNowhere(t *testing.T) {
 	slow := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-hang }))
 	defer slow.Close()
 	defer close(hang)
-	for endpoint, says := range map[string]string{"http://127.0.0.1:1": "cannot be sent", slow.URL: "cannot be sent",
-		"nonsense": "must be an address", "": ""} {
+	for endpoint, says := range map[string]string{
+		"http://127.0.0.1:1": "cannot be sent", slow.URL: "cannot be sent",
+		"nonsense": "must be an address", "": "",
+	} {
 		cmd := command(t, workDir(t), "./a2e")
 		cmd.Env = append(cmd.Env, "OTEL_EXPORTER_OTLP_ENDPOINT="+endpoint, "OTEL_BSP_SCHEDULE_DELAY=1")
 		var lines strings.Builder

@@ -40,8 +40,10 @@ func TestUndo(t *testing.T) {
 	}
 	assert.That(t, !strings.Contains(list, "read_file"), "a call that only reads made one:\n%s", list)
 	diff := run(t, dir, nil, config("checkpoints", "diff", "1", "-p")...).want(t, 0, "").stdout
-	for _, want := range []string{"removed  gone (folder)", "removed  gone/deep.txt", "added    link (link)",
-		"changed  keep.txt", "-one\n", "+two\n"} {
+	for _, want := range []string{
+		"removed  gone (folder)", "removed  gone/deep.txt", "added    link (link)",
+		"changed  keep.txt", "-one\n", "+two\n",
+	} {
 		assert.Contains(t, diff, want)
 	}
 	run(t, dir, nil, config("undo", "--dry-run")...).want(t, 0, "nothing was changed")

@@ -63,10 +63,14 @@ func TestWallAuthMemory(t *testing.T) {
 		"another name":             {greet(`"agent_id":"Alice","auth_token":"everybody"`), opened, look},
 		"a name with a space":      {greet(`"agent_id":"alice ","auth_token":"everybody"`), opened, look},
 		"a name with a NUL":        {greet(`"agent_id":"alice\u0000","auth_token":"everybody"`), opened, look},
-		"bob, then alice by name": {greet(`"auth_token":"of-bob"`), opened,
-			greet(`"agent_id":"alice","auth_token":"of-bob"`), look},
-		"alice's scope": {greet(`"auth_token":"of-bob"`),
-			`{"type":"memory/init/req","id":"i","scope":{"agent_id":"alice"}}`, look},
+		"bob, then alice by name": {
+			greet(`"auth_token":"of-bob"`), opened,
+			greet(`"agent_id":"alice","auth_token":"of-bob"`), look,
+		},
+		"alice's scope": {
+			greet(`"auth_token":"of-bob"`),
+			`{"type":"memory/init/req","id":"i","scope":{"agent_id":"alice"}}`, look,
+		},
 		"MCP, no token":          resource("alice", ""),
 		"MCP, everybody's token": resource("alice", `"a2e/auth_token":"everybody"`),
 		"MCP, bob's token":       resource("alice", `"a2e/auth_token":"of-bob"`),
@@ -124,9 +128,11 @@ func (g *childGround) dispatch(id, agent string) string {
 
 // attempts are the ways in, each by its name. What they return is all that was answered.
 func (g *childGround) attempts() map[string]func(id string) string {
-	resource := []string{`{"jsonrpc":"2.0","method":"notifications/initialized"}`,
+	resource := []string{
+		`{"jsonrpc":"2.0","method":"notifications/initialized"}`,
 		`{"jsonrpc":"2.0","id":3,"method":"resources/read",` +
-			`"params":{"uri":"memory://episodic/%7B%22n%22%3A%22x%22%7D"}}`}
+			`"params":{"uri":"memory://episodic/%7B%22n%22%3A%22x%22%7D"}}`,
+	}
 	return map[string]func(id string) string{
 		"a2e, everybody's token": func(id string) string {
 			return g.play("host.yaml", g.hello(id,
@@ -271,8 +277,10 @@ func TestWallAuthChainsAndPlans(t *testing.T) {
 		return as(token, fmt.Sprintf(`{"type":"planning/task/update","id":"p","plan_id":%q,"task_id":%q,%s}`, plan,
 			task, fields))
 	}
-	for _, fields := range []string{`"status":"done"`, `"action":"release"`, `"action":"delete"`, `"action":"claim"`,
-		`"title":"mine"`} {
+	for _, fields := range []string{
+		`"status":"done"`, `"action":"release"`, `"action":"delete"`, `"action":"claim"`,
+		`"title":"mine"`,
+	} {
 		task := add()
 		assert.Contains(t, update("of-alice", task, `"action":"claim","owner":"worker-1"`), `"success":true`)
 		for _, owner := range []string{"", `,"owner":"worker-1"`} {

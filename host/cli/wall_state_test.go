@@ -3,14 +3,15 @@
 package cli_test
 
 import (
-	"a2e/host/hosttest"
-	"a2e/host/hosttest/assert"
-	"a2e/host/hosttest/must"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 )
 
 const wallState = "state_dir: .a2e-state\naudit: {}\n"
@@ -383,10 +384,14 @@ func TestWallStateRefused(t *testing.T) {
 		"without a sandbox": {"sandbox: off\nstate_dir: .a2e-state\n", "with sandbox: off nothing keeps " +
 			"programs out"},
 		"the workspace itself": {"state_dir: .\n", "state_dir is the workspace itself"},
-		"an audit right in it": {"state_dir: ../outside\naudit: {path: WS/audit.jsonl}\n",
-			"the folder of audit.path is the workspace itself"},
-		"an audit without a sandbox": {"sandbox: off\nstate_dir: ../outside\naudit: {path: WS/log/audit.jsonl}\n",
-			"the folder of audit.path lies in the workspace"},
+		"an audit right in it": {
+			"state_dir: ../outside\naudit: {path: WS/audit.jsonl}\n",
+			"the folder of audit.path is the workspace itself",
+		},
+		"an audit without a sandbox": {
+			"sandbox: off\nstate_dir: ../outside\naudit: {path: WS/log/audit.jsonl}\n",
+			"the folder of audit.path lies in the workspace",
+		},
 		"through a link":                {"state_dir: lnk/state\n", "reached through a link in the workspace"},
 		"through a link that leads out": {"state_dir: out/state\n", "reached through a link in the workspace"},
 	} {

@@ -3,9 +3,6 @@
 package cli_test
 
 import (
-	"a2e/host/hosttest"
-	"a2e/host/hosttest/assert"
-	"a2e/host/hosttest/must"
 	"fmt"
 	"os"
 	"os/exec"
@@ -16,6 +13,10 @@ import (
 	"testing"
 
 	"github.com/go-json-experiment/json"
+
+	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 )
 
 // What an attempt must not show: the content of a file of the host, and the name of one.
@@ -53,8 +54,10 @@ plugins:
 func newWallGround(t *testing.T, head, config, state string) *wallGround {
 	t.Helper()
 	base := must.Get(filepath.EvalSymlinks(t.TempDir()))(t)
-	g := &wallGround{t: t, home: filepath.Join(base, "home"), ws: filepath.Join(base, "ws"),
-		outside: filepath.Join(base, "outside")}
+	g := &wallGround{
+		t: t, home: filepath.Join(base, "home"), ws: filepath.Join(base, "ws"),
+		outside: filepath.Join(base, "outside"),
+	}
 	g.config, g.state = filepath.Join(g.ws, config), filepath.Join(g.ws, state)
 	for _, dir := range []string{g.home, g.ws, g.outside, filepath.Dir(g.config)} {
 		must.OK(t, os.MkdirAll(dir, 0o755))

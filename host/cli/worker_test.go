@@ -27,26 +27,42 @@ func TestWorker(t *testing.T) {
 		summary, fail string
 		code          int
 	}{
-		"a command": {args: `worker --no-contract -- sh|-c|cat; echo " ${A2E_TASK_ID} $1"|x|${HOME}`,
-			agent: "a2e", summary: "work t ${HOME}"},
-		"a command over workers": {config: configured, args: "worker -- echo|from the line", agent: "a", model: "m",
-			summary: "from the line"},
-		"workers of the config": {config: configured, args: "worker --agent-id b --model n --max-tasks 2", agent: "b",
-			model: "n", summary: "from the config"},
+		"a command": {
+			args:  `worker --no-contract -- sh|-c|cat; echo " ${A2E_TASK_ID} $1"|x|${HOME}`,
+			agent: "a2e", summary: "work t ${HOME}",
+		},
+		"a command over workers": {
+			config: configured, args: "worker -- echo|from the line", agent: "a", model: "m",
+			summary: "from the line",
+		},
+		"workers of the config": {
+			config: configured, args: "worker --agent-id b --model n --max-tasks 2", agent: "b",
+			model: "n", summary: "from the config",
+		},
 		"none": {args: "worker", code: 3, fail: "no worker is configured; give --llm URL --model " +
 			"MODEL, a command as in"},
-		"none in the config": {config: "plugins:\n  - {name: x, type: multi_agent}\n", args: "worker", code: 3,
-			fail: "no worker is configured; give --llm URL --model MODEL, a command as in"},
-		"wrong options": {config: "plugins:\n  - {name: x, type: multi_agent, metadata: {workers: 7}}\n",
-			args: "worker", code: 3, fail: "workers"},
+		"none in the config": {
+			config: "plugins:\n  - {name: x, type: multi_agent}\n", args: "worker", code: 3,
+			fail: "no worker is configured; give --llm URL --model MODEL, a command as in",
+		},
+		"wrong options": {
+			config: "plugins:\n  - {name: x, type: multi_agent, metadata: {workers: 7}}\n",
+			args:   "worker", code: 3, fail: "workers",
+		},
 		"only one": {config: strings.Replace(configured, "[{", "[{name: v, command: [echo, the "+
 			"first]}, {", 1), args: "worker --only w", agent: "a", model: "m", summary: "from the config"},
-		"only one that is not": {config: configured, args: "worker --only x", code: 3,
-			fail: `there is no worker "x"`},
-		"two of them": {args: "worker --llm http://127.0.0.1:9/v1 --model m -- cat", code: 2,
-			fail: "--llm: a command stands behind --"},
-		"no isolation": {args: "worker --isolation some -- cat", code: 2,
-			fail: `--isolation "some": should be worktree or none`},
+		"only one that is not": {
+			config: configured, args: "worker --only x", code: 3,
+			fail: `there is no worker "x"`,
+		},
+		"two of them": {
+			args: "worker --llm http://127.0.0.1:9/v1 --model m -- cat", code: 2,
+			fail: "--llm: a command stands behind --",
+		},
+		"no isolation": {
+			args: "worker --isolation some -- cat", code: 2,
+			fail: `--isolation "some": should be worktree or none`,
+		},
 		"too many": {args: "worker --max-tasks 5000 -- cat", code: 2, fail: "between 1 and 1024"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -162,10 +178,13 @@ func TestEnvByHand(t *testing.T) {
 		args, says string
 		code       int
 	}{
-		{"env step " + episode + " inc", "unknown episode", 1}, {"env step x dcr by=1 a=2", "unknown episode", 1},
+		{"env step " + episode + " inc", "unknown episode", 1},
+		{"env step x dcr by=1 a=2", "unknown episode", 1},
 		{"env step x by=1", "comes before any action", 2},
-		{"env reset maz", `did you mean "maze"?`, 1}, {"env reset guess", "a2e env play guess", 1},
-		{"env reset maze --option x=1", "--option x: is not known", 1}, {"env reset count --seed x", "--seed", 2},
+		{"env reset maz", `did you mean "maze"?`, 1},
+		{"env reset guess", "a2e env play guess", 1},
+		{"env reset maze --option x=1", "--option x: is not known", 1},
+		{"env reset count --seed x", "--seed", 2},
 	} {
 		run(t, dir, nil, strings.Fields(c.args)...).want(t, c.code, c.says)
 	}
@@ -214,8 +233,10 @@ func TestAgentsList(t *testing.T) {
       - {name: thinker, llm: {url: "http://127.0.0.1:9/v1", model: qwen3, api_key: other-secret}, tools: ["read_*", grep]}
 `), 0o600))
 	out := run(t, dir, nil, "-c", "c.yaml", "agents", "list").want(t, 0, "")
-	for _, has := range []string{"writer   oneshot  large  3        network, read docs ",
-		"thinker  llm      qwen3  1        tools read_* grep ", "http://127.0.0.1:9/v1\n"} {
+	for _, has := range []string{
+		"writer   oneshot  large  3        network, read docs ",
+		"thinker  llm      qwen3  1        tools read_* grep ", "http://127.0.0.1:9/v1\n",
+	} {
 		assert.Contains(t, out.stdout, has, "no …")
 	}
 	out.stdout += run(t, dir, nil, "-c", "c.yaml", "agents", "list", "--json").want(t, 0, "").stdout

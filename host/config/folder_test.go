@@ -195,8 +195,10 @@ func TestSchemaAgreesWithLoad(t *testing.T) {
 
 func TestSchemaShowsDefaultsAndRefusesOddTypes(t *testing.T) {
 	text := must.Get(Schema(map[string]any{"tools": schemaOptions{MaxProcs: 3}}))(t)
-	for _, want := range []string{`"default": 16777216`, `"default": 3`, `"description": "Name of this`,
-		`"https://json-schema.org/draft/2020-12/schema"`} {
+	for _, want := range []string{
+		`"default": 16777216`, `"default": 3`, `"description": "Name of this`,
+		`"https://json-schema.org/draft/2020-12/schema"`,
+	} {
 		assert.That(t, bytes.Contains(text, []byte(want)), "no %s in the schema", want)
 	}
 	again, err := Schema(map[string]any{"tools": schemaOptions{MaxProcs: 3}})

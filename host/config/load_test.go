@@ -11,10 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
-
-	"github.com/google/go-cmp/cmp"
 )
 
 const configs = "../../testdata/configs"
@@ -64,8 +64,10 @@ func write(t testing.TB, path, content string) string {
 func TestNoFileIsDefault(t *testing.T) {
 	dir := t.TempDir()
 	state := filepath.Join(dir, "state")
-	src := Source{Dir: dir, UserConfigDir: filepath.Join(dir, "none"), Getenv: env("XDG_STATE_HOME", state),
-		Available: []string{"tools", "env"}}
+	src := Source{
+		Dir: dir, UserConfigDir: filepath.Join(dir, "none"), Getenv: env("XDG_STATE_HOME", state),
+		Available: []string{"tools", "env"},
+	}
 	c, warnings, err := Load(src)
 	must.That(t, err == nil && len(warnings) == 0, "%v %v", err, warnings)
 	want := Config{
@@ -114,8 +116,10 @@ func TestFullFile(t *testing.T) {
 	want := Config{
 		File: file, HostID: "build-7", Workspace: dir, StateDir: state, MaxParallel: 8, Events: "namespaced",
 		Limits: Limits{MaxLineBytes: 65536, MaxQueue: 128, MaxQueueBytes: 1048576, MaxOutputBytes: 16384},
-		Audit: Audit{Enabled: true, Path: filepath.Join(state, "trail", "audit.jsonl"),
-			SessionIDSource: "host_id"},
+		Audit: Audit{
+			Enabled: true, Path: filepath.Join(state, "trail", "audit.jsonl"),
+			SessionIDSource: "host_id",
+		},
 		HTTP:        HTTP{MaxSessions: 1000, IdleSeconds: 600},
 		Checkpoints: Checkpoints{MaxCount: 200, MaxBytes: 1 << 30, MaxFileBytes: 32 << 20, MaxFiles: 200_000},
 		Store:       Store{Synchronous: "normal"},
@@ -124,8 +128,10 @@ func TestFullFile(t *testing.T) {
 			Read: []string{filepath.Dir(dir), filepath.Join(dir, "state")}, MemoryBytes: 1 << 31, AddressBytes: 1 << 36,
 			FileBytes: -1, OpenFiles: 256, Processes: 64, CPUSeconds: 600,
 		},
-		Fleet: Fleet{AgentID: "w1", Model: "small-1", ModelTier: "small", ContextWindow: 200000, Announce: "startup",
-			MaxTasks: 2, Isolation: "none"},
+		Fleet: Fleet{
+			AgentID: "w1", Model: "small-1", ModelTier: "small", ContextWindow: 200000, Announce: "startup",
+			MaxTasks: 2, Isolation: "none",
+		},
 		Plugins: []Plugin{
 			{Name: "files", Type: "tools", Enabled: true, Priority: 10, Exclusive: true},
 			{Name: "counter", Type: "env", Enabled: true, Priority: -1},
@@ -251,8 +257,10 @@ func TestBothFormsOfPlugins(t *testing.T) {
 	dir := t.TempDir()
 	load := func(text string) (*Config, string) {
 		t.Helper()
-		c, warnings, err := Load(Source{Path: write(t, filepath.Join(dir, "c.yaml"), text), Dir: dir,
-			Available: []string{"tools", "env", "mcp"}, Getenv: env("ID", "one")})
+		c, warnings, err := Load(Source{
+			Path: write(t, filepath.Join(dir, "c.yaml"), text), Dir: dir,
+			Available: []string{"tools", "env", "mcp"}, Getenv: env("ID", "one"),
+		})
 		must.That(t, err == nil, "%s: %v", text, err)
 		return c, strings.Join(texts(warnings), "\n")
 	}
@@ -387,15 +395,21 @@ func TestPathsAndAudit(t *testing.T) {
 		{"checkpoints: {enabled: false, restore: true}", func(c *Config) any { return c.Checkpoints.Enabled }, false},
 		{"audit: {enabled: no}", func(c *Config) any { return c.Audit.Enabled }, false},
 		{"host_id: x", func(c *Config) any { return c.Audit.Enabled }, false},
-		{"state_dir: s\naudit: {path: null}", func(c *Config) any { return c.Audit.Path },
-			filepath.Join(dir, "s", "audit.jsonl")},
+		{
+			"state_dir: s\naudit: {path: null}", func(c *Config) any { return c.Audit.Path },
+			filepath.Join(dir, "s", "audit.jsonl"),
+		},
 		{"audit: {path: ~/a}", func(c *Config) any { return c.Audit.Path }, filepath.Join(home, "a")},
 		{"state_dir: ~/s", func(c *Config) any { return c.StateDir }, filepath.Join(home, "s")},
 		{"workspace: ws", func(c *Config) any { return c.Workspace }, filepath.Join(dir, "ws")},
 		{"workspace: ${W}", func(c *Config) any { return c.Workspace }, filepath.Join(dir, "ws")},
-		{`children: {read: [ws, ~/../ws, "${W}/.", c.yaml, /]}`, func(c *Config) any { return c.Children.Read },
-			[]string{filepath.Join(dir, "ws"), filepath.Join(dir, "ws"), filepath.Join(dir, "ws"),
-				filepath.Join(dir, "c.yaml"), filepath.Clean("/")}},
+		{
+			`children: {read: [ws, ~/../ws, "${W}/.", c.yaml, /]}`, func(c *Config) any { return c.Children.Read },
+			[]string{
+				filepath.Join(dir, "ws"), filepath.Join(dir, "ws"), filepath.Join(dir, "ws"),
+				filepath.Join(dir, "c.yaml"), filepath.Clean("/"),
+			},
+		},
 		{"children:", func(c *Config) any { return c.Children }, Children{}},
 		{"children: {open_files: -1}", func(c *Config) any { return c.Children.OpenFiles }, int64(-1)},
 		{"", func(c *Config) any { return len(c.Plugins) }, 1},
@@ -439,15 +453,19 @@ func TestSecretShowsNothing(t *testing.T) {
 
 // allTypes are those of a whole build.
 func allTypes() []string {
-	return []string{"tools", "toolkits", "skill", "env", "proc", "memory", "learning", "chains", "mcp", "multi_agent",
-		"planning", typeExec}
+	return []string{
+		"tools", "toolkits", "skill", "env", "proc", "memory", "learning", "chains", "mcp", "multi_agent",
+		"planning", typeExec,
+	}
 }
 
 // Sizes and durations may have a unit.
 func TestUnits(t *testing.T) {
 	dir := t.TempDir()
-	for text, want := range map[string]int{"2048": 2048, "2kB": 2000, "2 KiB": 2048, "16MiB": 16 << 20,
-		"1.5MB": 1_500_000, "1GB": 1_000_000_000} {
+	for text, want := range map[string]int{
+		"2048": 2048, "2kB": 2000, "2 KiB": 2048, "16MiB": 16 << 20,
+		"1.5MB": 1_500_000, "1GB": 1_000_000_000,
+	} {
 		c, _, err := Load(Source{Path: write(t, filepath.Join(dir, "c.yaml"),
 			"limits: {max_line_bytes: "+text+"}\nchildren: {cpu_seconds: 1m30s}"), Dir: dir})
 		must.OK(t, err)

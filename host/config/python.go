@@ -33,12 +33,16 @@ func ignored(in string) map[string]string {
 		},
 		"tools": {"ROOT": ""},
 		"skill": {"ROOT": "skills_path names folders", "pool_size": ""},
-		"memory": {"ROOT": elsewhere, "db_path": elsewhere, "episodic_db_path": elsewhere,
-			"semantic_db_path": elsewhere},
+		"memory": {
+			"ROOT": elsewhere, "db_path": elsewhere, "episodic_db_path": elsewhere,
+			"semantic_db_path": elsewhere,
+		},
 		"planning": {"ROOT": elsewhere},
 		"env":      {"ROOT": "", "store": elsewhere},
-		"learning": {"ROOT": elsewhere, "store_root": elsewhere, "adapt_every": "", "min_experiences": "",
-			"confidence_threshold": "", "scope": ""},
+		"learning": {
+			"ROOT": elsewhere, "store_root": elsewhere, "adapt_every": "", "min_experiences": "",
+			"confidence_threshold": "", "scope": "",
+		},
 		"mcp": {"ROOT": "", "tool_registry": "", "send_fn": "", "sampling_fn": asked, "roots": asked},
 	}[in]
 }

@@ -55,8 +55,10 @@ func (d *describer) plugins(s *jsonschema.Schema, options map[string]any) {
 	}
 	other := &jsonschema.Schema{Type: "object", Required: []string{"type"}, Description: "Options of a plugin of " +
 		"another name."}
-	byName := &jsonschema.Schema{Type: "object", Properties: map[string]*jsonschema.Schema{},
-		AdditionalProperties: other}
+	byName := &jsonschema.Schema{
+		Type: "object", Properties: map[string]*jsonschema.Schema{},
+		AdditionalProperties: other,
+	}
 	var all []string
 	for _, t := range slices.Sorted(maps.Keys(options)) {
 		slices.Sort(names[t])
@@ -68,12 +70,17 @@ func (d *describer) plugins(s *jsonschema.Schema, options map[string]any) {
 		s.Defs["options_"+t] = meta
 		ref := &jsonschema.Schema{Ref: "#/$defs/options_" + t}
 		when := &jsonschema.Schema{Properties: map[string]*jsonschema.Schema{"type": isType}}
-		item.AllOf = append(item.AllOf, &jsonschema.Schema{If: when,
-			Then: &jsonschema.Schema{Properties: map[string]*jsonschema.Schema{"metadata": ref}}})
+		item.AllOf = append(item.AllOf, &jsonschema.Schema{
+			If:   when,
+			Then: &jsonschema.Schema{Properties: map[string]*jsonschema.Schema{"metadata": ref}},
+		})
 		other.AllOf = append(other.AllOf, &jsonschema.Schema{If: when, Then: ref})
 		for _, name := range same {
-			byName.Properties[name] = &jsonschema.Schema{AnyOf: []*jsonschema.Schema{ref,
-				{Types: []string{"boolean", "null"}}, {Ref: variableRef}}}
+			byName.Properties[name] = &jsonschema.Schema{AnyOf: []*jsonschema.Schema{
+				ref,
+				{Types: []string{"boolean", "null"}},
+				{Ref: variableRef},
+			}}
 		}
 	}
 	item.Properties["type"].AnyOf[0].Enum = anys(all)

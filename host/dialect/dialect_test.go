@@ -20,8 +20,15 @@ func TestGuard(t *testing.T) {
 			ctx  context.Context
 			ok   bool
 			wait time.Duration
-		}{{t.Context(), false, 0}, {t.Context(), false, 0}, {t.Context(), false, 0}, {t.Context(), false, time.Second},
-			{ended, false, 0}, {t.Context(), true, 0}, {t.Context(), false, 0}} {
+		}{
+			{t.Context(), false, 0},
+			{t.Context(), false, 0},
+			{t.Context(), false, 0},
+			{t.Context(), false, time.Second},
+			{ended, false, 0},
+			{t.Context(), true, 0},
+			{t.Context(), false, 0},
+		} {
 			begun := time.Now()
 			if got := g.Checked(c.ctx, c.ok); got != c.ok || time.Since(begun) != c.wait {
 				t.Errorf("token %d: %t after %s", i, got, time.Since(begun))

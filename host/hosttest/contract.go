@@ -204,8 +204,10 @@ func withGrease(random *rand.Rand, fields string) string {
 	if strings.TrimSpace(inner) != "" {
 		inner += ","
 	}
-	values := []string{`null`, `true`, `-0.5e3`, `"\u0000\ud83d\ude00"`, `[[],{}]`,
-		`{"type":"ping","id":[{"timeout":"x"}]}`, `18446744073709551616`}
+	values := []string{
+		`null`, `true`, `-0.5e3`, `"\u0000\ud83d\ude00"`, `[[],{}]`,
+		`{"type":"ping","id":[{"timeout":"x"}]}`, `18446744073709551616`,
+	}
 	grease := func() string {
 		return fmt.Sprintf(`"x-%x":%s`, random.Uint64(), values[random.IntN(len(values))])
 	}

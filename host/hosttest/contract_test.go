@@ -28,11 +28,13 @@ func (kits) Close(context.Context) error { return nil }
 func (kits) Routes() []host.Route {
 	return []host.Route{
 		host.Handle(protocol.TypeToolkitListReq, func(context.Context, *protocol.ToolkitListRequest,
-			host.Emitter) (*protocol.ToolkitListResponse, error) {
+			host.Emitter,
+		) (*protocol.ToolkitListResponse, error) {
 			return &protocol.ToolkitListResponse{}, nil
 		}),
 		host.Handle(protocol.TypeToolkitConfigureReq, func(ctx context.Context, req *protocol.ToolkitConfigureRequest,
-			_ host.Emitter) (*protocol.ToolkitConfigureResponse, error) {
+			_ host.Emitter,
+		) (*protocol.ToolkitConfigureResponse, error) {
 			if req.ToolkitName != "k" {
 				return nil, protocol.Errorf(protocol.CodeToolError, "no toolkit %q", req.ToolkitName)
 			}
@@ -46,8 +48,10 @@ func TestContract(t *testing.T) {
 	hosttest.Contract(t, func(testing.TB) host.Plugin { return kits{} }, []hosttest.Sample{
 		{Type: protocol.TypeToolkitListReq, Fields: `{"filter_tags":["a"]}`},
 		{Type: protocol.TypeToolkitConfigureReq, Fields: `{"toolkit_name":"k","config":{"a":null}}`},
-		{Type: protocol.TypeToolkitConfigureReq, Name: "unknown", Fields: `{"toolkit_name":"x"}`,
-			Code: protocol.CodeToolError},
+		{
+			Type: protocol.TypeToolkitConfigureReq, Name: "unknown", Fields: `{"toolkit_name":"x"}`,
+			Code: protocol.CodeToolError,
+		},
 		{Type: protocol.TypeToolkitConfigureReq, Name: "made", Make: func(t testing.TB, p *hosttest.Pair) string {
 			return fmt.Sprintf(`{"toolkit_name":%q}`, strings.ToLower("K"))
 		}},

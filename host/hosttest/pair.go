@@ -207,8 +207,10 @@ func (p *Pair) Refused(t protocol.Type, fields string, code protocol.ErrorCode, 
 func (p *Pair) Handshake(caps ...protocol.Capability) Message {
 	p.t.Helper()
 	if len(caps) == 0 {
-		caps = []protocol.Capability{"skill", "tools", "toolkits", "env", "proc", "memory", "learning", "chains", "mcp",
-			"multi_agent", "planning", "test"}
+		caps = []protocol.Capability{
+			"skill", "tools", "toolkits", "env", "proc", "memory", "learning", "chains", "mcp",
+			"multi_agent", "planning", "test",
+		}
 	}
 	list, _ := json.Marshal(caps)
 	return p.Call(protocol.TypeHandshakeReq, fmt.Sprintf(`{"agent_id":"agent","agent_caps":%s}`, list))

@@ -24,7 +24,8 @@ func (*Probe) Info() host.PluginInfo {
 // Routes implements host.Plugin.
 func (p *Probe) Routes() []host.Route {
 	return []host.Route{host.Handle(TypeProbe, func(ctx context.Context, _ *struct{}, _ host.Emitter) (*struct{},
-		error) {
+		error,
+	) {
 		p.Err = p.Do(ctx)
 		return &struct{}{}, nil
 	})}

@@ -25,7 +25,8 @@ func (k *keeper) Info() host.PluginInfo {
 
 func (k *keeper) Routes() []host.Route {
 	return []host.Route{host.Handle(protocol.TypeToolListReq, func(ctx context.Context, req *protocol.ToolListRequest,
-		_ host.Emitter) (*protocol.ToolListResponse, error) {
+		_ host.Emitter,
+	) (*protocol.ToolListResponse, error) {
 		k.asked.Add(1)
 		resp := &protocol.ToolListResponse{Tools: []protocol.ToolDefinition{}}
 		for _, name := range []string{"one", "two", "late"} {
@@ -44,11 +45,14 @@ func TestListsAreKeptUntilToolsChange(t *testing.T) {
 	replace := func(names ...string) {
 		var all []tools.Tool
 		for _, name := range names {
-			all = append(all, tools.Tool{Def: protocol.ToolDefinition{Name: name},
+			all = append(all, tools.Tool{
+				Def: protocol.ToolDefinition{Name: name},
 				Call: func(context.Context, protocol.Object,
-					host.Emitter) (*tools.Outcome, error) {
+					host.Emitter,
+				) (*tools.Outcome, error) {
 					return &tools.Outcome{}, nil
-				}})
+				},
+			})
 		}
 		must.OK(t, k.Replace(all))
 	}

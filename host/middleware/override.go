@@ -159,8 +159,10 @@ func getPrompt(all map[string]*host.Override, obj protocol.Object, resp *protoco
 	resp.Description = o.Text(host.TextDescription, resp.Description)
 	if text, ok := resp.SingleText(); ok {
 		if to := o.Text(host.TextPrompt, text); to != text {
-			resp.Messages = []map[string]any{{"role": resp.Messages[0]["role"],
-				"content": map[string]any{"type": "text", "text": to}}}
+			resp.Messages = []map[string]any{{
+				"role":    resp.Messages[0]["role"],
+				"content": map[string]any{"type": "text", "text": to},
+			}}
 		}
 	}
 }

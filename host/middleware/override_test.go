@@ -19,8 +19,10 @@ import (
 type foreign struct{ answers map[protocol.Type]string }
 
 func (f foreign) Info() host.PluginInfo {
-	return host.PluginInfo{Name: "foreign", Also: []protocol.Capability{protocol.CapTools, protocol.CapSkill,
-		protocol.CapMCP}}
+	return host.PluginInfo{Name: "foreign", Also: []protocol.Capability{
+		protocol.CapTools, protocol.CapSkill,
+		protocol.CapMCP,
+	}}
 }
 
 func (f foreign) Close(context.Context) error { return nil }
@@ -33,14 +35,16 @@ func (f foreign) Routes() []host.Route {
 		}))
 	}
 	return append(all, host.Raw(protocol.TypeToolListReq, func(_ context.Context, obj protocol.Object,
-		_ host.Emitter) (jsontext.Value, error) {
+		_ host.Emitter,
+	) (jsontext.Value, error) {
 		if deep, _ := obj.Get("include_deferred"); string(deep) != "true" {
 			return jsontext.Value(`{"tools":[{"name":"a","description":"old a"},{"name":"b","description":"old b"}]}`),
 				nil
 		}
 		return jsontext.Value(`{"tools":[{"name":"a","description":"old a"},{"name":"b","description":"old b"},{"name":"c","defer_loading":true},{"name":"d","defer_loading":true}]}`), nil
 	}), host.Raw(protocol.TypeToolCallReq, func(ctx context.Context, obj protocol.Object,
-		_ host.Emitter) (jsontext.Value, error) {
+		_ host.Emitter,
+	) (jsontext.Value, error) {
 		<-ctx.Done()
 		return nil, protocol.Errorf(protocol.CodeToolError, "it had to stop").With("stdout", "so far")
 	}))
@@ -60,8 +64,10 @@ func TestOverrides(t *testing.T) {
 			"a": override(host.TextDescription, "old a", "new a"), "b": {Deferred: &yes}, "c": {Deferred: &no},
 			"slow": {Timeout: 20 * time.Millisecond}, "d": override(host.TextDescription, "another one", "never seen"),
 		},
-		host.KindSkill: {"s": override(host.TextInstructions, "old s", "new s"),
-			"changed": override(host.TextInstructions, "as it was", "never seen")},
+		host.KindSkill: {
+			"s":       override(host.TextInstructions, "old s", "new s"),
+			"changed": override(host.TextInstructions, "as it was", "never seen"),
+		},
 		host.KindPrompt: {
 			"srv__p": {Texts: map[string]host.Text{
 				host.TextDescription: override("", "old p", "new p").Texts[""],
@@ -83,18 +89,30 @@ func TestOverrides(t *testing.T) {
 	}
 	h := hosttest.New(t, host.Options{Plugins: []host.Plugin{foreign{answers}, set}})
 	h.Handshake()
-	seen(h, protocol.TypeToolListReq, `{}`, map[string]string{"/tools/0/name": "a", "/tools/0/description": "new a",
-		"/tools/1/name": "c", "/tools/1/defer_loading": "false", "/tools/2/name": ""})
-	seen(h, protocol.TypeToolListReq, `{"include_deferred":true}`, map[string]string{"/tools/1/name": "b",
-		"/tools/1/defer_loading": "true", "/tools/1/description": "old b", "/tools/3/description": ""})
-	seen(h, protocol.TypeSkillDiscoverReq, `{}`, map[string]string{"/skills/0/instructions": "new s",
-		"/skills/1/instructions": "as it is", "/skills/2/instructions": ""})
-	seen(h, protocol.TypeMCPPromptListReq, `{}`, map[string]string{"/prompts/0/description": "new p",
-		"/prompts/1/description": "old p"})
-	seen(h, protocol.TypeMCPPromptGetReq, `{"name":"p"}`, map[string]string{"/description": "new p",
-		"/messages/0/role": "user", "/messages/0/content/text": "new text", "/messages/0/content/type": "text"})
-	seen(h, protocol.TypeMCPPromptGetReq, `{"name":"q"}`, map[string]string{"/description": "old p",
-		"/messages/0/content/text": "old text"})
+	seen(h, protocol.TypeToolListReq, `{}`, map[string]string{
+		"/tools/0/name": "a", "/tools/0/description": "new a",
+		"/tools/1/name": "c", "/tools/1/defer_loading": "false", "/tools/2/name": "",
+	})
+	seen(h, protocol.TypeToolListReq, `{"include_deferred":true}`, map[string]string{
+		"/tools/1/name":          "b",
+		"/tools/1/defer_loading": "true", "/tools/1/description": "old b", "/tools/3/description": "",
+	})
+	seen(h, protocol.TypeSkillDiscoverReq, `{}`, map[string]string{
+		"/skills/0/instructions": "new s",
+		"/skills/1/instructions": "as it is", "/skills/2/instructions": "",
+	})
+	seen(h, protocol.TypeMCPPromptListReq, `{}`, map[string]string{
+		"/prompts/0/description": "new p",
+		"/prompts/1/description": "old p",
+	})
+	seen(h, protocol.TypeMCPPromptGetReq, `{"name":"p"}`, map[string]string{
+		"/description":     "new p",
+		"/messages/0/role": "user", "/messages/0/content/text": "new text", "/messages/0/content/type": "text",
+	})
+	seen(h, protocol.TypeMCPPromptGetReq, `{"name":"q"}`, map[string]string{
+		"/description":             "old p",
+		"/messages/0/content/text": "old text",
+	})
 	synctest.Test(t, func(t *testing.T) { // where no tool is late to say that it had to stop
 		h := hosttest.Start(t, host.Options{Plugins: []host.Plugin{foreign{answers}, set}})
 		h.Handshake()
@@ -122,8 +140,10 @@ func TestCallsOutOfTimeAreNotCutShort(t *testing.T) {
 	for name, c := range map[string]struct {
 		ctx  context.Context
 		want bool
-	}{"a request": {request, false}, "a call within": {within, false}, "below that": {below, false},
-		"a cancel": {cancelled, true}, "nothing": {t.Context(), false}} {
+	}{
+		"a request": {request, false}, "a call within": {within, false}, "below that": {below, false},
+		"a cancel": {cancelled, true}, "nothing": {t.Context(), false},
+	} {
 		assert.Equal(t, host.CutShort(c.ctx), c.want, "%s", name)
 	}
 }

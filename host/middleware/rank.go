@@ -62,8 +62,10 @@ func (s *searchDocs) of(name, description string, tags []string) *searchDoc {
 	if s.all == nil || len(s.all) >= maxSearchDocs {
 		s.all = make(map[string]*searchDoc)
 	}
-	d := &searchDoc{name: strings.Clone(name), description: strings.Clone(description), tags: slices.Clone(tags),
-		counts: make(map[string]float64)}
+	d := &searchDoc{
+		name: strings.Clone(name), description: strings.Clone(description), tags: slices.Clone(tags),
+		counts: make(map[string]float64),
+	}
 	d.count(tokens(name), nameWeight)
 	if whole := joined(name); d.counts[whole] == 0 {
 		d.counts[whole] = nameWeight // "readfile" finds read_file; no part of the length

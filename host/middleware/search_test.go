@@ -75,7 +75,8 @@ func (s *shelf) Info() host.PluginInfo {
 
 func (s *shelf) Routes() []host.Route {
 	return []host.Route{host.List(protocol.TypeToolListReq, func(context.Context, *protocol.ToolListRequest,
-		host.Emitter) (*protocol.ToolListResponse, error) {
+		host.Emitter,
+	) (*protocol.ToolListResponse, error) {
 		return &protocol.ToolListResponse{Tools: slices.Clone(s.defs)}, nil
 	}, protocol.MergeTools)}
 }

@@ -61,8 +61,10 @@ func TestAllowList(t *testing.T) {
 		assert.That(t, errors.As(err, &denied) && path == "" && strings.Contains(err.Error(), "linked, tool"),
 			"%q: %q, %v", name, path, err)
 	}
-	for _, name := range []string{"", "a/b", "a/b c", " ", "a\tb", "/bin/sh", "../x", "a;b", "a\x00", "ä", "-x", ".x",
-		"$x", "x\n"} {
+	for _, name := range []string{
+		"", "a/b", "a/b c", " ", "a\tb", "/bin/sh", "../x", "a;b", "a\x00", "ä", "-x", ".x",
+		"$x", "x\n",
+	} {
 		_, err := NewAllowList([]string{name}, []string{bin}, work, false)
 		assert.That(t, err != nil, "%q may stand on a list", name)
 	}
@@ -110,8 +112,10 @@ func TestSafePath(t *testing.T) {
 	file := script(t, base, "file")
 	link := filepath.Join(base, "link")
 	must.OK(t, os.Chmod(open, 0o777), os.Symlink(inside, link))
-	list := []string{"", ".", "bin", "./x", good, good + "/", open, below, inside, work, link, file,
-		filepath.Join(base, "none"), filepath.Join(work, "../work/bin")}
+	list := []string{
+		"", ".", "bin", "./x", good, good + "/", open, below, inside, work, link, file,
+		filepath.Join(base, "none"), filepath.Join(work, "../work/bin"),
+	}
 	got := SafePath(strings.Join(list, string(filepath.ListSeparator)), work)
 	system := SafePath("", "")
 	assert.That(t, len(system) != 0, "no system folders")
@@ -132,8 +136,10 @@ func TestLookPath(t *testing.T) {
 		got, err := LookPath(name, []string{bin}, work)
 		assert.That(t, got == tool && err == nil, "%q: %q, %v", name, got, err)
 	}
-	for _, name := range []string{inside, into, "into", out, "./tool", "bin/tool", "", "tool\x00", bin,
-		filepath.Join(bin, "none")} {
+	for _, name := range []string{
+		inside, into, "into", out, "./tool", "bin/tool", "", "tool\x00", bin,
+		filepath.Join(bin, "none"),
+	} {
 		got, err := LookPath(name, []string{bin}, work)
 		assert.That(t, err != nil, "%q: %q", name, got)
 	}
@@ -175,8 +181,10 @@ func TestEnvironmentIsScrubbed(t *testing.T) {
 		"PATH=/evil", "HOME=/root", "XDG_CONFIG_HOME=/x", "HTTP_PROXY=http://u:p@h", "LCX=1", "LANG_=1", "=x", "broken",
 		"TERMINFO=/x",
 	}
-	safe := map[string]string{"LANG": "de_DE.UTF-8", "LC_ALL": "C", "LC_TIME": "C", "TERM": "xterm", "TZ": "UTC",
-		"A2E_AGENT": `{"agent_id":"a"}`, "A2E_SANDBOX": "1"}
+	safe := map[string]string{
+		"LANG": "de_DE.UTF-8", "LC_ALL": "C", "LC_TIME": "C", "TERM": "xterm", "TZ": "UTC",
+		"A2E_AGENT": `{"agent_id":"a"}`, "A2E_SANDBOX": "1",
+	}
 	env := slices.Clone(secrets)
 	for name, value := range safe {
 		env = append(env, name+"="+value)
@@ -238,8 +246,10 @@ func TestEditorsFailAtOnce(t *testing.T) {
 }
 
 func TestWallRefusedVariables(t *testing.T) {
-	for _, name := range []string{"FOO", "foo", "_x", "X1", "LANG", "LC_ALL", "TZ", "TERM", "DEBUG", "CI", "HTTP_PROXY",
-		"NODE_ENV", "GOOS", "GIT_AUTHOR_NAME", "PYTHONUNBUFFERED"} {
+	for _, name := range []string{
+		"FOO", "foo", "_x", "X1", "LANG", "LC_ALL", "TZ", "TERM", "DEBUG", "CI", "HTTP_PROXY",
+		"NODE_ENV", "GOOS", "GIT_AUTHOR_NAME", "PYTHONUNBUFFERED",
+	} {
 		assert.OK(t, CheckEnv(name, "1"))
 	}
 	for _, name := range []string{

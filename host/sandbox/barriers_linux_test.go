@@ -60,8 +60,10 @@ func wallTree(t *testing.T, files map[string]string) string {
 // stays open.
 func TestWallHidden(t *testing.T) {
 	tree := func(t *testing.T) string {
-		return wallTree(t, map[string]string{"ws/deep/own/secret": "SECRET", "ws/deep/own/part/f": "PART",
-			"ws/deep/f": "OPEN", "ws/f": "OPEN", "more/f": "OPEN"})
+		return wallTree(t, map[string]string{
+			"ws/deep/own/secret": "SECRET", "ws/deep/own/part/f": "PART",
+			"ws/deep/f": "OPEN", "ws/f": "OPEN", "more/f": "OPEN",
+		})
 	}
 	for _, c := range []struct {
 		name, script string
@@ -69,22 +71,36 @@ func TestWallHidden(t *testing.T) {
 		shows        string
 	}{
 		{"in the workspace", `cat deep/own/secret; ls deep/own; cat deep/f`, nil, "OPEN"},
-		{"in a grant to read above", `cat deep/own/secret ../ws/deep/own/secret; cat ../more/f`,
-			func(dir string) Policy { return Policy{Read: []string{dir}} }, "OPEN"},
-		{"in a grant to change above", `cat deep/own/secret; mv deep away; cat away/own/secret; cat ../more/f`,
-			func(dir string) Policy { return Policy{Write: []string{dir}} }, "OPEN"},
-		{"in a grant to change between", `cat own/secret; mv own away; cat f`,
+		{
+			"in a grant to read above", `cat deep/own/secret ../ws/deep/own/secret; cat ../more/f`,
+			func(dir string) Policy { return Policy{Read: []string{dir}} }, "OPEN",
+		},
+		{
+			"in a grant to change above", `cat deep/own/secret; mv deep away; cat away/own/secret; cat ../more/f`,
+			func(dir string) Policy { return Policy{Write: []string{dir}} }, "OPEN",
+		},
+		{
+			"in a grant to change between", `cat own/secret; mv own away; cat f`,
 			func(dir string) Policy { return Policy{Write: []string{dir + "/ws/deep"}, Dir: dir + "/ws/deep"} },
-			"OPEN"},
-		{"read-only around", `cat deep/own/secret; mkdir deep/x; touch deep/own/x deep/x; cat deep/f`,
-			func(dir string) Policy { return Policy{ReadOnly: []string{dir + "/ws"}} }, "OPEN"},
-		{"a part of it granted", `cat deep/own/secret; ls deep/own; cat deep/own/part/f`,
-			func(dir string) Policy { return Policy{Read: []string{dir + "/ws/deep/own/part"}} }, "PART"},
-		{"granted as a whole", `cat deep/own/part/f`,
-			func(dir string) Policy { return Policy{Write: []string{dir + "/ws/deep/own"}} }, "PART"},
-		{"granted as a whole, and above", `cat deep/own/part/f`,
+			"OPEN",
+		},
+		{
+			"read-only around", `cat deep/own/secret; mkdir deep/x; touch deep/own/x deep/x; cat deep/f`,
+			func(dir string) Policy { return Policy{ReadOnly: []string{dir + "/ws"}} }, "OPEN",
+		},
+		{
+			"a part of it granted", `cat deep/own/secret; ls deep/own; cat deep/own/part/f`,
+			func(dir string) Policy { return Policy{Read: []string{dir + "/ws/deep/own/part"}} }, "PART",
+		},
+		{
+			"granted as a whole", `cat deep/own/part/f`,
+			func(dir string) Policy { return Policy{Write: []string{dir + "/ws/deep/own"}} }, "PART",
+		},
+		{
+			"granted as a whole, and above", `cat deep/own/part/f`,
 			func(dir string) Policy { return Policy{Write: []string{dir + "/ws/deep/own"}, Read: []string{dir}} },
-			"PART"},
+			"PART",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := tree(t)
@@ -131,11 +147,15 @@ func TestWallWithoutMounts(t *testing.T) {
 	}{
 		"hidden in the workspace": {Options{Workspace: dir + "/ws", Hidden: []string{dir + "/ws/own"}}, true},
 		"hidden elsewhere":        {Options{Workspace: dir + "/ws", Hidden: []string{dir + "/other"}}, false},
-		"a firm file": {Options{Workspace: dir + "/ws", Fixed: []string{dir + "/ws/own/f"}, Firm: true},
-			true},
+		"a firm file": {
+			Options{Workspace: dir + "/ws", Fixed: []string{dir + "/ws/own/f"}, Firm: true},
+			true,
+		},
 		"a fixed file": {Options{Workspace: dir + "/ws", Fixed: []string{dir + "/ws/own/f"}}, false},
-		"within another sandbox": {Options{Workspace: dir + "/ws", Hidden: []string{dir + "/ws/own"}, Firm: true,
-			Loose: true}, false},
+		"within another sandbox": {Options{
+			Workspace: dir + "/ws", Hidden: []string{dir + "/ws/own"}, Firm: true,
+			Loose: true,
+		}, false},
 	} {
 		l := must.Get(New(c.opts))(t)
 		f, err := l.start.frame(&Policy{Path: program(t, "sh")})
@@ -147,8 +167,10 @@ func TestWallWithoutMounts(t *testing.T) {
 // A link in what children may change grants nothing outside of it.
 func TestWallLinksOfChildrenGrantNothing(t *testing.T) {
 	dir := wallTree(t, map[string]string{"private/more/secret": "SECRET", "ws/docs/f": "OPEN"})
-	for name, to := range map[string]string{"out": dir + "/private", "up": "../private", "twice": "up",
-		"inside": "docs"} {
+	for name, to := range map[string]string{
+		"out": dir + "/private", "up": "../private", "twice": "up",
+		"inside": "docs",
+	} {
 		must.OK(t, os.Symlink(to, filepath.Join(dir, "ws", name)))
 	}
 	t.Run("of all children", func(t *testing.T) {
@@ -246,8 +268,11 @@ func TestWallUnknownCalls(t *testing.T) {
 		"io_uring": {own, unix.SYS_IO_URING_SETUP},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, w := range []*walls{{ownIPC: true}, {bare: true, among: true},
-				{network: NetworkHost, ownIPC: true}} {
+			for _, w := range []*walls{
+				{ownIPC: true},
+				{bare: true, among: true},
+				{network: NetworkHost, ownIPC: true},
+			} {
 				assert.Equal(t, filtered(t, w, c.arch, c.call), absent, "%+v answers", w)
 			}
 		})

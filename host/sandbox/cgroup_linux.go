@@ -86,7 +86,8 @@ func (c *cgroups) delegate(pid int) error {
 	if err != nil {
 		return err
 	}
-	if !slices.ContainsFunc(treeControllers(), func(name string) bool { return !slices.Contains(strings.Fields(string(enabled)), name) }) {
+	on := strings.Fields(string(enabled))
+	if !slices.ContainsFunc(treeControllers(), func(name string) bool { return !slices.Contains(on, name) }) {
 		return nil
 	}
 	if err = writeFile(controllers, strings.Join(want, " ")); err == nil {

@@ -382,8 +382,10 @@ func TestReadSoon(t *testing.T) {
 		defer mu.Unlock()
 		return bytes.Count(got, []byte("\n"))
 	}
-	policy := Policy{Path: program(t, "sh"), Args: []string{"sh", "-c",
-		`while read -r l; do test "$l" = late && sleep 0.05; echo "$l"; test "$l" = twice && echo "$l"; done; echo bye`}}
+	policy := Policy{Path: program(t, "sh"), Args: []string{
+		"sh", "-c",
+		`while read -r l; do test "$l" = late && sleep 0.05; echo "$l"; test "$l" = twice && echo "$l"; done; echo bye`,
+	}}
 	policy.Stdin, policy.Stdout = in, writerFunc(func(p []byte) (int, error) {
 		mu.Lock()
 		defer mu.Unlock()

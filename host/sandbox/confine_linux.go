@@ -129,8 +129,11 @@ func (s *spec) limitResources() error {
 		resource int
 		value    int64
 	}
-	bounds := []bound{{unix.RLIMIT_FSIZE, s.Limits.FileBytes}, {unix.RLIMIT_NOFILE, s.Limits.OpenFiles},
-		{unix.RLIMIT_CPU, s.Limits.CPUSeconds}}
+	bounds := []bound{
+		{unix.RLIMIT_FSIZE, s.Limits.FileBytes},
+		{unix.RLIMIT_NOFILE, s.Limits.OpenFiles},
+		{unix.RLIMIT_CPU, s.Limits.CPUSeconds},
+	}
 	if s.Limits.Processes > 0 && s.ownProcessLimit() {
 		bounds = append(bounds, bound{unix.RLIMIT_NPROC, s.Limits.Processes})
 		s.pidsLimited = true
@@ -183,7 +186,8 @@ const (
 	readFileRights = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE
 	readRights     = readFileRights | unix.LANDLOCK_ACCESS_FS_READ_DIR
 	// fileRights are those that fit a file; the kernel refuses others for one.
-	fileRights = readFileRights | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
+	fileRights = readFileRights | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE |
+		unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
 )
 
 // fileAccess returns all rights to files that an ABI knows.
@@ -194,8 +198,10 @@ func fileAccess(abi int) uint64 {
 		abi   int
 		right uint64
 	}{
-		{2, unix.LANDLOCK_ACCESS_FS_REFER}, {3, unix.LANDLOCK_ACCESS_FS_TRUNCATE},
-		{5, unix.LANDLOCK_ACCESS_FS_IOCTL_DEV}, {9, unix.LANDLOCK_ACCESS_FS_RESOLVE_UNIX},
+		{2, unix.LANDLOCK_ACCESS_FS_REFER},
+		{3, unix.LANDLOCK_ACCESS_FS_TRUNCATE},
+		{5, unix.LANDLOCK_ACCESS_FS_IOCTL_DEV},
+		{9, unix.LANDLOCK_ACCESS_FS_RESOLVE_UNIX},
 	} {
 		if abi >= r.abi {
 			rights |= r.right
@@ -301,7 +307,8 @@ func (s *frame) restrictFiles() error {
 	if err != nil {
 		return err
 	}
-	const device = unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
+	const device = unix.LANDLOCK_ACCESS_FS_READ_FILE | unix.LANDLOCK_ACCESS_FS_WRITE_FILE |
+		unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
 	all := rules.access &^ unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
 	errs := []error{rules.allow("/proc", readRights)}
 	for _, g := range s.Grants {

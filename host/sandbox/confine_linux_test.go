@@ -250,8 +250,10 @@ func TestStale(t *testing.T) {
 // TestCgroup writes a tree's bounds, where the kernel's files are plain ones.
 func TestCgroup(t *testing.T) {
 	dir := t.TempDir()
-	files := map[string]string{"cgroup.controllers": "cpu memory pids\n", "cgroup.subtree_control": "cpu\n",
-		"cgroup.procs": "1\n2\n"}
+	files := map[string]string{
+		"cgroup.controllers": "cpu memory pids\n", "cgroup.subtree_control": "cpu\n",
+		"cgroup.procs": "1\n2\n",
+	}
 	for name, text := range files {
 		must.OK(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
@@ -262,12 +264,18 @@ func TestCgroup(t *testing.T) {
 	must.OK(t, os.WriteFile(filepath.Join(dir, "cgroup.controllers"), []byte("cpu memory"), 0o600))
 	assert.Fails(t, c.delegate(42), "pids", "without pids")
 	for name, tc := range map[string]struct{ mountinfo, cgroup, want string }{
-		"unified": {"30 1 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n", "0::/user.slice/x\n",
-			"/sys/fs/cgroup/user.slice/x"},
-		"hybrid": {"30 1 0:26 / /sys/fs/cgroup/unified rw shared:4 - cgroup2 none rw\n", "5:pids:/a\n0::/\n",
-			"/sys/fs/cgroup/unified"},
-		"subtree": {"30 1 0:26 /docker/1 /sys/fs/cgroup rw - cgroup2 none rw\n", "0::/docker/1/sub\n",
-			"/sys/fs/cgroup/sub"},
+		"unified": {
+			"30 1 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n", "0::/user.slice/x\n",
+			"/sys/fs/cgroup/user.slice/x",
+		},
+		"hybrid": {
+			"30 1 0:26 / /sys/fs/cgroup/unified rw shared:4 - cgroup2 none rw\n", "5:pids:/a\n0::/\n",
+			"/sys/fs/cgroup/unified",
+		},
+		"subtree": {
+			"30 1 0:26 /docker/1 /sys/fs/cgroup rw - cgroup2 none rw\n", "0::/docker/1/sub\n",
+			"/sys/fs/cgroup/sub",
+		},
 		"v1 only": {"30 1 0:26 / /sys/fs/cgroup/pids rw - cgroup none rw\n", "5:pids:/a\n", ""},
 		"outside": {"30 1 0:26 /docker/1 /sys/fs/cgroup rw - cgroup2 none rw\n", "0::/other\n", ""},
 	} {
@@ -432,7 +440,9 @@ os.waitpid(child, 0)
 print("all")'`)
 	assert.That(t, state.Code == 0 && out == "all\n", "%v, %s", state, out)
 	for _, tool := range [][]string{
-		{"nice", "-n", "3", "true"}, {"taskset", "-c", "0", "true"}, {"chrt", "--batch", "0", "true"},
+		{"nice", "-n", "3", "true"},
+		{"taskset", "-c", "0", "true"},
+		{"chrt", "--batch", "0", "true"},
 		{"ionice", "-c", "3", "true"},
 		{"prlimit", "--nofile=50", "true"},
 	} {

@@ -3,8 +3,10 @@ package sandbox
 // escapes lists them all, by what they are after.
 func escapes() []escape {
 	var all []escape
-	for _, some := range [][]escape{readEscapes(), writeEscapes(), processEscapes(), networkEscapes(), kernelEscapes(),
-		namespaceEscapes(), bombs(), launcherEscapes(), attributeEscapes(), sharedEscapes(), hiddenBombs()} {
+	for _, some := range [][]escape{
+		readEscapes(), writeEscapes(), processEscapes(), networkEscapes(), kernelEscapes(),
+		namespaceEscapes(), bombs(), launcherEscapes(), attributeEscapes(), sharedEscapes(), hiddenBombs(),
+	} {
 		all = append(all, some...)
 	}
 	return all
@@ -67,8 +69,10 @@ func writeEscapes() []escape {
 		{name: "write a file", mark: "w", act: `open(G["out"] + "/w", "w").write("MARK")`},
 		{name: "write by dot dot", mark: "w", act: `open("../out/w", "w").write("MARK")`},
 		{name: "write through a link", mark: "w", act: `os.symlink(G["out"] + "/w", "link"); open("link", "w").write("MARK")`},
-		{name: "write through a linked folder", mark: "w",
-			act: `os.symlink(G["out"], "dir"); open("dir/w", "w").write("MARK")`},
+		{
+			name: "write through a linked folder", mark: "w",
+			act: `os.symlink(G["out"], "dir"); open("dir/w", "w").write("MARK")`,
+		},
 		{name: "append", mark: "program", act: `open(G["prog"], "a").write("MARK")`},
 		{name: "truncate", act: `os.truncate(G["prog"], 0); ok()`},
 		{name: "remove", act: `os.unlink(G["prog"]); ok()`},
@@ -91,8 +95,10 @@ ok()`},
 f = os.open(G["ro"], os.O_RDONLY)
 os.open("/proc/self/fd/%d" % f, os.O_WRONLY)
 ok()`},
-		{name: "write to the system's programs", root: true,
-			act: `os.open("/usr/bin", os.O_TMPFILE | os.O_WRONLY, 0o600); ok()`},
+		{
+			name: "write to the system's programs", root: true,
+			act: `os.open("/usr/bin", os.O_TMPFILE | os.O_WRONLY, 0o600); ok()`,
+		},
 		{name: "kernel settings", root: true, act: `os.open("/proc/sys/kernel/core_pattern", os.O_WRONLY); ok()`},
 		{name: "drop the machine's caches", root: true, act: `os.open("/proc/sys/vm/drop_caches", os.O_WRONLY); ok()`},
 		{name: "device node", root: true, act: `
@@ -252,8 +258,10 @@ subprocess.run(["unshare", "--user", "true"], check=True)
 ok()`},
 		{name: "network namespace", isolated: true, act: `call("unshare", 0x40000000); ok()`},
 		{name: "mount namespace", isolated: true, act: `call("unshare", 0x20000); ok()`},
-		{name: "enter a namespace", isolated: true,
-			act: `call("setns", os.open("/proc/self/ns/uts", os.O_RDONLY), 0); ok()`},
+		{
+			name: "enter a namespace", isolated: true,
+			act: `call("setns", os.open("/proc/self/ns/uts", os.O_RDONLY), 0); ok()`,
+		},
 		{name: "mount memory", isolated: true, act: `os.mkdir("m"); call("mount", b"x", b"m", b"tmpfs", 0, 0); ok()`},
 		{name: "mount a folder", isolated: true, act: `os.mkdir("m"); call("mount", b"/usr", b"m", 0, 0x5000, 0); ok()`},
 		{name: "mount proc", isolated: true, act: `os.mkdir("m"); call("mount", b"proc", b"m", b"proc", 0, 0); ok()`},
@@ -367,8 +375,10 @@ for i in range(40):
     f.write(b"x" * (1 << 20))
 f.flush()
 ok()`},
-		{name: "disk bomb by a hole", limits: Limits{FileBytes: 16 << 20},
-			act: `os.truncate(os.open("big", os.O_CREAT | os.O_RDWR), 1 << 40); ok()`},
+		{
+			name: "disk bomb by a hole", limits: Limits{FileBytes: 16 << 20},
+			act: `os.truncate(os.open("big", os.O_CREAT | os.O_RDWR), 1 << 40); ok()`,
+		},
 		{name: "descriptor bomb", limits: Limits{OpenFiles: 100}, act: `
 import resource
 hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]

@@ -201,8 +201,10 @@ def changed():
 		{name: "mode through a linked folder", act: `os.symlink(G["out"], "dir"); os.chmod("dir/secret", 0o666); ok()`},
 		{name: "mode of a folder outside", act: `os.chmod(G["out"], 0o777); ok()`},
 		{name: "mode from a folder outside", act: `os.chdir(G["out"]); os.chmod("secret", 0o666); ok()`},
-		{name: "mode by a descriptor of a folder",
-			act: `os.chmod("secret", 0o666, dir_fd=os.open(G["out"], os.O_PATH)); ok()`},
+		{
+			name: "mode by a descriptor of a folder",
+			act:  `os.chmod("secret", 0o666, dir_fd=os.open(G["out"], os.O_PATH)); ok()`,
+		},
 		{name: "mode by a descriptor that reads", act: `os.fchmod(os.open(G["ro"], os.O_RDONLY), 0o666); ok()`},
 		{name: "mode by a descriptor in proc", act: `
 f = os.open(G["secret"], os.O_PATH)
@@ -211,8 +213,10 @@ os.chmod("/proc/self/fd/%d" % f, 0o666); ok()`},
 f = os.open(G["secret"], os.O_PATH)
 call("fchmodat2", f, b"", 0o666, 0x1000); ok()`},
 		{name: "mode by the root in proc", act: `os.chmod("/proc/self/root" + G["secret"], 0o666); ok()`},
-		{name: "mode through the working folder of another process",
-			act: `os.chmod("/proc/%d/cwd/secret" % G["pid"], 0o666); ok()`},
+		{
+			name: "mode through the working folder of another process",
+			act:  `os.chmod("/proc/%d/cwd/secret" % G["pid"], 0o666); ok()`,
+		},
 		{name: "mode by a link to a descriptor in proc", act: `
 f = os.open(G["secret"], os.O_PATH)
 os.symlink("/proc/self/fd/%d" % f, "link")
@@ -229,8 +233,10 @@ for name, args in ("utime", (struct.pack("2q", 1, 1),)), ("utimes", (struct.pack
     call(name, G["secret"].encode(), *args)
 ok()`},
 		{name: "extended attribute", act: `os.setxattr(G["secret"], "user.x", b"x"); ok()`},
-		{name: "extended attribute by a descriptor",
-			act: `os.setxattr(os.open(G["ro"], os.O_RDONLY), "user.x", b"x"); ok()`},
+		{
+			name: "extended attribute by a descriptor",
+			act:  `os.setxattr(os.open(G["ro"], os.O_RDONLY), "user.x", b"x"); ok()`,
+		},
 		{name: "extended attribute taken away", act: `os.removexattr(G["marked"], "user.a2e"); ok()`},
 		{name: "flags of a file", act: `
 import fcntl
@@ -319,8 +325,10 @@ fcntl.fcntl(r, fcntl.F_SETOWN, target)
 hit()`},
 		{name: "priority of another process", act: `os.setpriority(os.PRIO_PROCESS, G["pid"], 19); ok()`},
 		{name: "scheduling of another process", act: `os.sched_setscheduler(G["pid"], os.SCHED_IDLE, os.sched_param(0)); ok()`},
-		{name: "processors of another process set",
-			act: `os.sched_setaffinity(G["pid"], {min(os.sched_getaffinity(0))}); ok()`},
+		{
+			name: "processors of another process set",
+			act:  `os.sched_setaffinity(G["pid"], {min(os.sched_getaffinity(0))}); ok()`,
+		},
 		{name: "limits of another process set", act: `
 import resource
 resource.prlimit(G["pid"], resource.RLIMIT_NOFILE, (10, 10)); ok()`},

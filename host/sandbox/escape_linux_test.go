@@ -18,11 +18,11 @@ import (
 	"testing"
 	"time"
 
-	"a2e/host/hosttest/assert"
-	"a2e/host/hosttest/must"
-
 	"github.com/go-json-experiment/json"
 	"golang.org/x/sys/unix"
+
+	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 )
 
 // escape is one way out of the sandbox, as a Python program. It worked when the
@@ -103,8 +103,10 @@ func newGrounds(t *testing.T) *grounds {
 	base, err := os.MkdirTemp("", "g") // that of t has too long a name for a socket in it
 	must.OK(t, err)
 	t.Cleanup(func() { must.OK(t, RemoveTree(context.Background(), base)) })
-	g := &grounds{Workspace: filepath.Join(base, "ws"), Outside: filepath.Join(base, "out"), Host: os.Getpid(),
-		User: os.Geteuid(), Calls: callNumbers()}
+	g := &grounds{
+		Workspace: filepath.Join(base, "ws"), Outside: filepath.Join(base, "out"), Host: os.Getpid(),
+		User: os.Geteuid(), Calls: callNumbers(),
+	}
 	g.Secret, g.Program = filepath.Join(g.Outside, "secret"), filepath.Join(g.Outside, "program")
 	granted := filepath.Join(base, "granted")
 	g.ReadOnly, g.Unix, g.Datagram = filepath.Join(granted, "file"), filepath.Join(g.Outside, "s"),
@@ -183,7 +185,9 @@ func (g *grounds) listen(t *testing.T) {
 		network, address string
 		port             *int
 	}{
-		{"tcp4", "127.0.0.1:0", &g.TCP}, {"tcp6", "[::1]:0", &g.TCP6}, {"unix", g.Unix, nil},
+		{"tcp4", "127.0.0.1:0", &g.TCP},
+		{"tcp6", "[::1]:0", &g.TCP6},
+		{"unix", g.Unix, nil},
 		{"unix", "@" + g.Abstract, nil},
 	} {
 		l := must.Get(net.Listen(s.network, s.address))(t)
@@ -286,14 +290,18 @@ func (g *grounds) inside(t *testing.T, e *escape, plain bool) (string, bool) {
 	t.Helper()
 	read := []string{filepath.Dir(g.ReadOnly)}
 	if plain {
-		out := inPlain(t, &one{Workspace: g.Workspace, Read: read, Path: program(t, "python3"), Args: g.argv(t, e),
-			Dir: g.Workspace, Limits: e.limits})
+		out := inPlain(t, &one{
+			Workspace: g.Workspace, Read: read, Path: program(t, "python3"), Args: g.argv(t, e),
+			Dir: g.Workspace, Limits: e.limits,
+		})
 		return out, g.worked(e, out)
 	}
 	l := homelyLauncher(t, Options{Workspace: g.Workspace, Mode: Required, Read: read})
 	var out bytes.Buffer
-	p := begin(t, l, Policy{Path: program(t, "python3"), Args: g.argv(t, e), Dir: g.Workspace, Stdout: &out,
-		Stderr: &out, Limits: e.limits})
+	p := begin(t, l, Policy{
+		Path: program(t, "python3"), Args: g.argv(t, e), Dir: g.Workspace, Stdout: &out,
+		Stderr: &out, Limits: e.limits,
+	})
 	state, err := p.Wait()
 	return fmt.Sprintf("%s%v %v", &out, state, err), g.worked(e, out.String())
 }

@@ -38,33 +38,49 @@ const (
 // mechanisms lists all of them, strongest first, as if each worked.
 func mechanisms() []Finding {
 	return []Finding{
-		{Name: findUser, OK: true,
-			Effect: "A child is an unprivileged user of its own, also when the host runs as root."},
-		{Name: findPID, OK: true,
-			Effect: "A child sees and signals only its own tree, and the kernel ends that tree as a whole."},
-		{Name: findMount, OK: true,
+		{
+			Name: findUser, OK: true,
+			Effect: "A child is an unprivileged user of its own, also when the host runs as root.",
+		},
+		{
+			Name: findPID, OK: true,
+			Effect: "A child sees and signals only its own tree, and the kernel ends that tree as a whole.",
+		},
+		{
+			Name: findMount, OK: true,
 			Effect: "Files that were not granted do not exist for a child (of /etc it sees the names); programs and " +
-				"libraries are read-only."},
-		{Name: findNetwork, OK: true,
-			Effect: "A child has no network interface and cannot reach abstract sockets of the machine."},
+				"libraries are read-only.",
+		},
+		{
+			Name: findNetwork, OK: true,
+			Effect: "A child has no network interface and cannot reach abstract sockets of the machine.",
+		},
 		{Name: findIPC, OK: true, Effect: "Shared memory and message queues of other programs are out of reach."},
 		{Name: findUTS, OK: true, Effect: "A child neither sees nor changes the machine's name."},
 		{Name: findPrivateProc, OK: true, Effect: "/proc shows a child its own processes only."},
 		{Name: findDeath, OK: true, Effect: "Children end at once when the host is killed."},
 		{Name: findPrivileges, OK: true, Effect: "Set-user-id programs such as sudo give a child no rights."},
 		{Name: findCaps, OK: true, Effect: "A child holds none of root's rights."},
-		{Name: findLandlock, OK: true,
+		{
+			Name: findLandlock, OK: true,
 			Effect: "The kernel checks each opened file against what was granted, and keeps children from tracing " +
-				"others."},
-		{Name: findSeccomp, OK: true,
+				"others.",
+		},
+		{
+			Name: findSeccomp, OK: true,
 			Effect: "Dangerous system calls fail: ptrace, mount, io_uring, bpf, keyrings, and sockets without " +
-				"network."},
-		{Name: findLimits, OK: true,
-			Effect: "Address space, file size, open files and CPU time of a child can be bounded."},
+				"network.",
+		},
+		{
+			Name: findLimits, OK: true,
+			Effect: "Address space, file size, open files and CPU time of a child can be bounded.",
+		},
 		{Name: findProcesses, OK: true, Effect: "A fork bomb ends at the bound of its tree."},
-		{Name: findCgroup, OK: true, Optional: true,
+		{
+			Name: findCgroup, OK: true, Optional: true,
 			Effect: "The kernel bounds the memory of a tree; otherwise the launcher looks at it several times a " +
-				"second."},
+				"second.",
+		},
 	}
 }
 

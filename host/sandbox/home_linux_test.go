@@ -91,8 +91,10 @@ func TestWallHomeBeside(t *testing.T) {
 		"read": "cat " + home + "/left", "list": "ls " + home, "write": "echo evil > " + home + "/.profile",
 		"by the folder above": "ls " + home + "/../*/left", "find": `find / -name left 2>/dev/null | grep .`,
 	} {
-		for who, policy := range map[string]Policy{"another with a secret": secret, "one without": {Dir: workspace},
-			"one on line": {Dir: workspace, Network: NetworkHost, Home: HomeShared}} {
+		for who, policy := range map[string]Policy{
+			"another with a secret": secret, "one without": {Dir: workspace},
+			"one on line": {Dir: workspace, Network: NetworkHost, Home: HomeShared},
+		} {
 			t.Run(name+" by "+who, func(t *testing.T) {
 				out, state := tryPolicy(t, l, policy, script)
 				assert.That(t, state.Code != 0, "it went well: %s", out)
@@ -109,8 +111,10 @@ func TestWallHomeBeside(t *testing.T) {
 func TestHomeOfAPolicy(t *testing.T) {
 	l, workspace, _ := walled(t, Options{})
 	for name, policy := range map[string]Policy{
-		"a shared home with secrets on line": {Home: HomeShared, Network: NetworkHost,
-			HostEnv: map[string]string{"A": "b"}},
+		"a shared home with secrets on line": {
+			Home: HomeShared, Network: NetworkHost,
+			HostEnv: map[string]string{"A": "b"},
+		},
 		"a shared scratch folder": {Home: HomeShared, Scratch: workspace},
 		"an unknown home":         {Home: "everybody"},
 		"a wrong variable":        {Home: HomeOwn, HostEnv: map[string]string{"A=": "b"}},
@@ -158,8 +162,10 @@ func TestWallKeptHome(t *testing.T) {
 			}
 			k := (&KeptHome{dir: filepath.Dir(mine.HomeDir)})
 			assert.That(t, !k.Ready(), "a child says of itself that it is installed")
-			for who, policy := range map[string]Policy{"one without rights": {}, "one on line": {Network: NetworkHost},
-				"another with a home": kept("other")} {
+			for who, policy := range map[string]Policy{
+				"one without rights": {}, "one on line": {Network: NetworkHost},
+				"another with a home": kept("other"),
+			} {
 				policy.Dir = base + "/work"
 				out, end := tryPolicy(t, l, policy, "cat "+mine.HomeDir+"/left || cat state/homes/mine/home/left")
 				assert.That(t, end.Code != 0, "%s reads it: %s", who, out)
@@ -251,8 +257,10 @@ func TestNetworkEnvironment(t *testing.T) {
 	script := strings.Replace(strings.Replace(look, "%s", cert, 1), "%s", filepath.Join(base, ".npmrc"), 1) +
 		" 2>/dev/null"
 	plain := []string{"NO_PROXY=localhost", "SSL_CERT_FILE=" + cert, "npm_config_registry=https://npm.example/"}
-	secret := []string{"PIP_INDEX_URL=https://me:hunter2@pip.example/simple",
-		"https_proxy=http://me:hunter2@proxy.example:1"}
+	secret := []string{
+		"PIP_INDEX_URL=https://me:hunter2@pip.example/simple",
+		"https_proxy=http://me:hunter2@proxy.example:1",
+	}
 	for name, c := range map[string]struct {
 		policy Policy
 		want   []string
@@ -270,12 +278,14 @@ func TestNetworkEnvironment(t *testing.T) {
 		assert.That(t, !strings.Contains(out, "TOKEN") && !strings.Contains(out, "_authToken") &&
 			strings.Contains(out, "certificate") == (c.want != nil), "%s: %s", name, out)
 	}
-	for text, want := range map[string]string{"https://me:pass@x.example/": "pass", "me:p%40ss@proxy:1": "p@ss",
+	for text, want := range map[string]string{
+		"https://me:pass@x.example/": "pass", "me:p%40ss@proxy:1": "p@ss",
 		"http://token@x":                        "token",
 		"corp=https://me:pass@x.example/simple": "pass", "a=https://x.example b=https://tok@y.example": "tok",
 		"http://me:1/2@proxy":        "http://me:1/2@proxy",
 		"https://x.example/?token=t": "https://x.example/?token=t", "http://x.example:80": "",
-		"localhost,.example": ""} {
+		"localhost,.example": "",
+	} {
 		assert.Equal(t, strings.Join(Credentials(text), " "), want, "%s", text)
 	}
 }
@@ -300,8 +310,10 @@ func TestReadOnly(t *testing.T) {
 			part := filepath.Join(workspace, "part")
 			fillReadOnly(t, workspace)
 			fillReadOnly(t, part)
-			for what, p := range map[string]Policy{"all": {Dir: workspace, ReadOnly: []string{workspace}},
-				"a part": {Dir: part, ReadOnly: []string{part}}} {
+			for what, p := range map[string]Policy{
+				"all":    {Dir: workspace, ReadOnly: []string{workspace}},
+				"a part": {Dir: part, ReadOnly: []string{part}},
+			} {
 				for _, act := range acts {
 					out, state := tryPolicy(t, l, p, act)
 					assert.That(t, state.Code != 0, "%s: %s went well: %s", what, act, out)
@@ -327,8 +339,10 @@ func TestReadOnlyWeakly(t *testing.T) {
 	weak.sys.AmbientCaps = nil
 	l.start.levels = []level{weak}
 	fillReadOnly(t, workspace)
-	for _, act := range []string{`echo x > new`, `echo x >> old`, `rm old`, `mv old other`, `mkdir d`, `rmdir empty`,
-		`ln -s old soft`} {
+	for _, act := range []string{
+		`echo x > new`, `echo x >> old`, `rm old`, `mv old other`, `mkdir d`, `rmdir empty`,
+		`ln -s old soft`,
+	} {
 		out, state := tryPolicy(t, l, Policy{Dir: workspace, ReadOnly: []string{workspace}}, act)
 		assert.That(t, state.Code != 0, "%s went well: %s", act, out)
 	}
@@ -353,8 +367,10 @@ func TestReadOnlyView(t *testing.T) {
 		{Policy{}, []string{home, tmp, tmp, workspace}},
 		{Policy{ReadOnly: []string{workspace}}, []string{home, tmp, tmp}},
 		{Policy{ReadOnly: []string{part}}, []string{home, tmp, tmp, workspace}},
-		{Policy{ReadOnly: []string{workspace}, Write: []string{part}, Scratch: scratch},
-			[]string{scratch, scratch, part}},
+		{
+			Policy{ReadOnly: []string{workspace}, Write: []string{part}, Scratch: scratch},
+			[]string{scratch, scratch, part},
+		},
 		{Policy{Scratch: scratch}, []string{scratch, scratch, workspace}},
 		{Policy{}, []string{home, tmp, tmp, workspace}}, // what one child is denied, the next one has
 	} {

@@ -100,8 +100,10 @@ func (s *spec) launch() int {
 // newTree makes what looks after the command. Only this thread sees the
 // command's /proc, which must show this PID namespace to be of use.
 func (f *frame) newTree() *tree {
-	t := &tree{namespace: f.Namespace, forked: make(chan struct{}), bounded: make(chan error, 1),
-		started: make(chan struct{}), proc: -1}
+	t := &tree{
+		namespace: f.Namespace, forked: make(chan struct{}), bounded: make(chan error, 1),
+		started: make(chan struct{}), proc: -1,
+	}
 	if self, _ := os.Readlink("/proc/self"); self != strconv.Itoa(os.Getpid()) {
 		return t
 	}
@@ -205,8 +207,10 @@ func (f *frame) enclose() *report {
 // filter puts this thread under the filter, and lets the warden answer for it. No thread of
 // this process has a number above threads.
 func (s *frame) filter(w *warden, threads int) {
-	calls := &walls{network: s.Network, launcher: uint32(threads), among: !s.Namespace, bare: !s.ownRoot,
-		ownIPC: !s.misses(findIPC)}
+	calls := &walls{
+		network: s.Network, launcher: uint32(threads), among: !s.Namespace, bare: !s.ownRoot,
+		ownIPC: !s.misses(findIPC),
+	}
 	if w != nil {
 		calls.asked = changingCalls()
 	}
@@ -411,8 +415,10 @@ const (
 // pid 1 the launcher is out of reach for signals that have their default action;
 // a subreaper must take them, and forget them.
 func (s *frame) resetSignals() error {
-	signals := []os.Signal{unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2,
-		unix.SIGPIPE}
+	signals := []os.Signal{
+		unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2,
+		unix.SIGPIPE,
+	}
 	if s.Namespace {
 		for _, sig := range signals {
 			byDefault(uintptr(sig.(syscall.Signal)))

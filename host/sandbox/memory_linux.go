@@ -375,8 +375,10 @@ type search struct {
 // belongs to a process that hides may have any: with deep it is looked for, and
 // where there is one, all that the machine's files have grown by is the tree's.
 func (t *tree) held(h hidden, deep bool) (int64, error) {
-	s := &search{device: t.sources.device, deep: deep, files: make(map[uint64]int64), mapped: make(map[uint64]struct{}),
-		left: maxLooks}
+	s := &search{
+		device: t.sources.device, deep: deep, files: make(map[uint64]int64), mapped: make(map[uint64]struct{}),
+		left: maxLooks,
+	}
 	err := t.each(func(pid string) error { return t.searchProcess(s, pid) })
 	known := h.segments
 	for _, size := range s.files {

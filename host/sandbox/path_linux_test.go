@@ -72,25 +72,48 @@ func onPath(t *testing.T, base, entry, script string) string {
 func TestWallPath(t *testing.T) {
 	const home = "BASE/users/me"
 	for _, try := range []struct{ entry, secret string }{
-		{home, ".ssh/id"}, {home, "documents/secret"}, {home, ".config/a2e/secret"}, {home, ".docker/config.json"},
-		{home + "/", "documents/secret"}, {home + "/.", "documents/secret"}, {home + "/bin/..", "documents/secret"},
-		{"BASE/link", "documents/secret"}, {"BASE/link/.", ".ssh/id"}, {"BASE/users", "documents/secret"},
-		{"BASE/users", "../other/secret"}, {"/", "documents/secret"},
-		{home + "/bin", "src/project/secret"}, {home + "/bin", "share/secret"}, {home + "/bin", "tools/secret"},
+		{home, ".ssh/id"},
+		{home, "documents/secret"},
+		{home, ".config/a2e/secret"},
+		{home, ".docker/config.json"},
+		{home + "/", "documents/secret"},
+		{home + "/.", "documents/secret"},
+		{home + "/bin/..", "documents/secret"},
+		{"BASE/link", "documents/secret"},
+		{"BASE/link/.", ".ssh/id"},
+		{"BASE/users", "documents/secret"},
+		{"BASE/users", "../other/secret"},
+		{"/", "documents/secret"},
+		{home + "/bin", "src/project/secret"},
+		{home + "/bin", "share/secret"},
+		{home + "/bin", "tools/secret"},
 		{home + "/bin", ".ssh/id"},
-		{home + "/scripts", "src/project/secret"}, {home + "/scripts", "documents/secret"},
-		{home + "/.ssh", ".ssh/id"}, {home + "/.ssh/bin", ".ssh/bin/id"}, {home + "/.aws/cli/bin",
-			".aws/cli/bin/secret"},
-		{home + "/.config", ".config/a2e/secret"}, {home + "/.config/bin", ".config/a2e/secret"},
-		{home + "/.local/bin", ".local/share/keyrings/secret"}, {home + "/.local/bin", ".local/state/a2e/secret"},
+		{home + "/scripts", "src/project/secret"},
+		{home + "/scripts", "documents/secret"},
+		{home + "/.ssh", ".ssh/id"},
+		{home + "/.ssh/bin", ".ssh/bin/id"},
+		{
+			home + "/.aws/cli/bin",
+			".aws/cli/bin/secret",
+		},
+		{home + "/.config", ".config/a2e/secret"},
+		{home + "/.config/bin", ".config/a2e/secret"},
+		{home + "/.local/bin", ".local/share/keyrings/secret"},
+		{home + "/.local/bin", ".local/state/a2e/secret"},
 		{home + "/.local", ".local/share/keyrings/secret"},
-		{home + "/.cargo/bin", ".cargo/credentials.toml"}, {home + "/go/bin", ".ssh/id"},
-		{"BASE/users/other", "../other/secret"}, {"BASE/project", "../../project/secret"},
+		{home + "/.cargo/bin", ".cargo/credentials.toml"},
+		{home + "/go/bin", ".ssh/id"},
+		{"BASE/users/other", "../other/secret"},
+		{"BASE/project", "../../project/secret"},
 		{"BASE/project", "../../project/.env"},
-		{"BASE/project2", "../../project2/.npmrc"}, {"BASE/netrc", "../../netrc/.netrc"},
+		{"BASE/project2", "../../project2/.npmrc"},
+		{"BASE/netrc", "../../netrc/.netrc"},
 		{"BASE/git", "../../git/.git-credentials"},
-		{"BASE/src", "../../src/secret"}, {"BASE/bin", "../../src/secret"}, {"BASE", "../../src/secret"},
-		{"BASE/open", "../../open/secret"}, {"BASE/open/below", "../../open/below/secret"},
+		{"BASE/src", "../../src/secret"},
+		{"BASE/bin", "../../src/secret"},
+		{"BASE", "../../src/secret"},
+		{"BASE/open", "../../open/secret"},
+		{"BASE/open/below", "../../open/below/secret"},
 	} {
 		t.Run(try.entry+" for "+try.secret, func(t *testing.T) {
 			base := pathStage(t)
@@ -107,9 +130,11 @@ func TestWallPath(t *testing.T) {
 // TestWallPathPrograms: nor is it for the sake of a program that is started by its path.
 func TestWallPathPrograms(t *testing.T) {
 	for _, try := range []struct{ program, secret string }{
-		{"users/me/tool", "users/me/documents/secret"}, {"users/me/bin/tool", "users/me/src/project/secret"},
+		{"users/me/tool", "users/me/documents/secret"},
+		{"users/me/bin/tool", "users/me/src/project/secret"},
 		{"users/me/bin/tool", "users/me/.ssh/id"},
-		{"bin/tool", "src/secret"}, {"users/me/.local/bin/tool", "users/me/.local/share/keyrings/secret"},
+		{"bin/tool", "src/secret"},
+		{"users/me/.local/bin/tool", "users/me/.local/share/keyrings/secret"},
 	} {
 		t.Run(try.program+" for "+try.secret, func(t *testing.T) {
 			base := pathStage(t)
@@ -226,8 +251,10 @@ print("CAPABLE")`},
 			`call("fchmod", f, 0x7F00004755 & ~0xFFFF | 0o4755)`},
 		{name: "fchmodat", act: `os.chmod("f", 0o4755, dir_fd=os.open(".", os.O_RDONLY))`},
 		{name: "fchmodat2", act: `call("fchmodat2", -100, b"f", 0o4755, 0)`},
-		{name: "fchmodat2 of a descriptor without rights",
-			act: `call("fchmodat2", os.open("f", os.O_PATH), b"", 0o2755, 0x1000)`},
+		{
+			name: "fchmodat2 of a descriptor without rights",
+			act:  `call("fchmodat2", os.open("f", os.O_PATH), b"", 0o2755, 0x1000)`,
+		},
 		{name: "open", act: `os.umask(0); os.open("new", os.O_CREAT | os.O_WRONLY, 0o4755)`},
 		{name: "the call open", arch: "amd64", act: `call("open", b"new", os.O_CREAT | os.O_WRONLY, 0o4755)`},
 		{name: "the call creat", arch: "amd64", act: `call("creat", b"new", 0o4755)`},
@@ -411,8 +438,10 @@ func setIDArchive(t *testing.T) []byte {
 	t.Helper()
 	var archive bytes.Buffer
 	w := tar.NewWriter(&archive)
-	err := w.WriteHeader(&tar.Header{Name: "unpacked", Typeflag: tar.TypeReg, Mode: 0o6755, Size: 1, Uid: os.Getuid(),
-		Gid: os.Getgid()})
+	err := w.WriteHeader(&tar.Header{
+		Name: "unpacked", Typeflag: tar.TypeReg, Mode: 0o6755, Size: 1, Uid: os.Getuid(),
+		Gid: os.Getgid(),
+	})
 	if err == nil {
 		_, err = w.Write([]byte("x"))
 	}

@@ -10,8 +10,10 @@ import (
 // safeNames are the host's variables that children see; Windows programs do
 // not start without the system's own.
 func safeNames() []string {
-	return []string{"LANG", "TERM", "TZ", "USERNAME", "SYSTEMROOT", "SystemRoot", "WINDIR", "windir", "COMSPEC",
-		"ComSpec", "PATHEXT", "TEMP", "TMP"}
+	return []string{
+		"LANG", "TERM", "TZ", "USERNAME", "SYSTEMROOT", "SystemRoot", "WINDIR", "windir", "COMSPEC",
+		"ComSpec", "PATHEXT", "TEMP", "TMP",
+	}
 }
 
 // systemDirs come first on every PATH.

@@ -167,9 +167,12 @@ func DefaultLimits() Limits {
 // or takes the fields that l leaves open from other.
 func (l Limits) or(other Limits) Limits {
 	for _, f := range []struct{ mine, others *int64 }{
-		{&l.MemoryBytes, &other.MemoryBytes}, {&l.AddressBytes, &other.AddressBytes}, {&l.FileBytes, &other.FileBytes},
+		{&l.MemoryBytes, &other.MemoryBytes},
+		{&l.AddressBytes, &other.AddressBytes},
+		{&l.FileBytes, &other.FileBytes},
 		{&l.OpenFiles, &other.OpenFiles},
-		{&l.Processes, &other.Processes}, {&l.CPUSeconds, &other.CPUSeconds},
+		{&l.Processes, &other.Processes},
+		{&l.CPUSeconds, &other.CPUSeconds},
 	} {
 		if *f.mine == 0 {
 			*f.mine = *f.others

@@ -274,8 +274,10 @@ type pump struct {
 
 // openPump makes a pump, and the end of its pipe that the child writes to.
 func openPump(w io.Writer, silent func(), idle func() bool) (*pump, *os.File, error) {
-	p := &pump{w: w, silent: silent, done: make(chan struct{}), wake: make(chan struct{}, 1),
-		buf: make([]byte, copyBytes)}
+	p := &pump{
+		w: w, silent: silent, done: make(chan struct{}), wake: make(chan struct{}, 1),
+		buf: make([]byte, copyBytes),
+	}
 	if idle != nil {
 		pw, err := p.direct(idle)
 		return p, pw, err

@@ -70,8 +70,10 @@ func TestWallRemoveTree(t *testing.T) {
 		},
 		"links out": func(t *testing.T, dir, outside string) {
 			must.OK(t, os.Mkdir(filepath.Join(dir, "sub"), 0o700))
-			for i, to := range []string{outside, "../" + filepath.Base(outside), filepath.Join(outside, "kept"), "/",
-				"..", ".", "sub", "nowhere"} {
+			for i, to := range []string{
+				outside, "../" + filepath.Base(outside), filepath.Join(outside, "kept"), "/",
+				"..", ".", "sub", "nowhere",
+			} {
 				must.OK(t, os.Symlink(to, filepath.Join(dir, "sub", fmt.Sprint(i))))
 				must.OK(t, os.Symlink(to, filepath.Join(dir, fmt.Sprint(i))))
 			}
@@ -219,8 +221,10 @@ func TestWallDisk(t *testing.T) {
 		one, two := homelyLauncher(t, Options{Disk: disk, Workspace: t.TempDir()}),
 			homelyLauncher(t, Options{Disk: disk, Workspace: t.TempDir()})
 		runShell(t, one, "head -c 3000000 /dev/zero > $HOME/big", nil)
-		proc := must.Get(two.Command(t.Context(), Policy{Path: "/bin/sh", Args: []string{"sh", "-c",
-			"head -c 7000000 /dev/zero > $HOME/big" + wait}}))(t) // there is too much only once it has the most
+		proc := must.Get(two.Command(t.Context(), Policy{Path: "/bin/sh", Args: []string{
+			"sh", "-c",
+			"head -c 7000000 /dev/zero > $HOME/big" + wait,
+		}}))(t) // there is too much only once it has the most
 		_, err := proc.Wait()
 		assert.That(t, errors.Is(err, ErrDisk), "it ended by %v", err)
 	})
@@ -229,8 +233,10 @@ func TestWallDisk(t *testing.T) {
 		folder := t.TempDir()
 		l := homelyLauncher(t, Options{Disk: NewDisk(limit), Workspace: folder, Counted: []string{folder}})
 		must.OK(t, os.WriteFile(filepath.Join(folder, "kept"), nil, 0o600))
-		proc := begin(t, l, Policy{Path: "/bin/sh", Args: []string{"sh", "-c",
-			"head -c 20000000 /dev/zero > big" + wait}, Dir: folder})
+		proc := begin(t, l, Policy{Path: "/bin/sh", Args: []string{
+			"sh", "-c",
+			"head -c 20000000 /dev/zero > big" + wait,
+		}, Dir: folder})
 		_, err := proc.Wait()
 		assert.That(t, errors.Is(err, ErrDisk) && strings.Contains(err.Error(), "children.disk_bytes"),
 			"it ended by %v", err)

@@ -161,8 +161,10 @@ func (r *root) build(trees []branch) error {
 	if err := r.attach(append(trees, proc)); err != nil {
 		return err
 	}
-	for _, step := range []func() error{r.closeMasks, func() error { return r.makeDev(nodes) }, r.maskProc,
-		r.makeAccounts} {
+	for _, step := range []func() error{
+		r.closeMasks, func() error { return r.makeDev(nodes) }, r.maskProc,
+		r.makeAccounts,
+	} {
 		if err := step(); err != nil {
 			return err
 		}
@@ -283,10 +285,16 @@ func (r *root) makeDev(nodes []branch) error {
 		options      map[string]string
 		attr         int
 	}{
-		{"devpts", "/dev/pts", map[string]string{"newinstance": "", "ptmxmode": "0666", "mode": "620"},
-			unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NOEXEC},
-		{"tmpfs", "/dev/shm", map[string]string{"size": shmBytes, "mode": "1777"},
-			unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV},
+		{
+			"devpts", "/dev/pts",
+			map[string]string{"newinstance": "", "ptmxmode": "0666", "mode": "620"},
+			unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NOEXEC,
+		},
+		{
+			"tmpfs", "/dev/shm",
+			map[string]string{"size": shmBytes, "mode": "1777"},
+			unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV,
+		},
 	} {
 		fd, err := newFS(fs.kind, fs.options, fs.attr)
 		if err == nil {
@@ -302,8 +310,10 @@ func (r *root) makeDev(nodes []branch) error {
 // cloneDevices copies the device files that the new /dev has.
 func (r *root) cloneDevices() (nodes []branch) {
 	for _, name := range devices() {
-		if t, err := cloneTree(grant{Access: accessDevice, Source: "/dev/" + name,
-			Target: "/dev/" + name}); err == nil {
+		if t, err := cloneTree(grant{
+			Access: accessDevice, Source: "/dev/" + name,
+			Target: "/dev/" + name,
+		}); err == nil {
 			nodes = append(nodes, t)
 		}
 	}

@@ -149,8 +149,10 @@ func New(opts Options) (*Launcher, error) {
 	if opts.Mode == "" {
 		opts.Mode = BestEffort
 	}
-	l := &Launcher{env: env, mode: opts.Mode, limits: opts.Limits, lacking: opts.Lacking,
-		running: make(map[*Process]struct{})}
+	l := &Launcher{
+		env: env, mode: opts.Mode, limits: opts.Limits, lacking: opts.Lacking,
+		running: make(map[*Process]struct{}),
+	}
 	l.events, l.disk, l.counted, l.ending = opts.Events, opts.Disk, opts.Counted, make(chan struct{})
 	l.start.opts, l.start.path, l.start.home, l.start.net = opts, path, env.home, env.net
 	if l.env.confined = opts.Mode != Off; l.env.confined {
@@ -261,8 +263,10 @@ func (l *Launcher) launch(ctx context.Context, policy *Policy, env []string, lea
 		}
 		return nil, err
 	}
-	p := &Process{child: child, places: l.placesOf(env), kept: policy.HomeDir, done: make(chan struct{}),
-		stdout: streams.answers()}
+	p := &Process{
+		child: child, places: l.placesOf(env), kept: policy.HomeDir, done: make(chan struct{}),
+		stdout: streams.answers(),
+	}
 	l.mu.Lock()
 	l.running[p] = struct{}{}
 	closed := l.closed

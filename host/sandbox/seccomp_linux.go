@@ -78,8 +78,10 @@ func deniedCalls() []uint32 {
 // absentCalls fail with ENOSYS: programs take that as an older kernel and use
 // what the filter can look into, and what the launcher sees the memory of.
 func absentCalls() []uint32 {
-	return []uint32{unix.SYS_MEMFD_SECRET, unix.SYS_CLONE3, unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER,
-		unix.SYS_IO_URING_REGISTER, unix.SYS_OPENAT2}
+	return []uint32{
+		unix.SYS_MEMFD_SECRET, unix.SYS_CLONE3, unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER,
+		unix.SYS_IO_URING_REGISTER, unix.SYS_OPENAT2,
+	}
 }
 
 // argTest is a question to one argument of a call. Half 1 is the upper one of its
@@ -166,12 +168,16 @@ func (w *walls) schedulingRules() (p []bpf.Instruction) {
 		}
 		return tests
 	}
-	for _, call := range []uint32{unix.SYS_SCHED_SETSCHEDULER, unix.SYS_SCHED_SETPARAM, unix.SYS_SCHED_SETATTR,
-		unix.SYS_SCHED_SETAFFINITY} {
+	for _, call := range []uint32{
+		unix.SYS_SCHED_SETSCHEDULER, unix.SYS_SCHED_SETPARAM, unix.SYS_SCHED_SETATTR,
+		unix.SYS_SCHED_SETAFFINITY,
+	} {
 		p = append(p, deniedIf(call, named(0)...)...)
 	}
-	for _, priority := range []struct{ call, user uint32 }{{unix.SYS_SETPRIORITY, prioUser},
-		{unix.SYS_IOPRIO_SET, ioprioUser}} {
+	for _, priority := range []struct{ call, user uint32 }{
+		{unix.SYS_SETPRIORITY, prioUser},
+		{unix.SYS_IOPRIO_SET, ioprioUser},
+	} {
 		p = append(p, deniedIf(priority.call, named(1)...)...)
 		p = append(p, deniedIf(priority.call, argTest{cond: bpf.JumpEqual, val: priority.user})...)
 	}
@@ -188,9 +194,11 @@ func (w *walls) program() ([]bpf.RawInstruction, error) {
 	absent := refusal(unix.ENOSYS)
 	p := []bpf.Instruction{
 		bpf.LoadAbsolute{Off: offsetArch, Size: 4},
-		bpf.JumpIf{Cond: bpf.JumpEqual, Val: arch, SkipTrue: 1}, absent, // 32-bit calls have other numbers
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: arch, SkipTrue: 1},
+		absent, // 32-bit calls have other numbers
 		bpf.LoadAbsolute{Off: offsetNumber, Size: 4},
-		bpf.JumpIf{Cond: bpf.JumpLessOrEqual, Val: newestCall, SkipTrue: 1}, absent, // and so has the x32 ABI on amd64
+		bpf.JumpIf{Cond: bpf.JumpLessOrEqual, Val: newestCall, SkipTrue: 1},
+		absent, // and so has the x32 ABI on amd64
 	}
 	each := func(calls []uint32, answer bpf.Instruction) {
 		for _, call := range calls {
@@ -281,8 +289,10 @@ const (
 
 // bareRules are those for a command that could name every file of the machine.
 func bareRules() (p []bpf.Instruction) {
-	for _, request := range []uint32{unix.FS_IOC_SETFLAGS, unix.FS_IOC_SET_ENCRYPTION_POLICY, fsIocSetVersion,
-		fsIocFSSetXattr, fsIocEnableVerity} {
+	for _, request := range []uint32{
+		unix.FS_IOC_SETFLAGS, unix.FS_IOC_SET_ENCRYPTION_POLICY, fsIocSetVersion,
+		fsIocFSSetXattr, fsIocEnableVerity,
+	} {
 		p = append(p, deniedIf(unix.SYS_IOCTL, argTest{arg: 1, cond: bpf.JumpEqual, val: request})...)
 	}
 	return p
@@ -325,8 +335,10 @@ const (
 // called -1, that is refused as well.
 func signalRules(self, last uint32) (p []bpf.Instruction) {
 	equal := func(arg, val uint32) argTest { return argTest{arg: arg, cond: bpf.JumpEqual, val: val} }
-	for _, call := range []uint32{unix.SYS_KILL, unix.SYS_RT_SIGQUEUEINFO, unix.SYS_TGKILL,
-		unix.SYS_RT_TGSIGQUEUEINFO} {
+	for _, call := range []uint32{
+		unix.SYS_KILL, unix.SYS_RT_SIGQUEUEINFO, unix.SYS_TGKILL,
+		unix.SYS_RT_TGSIGQUEUEINFO,
+	} {
 		p = append(p, deniedIf(call, equal(0, self))...)
 	}
 	for _, to := range []uint32{-self, ^uint32(0)} {

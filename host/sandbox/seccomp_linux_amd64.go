@@ -7,8 +7,10 @@ import (
 
 // archDeniedCalls are those that only this machine has.
 func archDeniedCalls() []uint32 {
-	return []uint32{unix.SYS_IOPL, unix.SYS_IOPERM, unix.SYS_MODIFY_LDT, unix.SYS_USELIB, unix.SYS__SYSCTL,
-		unix.SYS_KEXEC_FILE_LOAD}
+	return []uint32{
+		unix.SYS_IOPL, unix.SYS_IOPERM, unix.SYS_MODIFY_LDT, unix.SYS_USELIB, unix.SYS__SYSCTL,
+		unix.SYS_KEXEC_FILE_LOAD,
+	}
 }
 
 // archSetIDRules are setIDRules for calls that only this machine has.
@@ -23,8 +25,10 @@ func archSetIDRules(bits, making func(arg uint32) argTest) [][]bpf.Instruction {
 
 // archChangingCalls are the old names of changingCalls.
 func archChangingCalls() []uint32 {
-	return []uint32{unix.SYS_CHMOD, unix.SYS_CHOWN, unix.SYS_LCHOWN, unix.SYS_UTIME, unix.SYS_UTIMES,
-		unix.SYS_FUTIMESAT}
+	return []uint32{
+		unix.SYS_CHMOD, unix.SYS_CHOWN, unix.SYS_LCHOWN, unix.SYS_UTIME, unix.SYS_UTIMES,
+		unix.SYS_FUTIMESAT,
+	}
 }
 
 // archModernCall puts the call that every machine has in place of an old one, and tells how

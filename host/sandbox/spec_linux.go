@@ -122,7 +122,8 @@ func rehearse() {
 func encode(message any) ([]byte, error) {
 	buf := bytes.NewBuffer(make([]byte, 4, copyBytes))
 	err := json.MarshalWrite(buf, message, json.WithMarshalers(json.MarshalToFunc(func(e *jsontext.Encoder,
-		text string) error {
+		text string,
+	) error {
 		chars := make([]rune, len(text))
 		for i := range len(text) {
 			chars[i] = rune(text[i])
@@ -149,7 +150,8 @@ func decode(r io.Reader, most uint32, message any) error {
 		return cutOff(append(head[:], data[:n]...), r, io.ErrUnexpectedEOF)
 	}
 	return json.Unmarshal(data, message, json.WithUnmarshalers(json.UnmarshalFromFunc(func(d *jsontext.Decoder,
-		text *string) error {
+		text *string,
+	) error {
 		token, err := d.ReadToken()
 		chars := []rune(token.String())
 		raw := make([]byte, len(chars))

@@ -38,8 +38,10 @@ func levels(mode Mode) []level {
 		}
 		return id
 	}
-	root := level{MechanismPIDNamespace, syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID,
-		Pdeathsig: syscall.SIGKILL}}
+	root := level{MechanismPIDNamespace, syscall.SysProcAttr{
+		Cloneflags: syscall.CLONE_NEWPID,
+		Pdeathsig:  syscall.SIGKILL,
+	}}
 	user := level{MechanismUserPIDNamespace, syscall.SysProcAttr{
 		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWPID,
 		Pdeathsig:   syscall.SIGKILL,
@@ -248,8 +250,10 @@ func (s *starter) frame(policy *Policy) (*frame, error) {
 	if policy.Scratch != "" {
 		home = cmp.Or(policy.HomeDir, policy.Scratch)
 	}
-	f := &frame{HostIsRoot: os.Geteuid() == 0, Mode: s.opts.Mode, Network: policy.Network,
-		Processes: policy.Limits.Processes, Home: home, alone: policy.Scratch != "", lost: s.home.losses()}
+	f := &frame{
+		HostIsRoot: os.Geteuid() == 0, Mode: s.opts.Mode, Network: policy.Network,
+		Processes: policy.Limits.Processes, Home: home, alone: policy.Scratch != "", lost: s.home.losses(),
+	}
 	if f.Mode != Off {
 		f.Grants = s.seen(policy.Network).with(policy)
 		f.Firm = s.firm(f.Grants)

@@ -160,8 +160,10 @@ func (v *view) with(policy *Policy) []grant {
 	if policy.Scratch != "" {
 		own.grants = slices.DeleteFunc(own.grants,
 			func(g grant) bool { return g.Access == accessWrite && slices.Contains(v.shared, g.Source) })
-		own.grants = slices.Insert(own.grants, 0, grant{Access: accessWrite, Source: realPath(policy.Scratch),
-			Target: "/tmp"}) // /tmp may be the workspace, which comes on top
+		own.grants = slices.Insert(own.grants, 0, grant{
+			Access: accessWrite, Source: realPath(policy.Scratch),
+			Target: "/tmp",
+		}) // /tmp may be the workspace, which comes on top
 		own.add(accessWrite, policy.Scratch)
 		if policy.HomeDir != "" {
 			own.add(accessWrite, policy.HomeDir)
@@ -402,8 +404,10 @@ func idOf(info os.FileInfo) fileID {
 
 // openStraight opens a path that has no link in it; with one the error is ELOOP.
 func openStraight(path string) (int, error) {
-	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_NO_SYMLINKS})
+	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_NO_SYMLINKS,
+	})
 	if err != unix.ENOSYS {
 		return fd, err
 	}

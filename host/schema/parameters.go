@@ -72,7 +72,8 @@ func appendMember(dst []byte, m protocol.ToolParameter, closed bool) []byte {
 	if len(m.Enum) > 0 {
 		dst = append(appendComma(dst, len(dst)-start), `"enum":`...)
 		dst = appendList(dst, allowed(m.Type, m.Enum), func(dst []byte,
-			v jsontext.Value) []byte {
+			v jsontext.Value,
+		) []byte {
 			return append(dst, v...)
 		})
 	}

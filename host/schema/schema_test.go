@@ -28,14 +28,20 @@ func TestCompileRefuses(t *testing.T) {
 	endless := strings.Repeat("(.?){900}", 20)
 	for name, c := range map[string]struct{ schema, why string }{
 		"refers to itself": {`{"properties":{"a":{"$ref":"#/properties/a"}}}`, "refers to itself"},
-		"is a tree": {`{"$ref":"#/$defs/t","$defs":{"t":{"properties":{"t":{"$ref":"#/$defs/t"}}}}}`,
-			"refers to itself"},
+		"is a tree": {
+			`{"$ref":"#/$defs/t","$defs":{"t":{"properties":{"t":{"$ref":"#/$defs/t"}}}}}`,
+			"refers to itself",
+		},
 		"loops behind an id":     {`{"properties":{"a":{"$id":"x:y","$ref":"#/$defs/b","$defs":{"b":{"$ref":"#/$defs/b"}}}}}`, "$id is not understood"},
 		"doubles with each step": {doubling(), "too many parts"},
-		"refers elsewhere": {`{"properties":{"a":{"$ref":"https://example.org/s"}}}`,
-			"leads out of the schema"},
-		"refers to an anchor": {`{"items":{"$ref":"#x"},"$defs":{"x":{"$anchor":"x"}}}`,
-			"leads out of the schema"},
+		"refers elsewhere": {
+			`{"properties":{"a":{"$ref":"https://example.org/s"}}}`,
+			"leads out of the schema",
+		},
+		"refers to an anchor": {
+			`{"items":{"$ref":"#x"},"$defs":{"x":{"$anchor":"x"}}}`,
+			"leads out of the schema",
+		},
 		"refers to nothing":        {`{"items":{"$ref":"#/$defs/x"}}`, "there is no"},
 		"a dynamic reference":      {`{"properties":{"a":{"$dynamicRef":"#x"}}}`, "$dynamicRef is not understood"},
 		"no schema":                {`{"type":7}`, "is not a JSON Schema"},
@@ -62,49 +68,85 @@ func TestCheck(t *testing.T) {
 		want          []string // "PATH: part of the message"
 	}{
 		"fits": {`{"properties":{"a":{"type":"string"}}}`, `{"a":"x","b":1}`, nil},
-		"a type, value hidden": {`{"properties":{"a":{"properties":{"b":{"type":"string"}}}}}`, `{"a":{"b":[1]}}`,
-			[]string{"/v/a/b: should be of type string, is of type array"}},
-		"one of types": {`{"items":{"type":["string","null"]}}`, `["x",null,3]`,
-			[]string{"/v/2: should be of type string, null, is of type integer"}},
+		"a type, value hidden": {
+			`{"properties":{"a":{"properties":{"b":{"type":"string"}}}}}`, `{"a":{"b":[1]}}`,
+			[]string{"/v/a/b: should be of type string, is of type array"},
+		},
+		"one of types": {
+			`{"items":{"type":["string","null"]}}`, `["x",null,3]`,
+			[]string{"/v/2: should be of type string, null, is of type integer"},
+		},
 		"missing and unknown": {`{"properties":{"name":{},"other":{}},"required":["name"],"additionalProperties":false}`, `{"nmae":1,"x/y~z":2}`, []string{"/v/name: is missing", `/v/nmae: is not known; did you mean "name"?`, "/v/x~1y~0z: is not known; there are: name, other"}},
 		"nothing is known": {`{"additionalProperties":false}`, `{"a":1}`, []string{"/v/a: is not known; there " +
 			"are none"}},
-		"others of a type": {`{"properties":{"a":{}},"additionalProperties":{"type":"number"}}`,
-			`{"a":"x","b":"y"}`, []string{"/v/b: should be of type number"}},
-		"names by a pattern": {`{"patternProperties":{"^x":{}},"additionalProperties":false,"required":["y"]}`,
-			`{"xa":1}`, []string{"/v/y: is missing"}},
+		"others of a type": {
+			`{"properties":{"a":{}},"additionalProperties":{"type":"number"}}`,
+			`{"a":"x","b":"y"}`,
+			[]string{"/v/b: should be of type number"},
+		},
+		"names by a pattern": {
+			`{"patternProperties":{"^x":{}},"additionalProperties":false,"required":["y"]}`,
+			`{"xa":1}`,
+			[]string{"/v/y: is missing"},
+		},
 		"a reference": {`{"properties":{"a":{"$ref":"#/$defs/n","description":"d"}},"$defs":{"n":{"type":"number"}}}`, `{"a":"x"}`, []string{"/v/a: should be of type number"}},
-		"beside a reference": {`{"properties":{"a":{"$ref":"#/$defs/n","minimum":7}},"$defs":{"n":{"minimum":3}}}`,
-			`{"a":5}`, []string{"/v/a: minimum: 5/1 is less than 7"}},
-		"a member called $ref": {`{"properties":{"$ref":{"type":"string"}}}`, `{"$ref":1}`,
-			[]string{"/v/$ref: should be of type string"}},
-		"a pattern": {`{"properties":{"a":{"pattern":"^[a-z]+$"}}}`, `{"a":"1"}`,
-			[]string{"/v/a: pattern: "}},
-		"the choice meant": {choice, `{"k":"b","s":"long one"}`, []string{"/v/s: maxLength",
-			"/v: fits none of the 2 choices of oneOf: 1: /n is missing; 2: /s maxLength"}},
-		"the other choice": {choice, `{"k":"a","n":"x"}`, []string{"/v/n: should be of type integer",
+		"beside a reference": {
+			`{"properties":{"a":{"$ref":"#/$defs/n","minimum":7}},"$defs":{"n":{"minimum":3}}}`,
+			`{"a":5}`,
+			[]string{"/v/a: minimum: 5/1 is less than 7"},
+		},
+		"a member called $ref": {
+			`{"properties":{"$ref":{"type":"string"}}}`, `{"$ref":1}`,
+			[]string{"/v/$ref: should be of type string"},
+		},
+		"a pattern": {
+			`{"properties":{"a":{"pattern":"^[a-z]+$"}}}`, `{"a":"1"}`,
+			[]string{"/v/a: pattern: "},
+		},
+		"the choice meant": {choice, `{"k":"b","s":"long one"}`, []string{
+			"/v/s: maxLength",
+			"/v: fits none of the 2 choices of oneOf: 1: /n is missing; 2: /s maxLength",
+		}},
+		"the other choice": {choice, `{"k":"a","n":"x"}`, []string{
+			"/v/n: should be of type integer",
 			"/v: fits none of the 2 choices of oneOf: 1: /n should be of type integer, is of type string; 2: /k " +
-				"should be \"b\""}},
+				"should be \"b\"",
+		}},
 		"choices with titles": {`{"anyOf":[{"title":"Cat","required":["meow"]},{"type":"string"},{"title":"Dog","required":["bark"]}]}`, `{}`, []string{"/v/meow: is missing", "/v: fits none of the 3 choices of anyOf: 1 (Cat): /meow is missing; 2: should be of type string, is of type object; 3 (Dog): /bark is missing"}},
-		"two choices fit": {`{"oneOf":[{"title":"Cat"},{"type":"string"},{"required":["a"]}]}`, `{"a":1}`,
-			[]string{"/v: fits more than one choice of oneOf: 1 (Cat), 3"}},
-		"an enum with null": {`{"properties":{"a":{"enum":["x",null,1.5,{"b":null}]}}}`, `{"a":"y"}`,
-			[]string{"/v/a: should be one of \"x\", null, 1.5, {\"b\":null}"}},
+		"two choices fit": {
+			`{"oneOf":[{"title":"Cat"},{"type":"string"},{"required":["a"]}]}`, `{"a":1}`,
+			[]string{"/v: fits more than one choice of oneOf: 1 (Cat), 3"},
+		},
+		"an enum with null": {
+			`{"properties":{"a":{"enum":["x",null,1.5,{"b":null}]}}}`, `{"a":"y"}`,
+			[]string{"/v/a: should be one of \"x\", null, 1.5, {\"b\":null}"},
+		},
 		"a const of null": {`{"properties":{"a":{"const":null}}}`, `{"a":"y"}`, []string{"/v/a: should be null"}},
-		"if, else": {`{"if":{"required":["a"]},"else":{"properties":{"b":{"enum":[null]}}}}`, `{"b":1}`,
-			[]string{"/v/b: should be one of null"}},
-		"if, then": {`{"if":{"required":["a"]},"then":{"required":["b"]}}`, `{"a":1}`,
-			[]string{"/v/b: is missing"}},
-		"all of them": {`{"allOf":[{"required":["a"]},{"required":["b"]}]}`, `{}`,
-			[]string{"/v/a: is missing", "/v/b: is missing"}},
+		"if, else": {
+			`{"if":{"required":["a"]},"else":{"properties":{"b":{"enum":[null]}}}}`, `{"b":1}`,
+			[]string{"/v/b: should be one of null"},
+		},
+		"if, then": {
+			`{"if":{"required":["a"]},"then":{"required":["b"]}}`, `{"a":1}`,
+			[]string{"/v/b: is missing"},
+		},
+		"all of them": {
+			`{"allOf":[{"required":["a"]},{"required":["b"]}]}`, `{}`,
+			[]string{"/v/a: is missing", "/v/b: is missing"},
+		},
 		"no JSON": {`{}`, `{"a":1,"a":2}`, []string{"/v: "}},
 		"more than can be read": {`{"additionalProperties":false}`, "{" + strings.Repeat(`"x":1,`, 1) +
 			manyMembers(99) + "}", slices.Repeat([]string{"is not known"}, 20)},
-		"a list of many": {`{"items":{"type":"string"}}`, "[" + strings.Repeat("1,", 99) + "1]",
-			slices.Repeat([]string{"should be"}, 20)},
+		"a list of many": {
+			`{"items":{"type":"string"}}`, "[" + strings.Repeat("1,", 99) + "1]",
+			slices.Repeat([]string{"should be"}, 20),
+		},
 		"an identified one": {`{"$id":"https://example.org/s","$schema":"https://json-schema.org/draft/2020-12/schema","required":["a"]}`, `{}`, []string{"/v/a"}},
-		"an older one": {`{"$schema":"http://json-schema.org/draft-07/schema#","items":[{"type":"string"}]}`,
-			`[1]`, []string{"/v: should be of type string"}},
+		"an older one": {
+			`{"$schema":"http://json-schema.org/draft-07/schema#","items":[{"type":"string"}]}`,
+			`[1]`,
+			[]string{"/v: should be of type string"},
+		},
 		"nothing fits": {`false`, `1`, []string{"/v: not"}},
 	} {
 		s, err := schema.Compile(jsontext.Value(c.schema), 500)
@@ -176,8 +218,10 @@ func TestMatchingIsBounded(t *testing.T) {
 }
 
 func TestDefaults(t *testing.T) {
-	for text, fits := range map[string]bool{`{"properties":{"a":{"type":"string","default":"x"}}}`: true,
-		`{"properties":{"a":{"type":"string","default":3}}}`: false} {
+	for text, fits := range map[string]bool{
+		`{"properties":{"a":{"type":"string","default":"x"}}}`: true,
+		`{"properties":{"a":{"type":"string","default":3}}}`:   false,
+	} {
 		s, err := schema.Compile(jsontext.Value(text), 10)
 		if err != nil || (s.CheckDefaults() == nil) != fits {
 			t.Errorf("%s: %v %v", text, err, s.CheckDefaults())
@@ -200,18 +244,30 @@ func TestObject(t *testing.T) {
 		want    string
 	}{
 		{nil, `{"type":"object","properties":{},"additionalProperties":false}`},
-		{[]protocol.ToolParameter{described, par("n", "integer")},
-			`{"type":"object","properties":{"text":{"type":"string","description":"Any text."},"n":{"type":"integer"}},"required":["text"],"additionalProperties":false}`},
-		{[]protocol.ToolParameter{nested},
+		{
+			[]protocol.ToolParameter{described, par("n", "integer")},
+			`{"type":"object","properties":{"text":{"type":"string","description":"Any text."},"n":{"type":"integer"}},"required":["text"],"additionalProperties":false}`,
+		},
+		{
+			[]protocol.ToolParameter{nested},
 			`{"type":"object","properties":{"where":{"type":"object","properties":{"a":{"type":"string","enum":["x","y"]},"b":{"type":"integer"}},` +
-				`"required":["b"],"additionalProperties":false,"description":"Where, \"quoted\"."}},"required":["where"],"additionalProperties":false}`},
-		{[]protocol.ToolParameter{par("free", "object"), par("list", "array"), par("what", "any"),
-			par("odd", "string|null")},
-			`{"type":"object","properties":{"free":{"type":"object"},"list":{"type":"array","items":{}},"what":{},"odd":{}},"additionalProperties":false}`},
-		{[]protocol.ToolParameter{par("n", "integer", "1", "2"), par("b", "boolean", "true"), par("s", "string", "1"),
-			par("x", "any", "1", "one"), par("never", "number", "one")},
+				`"required":["b"],"additionalProperties":false,"description":"Where, \"quoted\"."}},"required":["where"],"additionalProperties":false}`,
+		},
+		{
+			[]protocol.ToolParameter{
+				par("free", "object"), par("list", "array"), par("what", "any"),
+				par("odd", "string|null"),
+			},
+			`{"type":"object","properties":{"free":{"type":"object"},"list":{"type":"array","items":{}},"what":{},"odd":{}},"additionalProperties":false}`,
+		},
+		{
+			[]protocol.ToolParameter{
+				par("n", "integer", "1", "2"), par("b", "boolean", "true"), par("s", "string", "1"),
+				par("x", "any", "1", "one"), par("never", "number", "one"),
+			},
 			`{"type":"object","properties":{"n":{"type":"integer","enum":[1,2]},"b":{"type":"boolean","enum":[true]},"s":{"type":"string","enum":["1"]},` +
-				`"x":{"enum":["1",1,"one"]},"never":{"type":"number","enum":["one"]}},"additionalProperties":false}`},
+				`"x":{"enum":["1",1,"one"]},"never":{"type":"number","enum":["one"]}},"additionalProperties":false}`,
+		},
 	} {
 		got := schema.Object(c.members, true)
 		assert.Equal(t, string(got), c.want, "got  %s", got)
@@ -248,9 +304,11 @@ func TestParameters(t *testing.T) {
 func TestSuggest(t *testing.T) {
 	names := []string{"echo", "read_file", "write_file", "list_dir"}
 	for _, c := range []struct{ name, want string }{
-		{"ehco", `did you mean "echo"?`}, {"READ-FILE", `did you mean "read_file"?`},
+		{"ehco", `did you mean "echo"?`},
+		{"READ-FILE", `did you mean "read_file"?`},
 		{"write_fil", `did you mean "write_file"?`},
-		{"rite_file", `did you mean "write_file" or "read_file"?`}, {"eco\x00", "the tools: echo, read_file, " +
+		{"rite_file", `did you mean "write_file" or "read_file"?`},
+		{"eco\x00", "the tools: echo, read_file, " +
 			"write_file, list_dir"},
 		{strings.Repeat("İ", 1<<20), "the tools: echo, read_file, write_file, list_dir"},
 		{"", "the tools: echo, read_file, write_file, list_dir"},

@@ -85,8 +85,10 @@ func (r *run) noted() noted {
 
 // told is a failure as answers list it; by = "" where no node handled it.
 func (f *failure) told(by string) protocol.ChainFailure {
-	one := protocol.ChainFailure{NodeID: f.id, Code: f.err.Code, Message: protocol.Clip(f.err.Message, maxErrorText),
-		HandledBy: by}
+	one := protocol.ChainFailure{
+		NodeID: f.id, Code: f.err.Code, Message: protocol.Clip(f.err.Message, maxErrorText),
+		HandledBy: by,
+	}
 	if f.item >= 0 {
 		one.Item = &f.item
 	}

@@ -149,11 +149,15 @@ func (j *journal) check(given protocol.Object) error {
 	for key, val := range given.All() {
 		path := string(key)
 		if !slices.Contains(open, path) {
-			bad = append(bad, protocol.FieldError{Path: "/resolve/" + escapedKey(path),
-				Message: "is not a node whose end is unknown; there are: " + listed(open)})
+			bad = append(bad, protocol.FieldError{
+				Path:    "/resolve/" + escapedKey(path),
+				Message: "is not a node whose end is unknown; there are: " + listed(open),
+			})
 		} else if _, ok := decide(val); !ok {
-			bad = append(bad, protocol.FieldError{Path: "/resolve/" + escapedKey(path),
-				Message: "should be " + resolveHelp})
+			bad = append(bad, protocol.FieldError{
+				Path:    "/resolve/" + escapedKey(path),
+				Message: "should be " + resolveHelp,
+			})
 		}
 	}
 	if bad != nil {
@@ -222,14 +226,17 @@ func (j *journal) resolve(path string, decision protocol.Value) bool {
 
 // elicit asks the agent something by a form.
 func (p *Plugin) elicit(ctx context.Context, message, schema string) (content protocol.Object, accepted bool,
-	err error) {
+	err error,
+) {
 	form, err := protocol.ParseObject([]byte(schema))
 	if err != nil {
 		return content, false, err
 	}
 	var answer protocol.MCPElicitResponse
-	err = p.services.Ask(ctx, protocol.TypeMCPElicitReq, &protocol.MCPElicitRequest{ServerID: p.name, Mode: "form",
-		Message: message, RequestedSchema: form}, &answer)
+	err = p.services.Ask(ctx, protocol.TypeMCPElicitReq, &protocol.MCPElicitRequest{
+		ServerID: p.name, Mode: "form",
+		Message: message, RequestedSchema: form,
+	}, &answer)
 	if err == nil && answer.Action != "accept" && answer.Action != "decline" {
 		err = errors.New("the agent did not decide")
 	}

@@ -43,8 +43,10 @@ func BenchmarkChains(b *testing.B) {
 	} {
 		for _, streaming := range []bool{false, true} {
 			b.Run(fmt.Sprintf("%s/events=%t", bench.name, streaming), func(b *testing.B) {
-				box := must.Get(tools.New("tools", tools.DefaultOptions(), host.Env{Workspace: b.TempDir(),
-					StateDir: b.TempDir()}))(b)
+				box := must.Get(tools.New("tools", tools.DefaultOptions(), host.Env{
+					Workspace: b.TempDir(),
+					StateDir:  b.TempDir(),
+				}))(b)
 				p := hosttest.New(b, host.Options{Plugins: []host.Plugin{newPlugin(b, Options{}, b.TempDir()), box}})
 				p.Handshake(protocol.CapChains, protocol.CapTools)
 				var chain, calls time.Duration
@@ -70,8 +72,10 @@ func BenchmarkChains(b *testing.B) {
 // BenchmarkJournal measures a row of 1,000 echoes without a journal and with one, where none or
 // all may run twice: us/node.
 func BenchmarkJournal(b *testing.B) {
-	for name, fields := range map[string]string{"none": "", "journal": `,"chain_id":"c","journal":true`,
-		"idempotent": `,"chain_id":"c","journal":true`} {
+	for name, fields := range map[string]string{
+		"none": "", "journal": `,"chain_id":"c","journal":true`,
+		"idempotent": `,"chain_id":"c","journal":true`,
+	} {
 		b.Run(name, func(b *testing.B) {
 			all := make([]string, 1000)
 			for i := range all {
@@ -83,8 +87,10 @@ func BenchmarkJournal(b *testing.B) {
 			s := must.Get(store.Open(b.Context(), dir+"/s/"+store.FileName,
 				store.Options{Parts: []store.Part{Part()}}))(b)
 			defer s.Close()
-			p := must.Get(New("chains", Options{}, host.Env{Workspace: dir,
-				Store: func(context.Context) (store.Store, error) { return s, nil }}))(b)
+			p := must.Get(New("chains", Options{}, host.Env{
+				Workspace: dir,
+				Store:     func(context.Context) (store.Store, error) { return s, nil },
+			}))(b)
 			box := must.Get(tools.New("tools", tools.DefaultOptions(), host.Env{Workspace: dir, StateDir: dir}))(b)
 			pair := hosttest.New(b, host.Options{Plugins: []host.Plugin{p, box}})
 			pair.Handshake(protocol.CapChains, protocol.CapTools)

@@ -35,7 +35,8 @@ type cache struct {
 func readCache(at int, val protocol.Value, bad *problems) *cacheSpec {
 	c := &cacheSpec{}
 	members(at, "cache", `{"ttl": 3600}`, []string{"key", "ttl"}, val, bad, func(name string,
-		val protocol.Value) (ok bool, want string) {
+		val protocol.Value,
+	) (ok bool, want string) {
 		if name == "key" {
 			c.key, ok = val.Str()
 			return ok && c.key != "", "an expression, such as input.day, or a text in single quotes, such as 'v1'"
@@ -59,8 +60,10 @@ func (b *binder) bindCache(at int, n *node) {
 		}
 	}
 	digest := sha256.New()
-	for _, part := range [][]byte{[]byte(s.kind), []byte(s.name), s.input.Raw(), s.inputMap.Raw(),
-		fmt.Appendf(nil, "%q %d", s.condition, s.maxIterations)} {
+	for _, part := range [][]byte{
+		[]byte(s.kind), []byte(s.name), s.input.Raw(), s.inputMap.Raw(),
+		fmt.Appendf(nil, "%q %d", s.condition, s.maxIterations),
+	} {
 		fmt.Fprintf(digest, "%d %s", len(part), part)
 	}
 	digest.Sum(n.cache.digest[:0])
@@ -166,7 +169,9 @@ func (p *Plugin) keepOutput(ctx context.Context, key []byte, raw jsontext.Value,
 			key, now.UnixMicro(), now.Add(ttl).UnixMicro(), len(raw), []byte(raw)); err != nil {
 			return err
 		}
-		return store.Bound{Table: "chains_cache", Key: "number", Newest: "number DESC", Most: p.opts.MaxCacheEntries,
-			Size: "size", Bytes: p.opts.MaxCacheBytes}.Prune(tx)
+		return store.Bound{
+			Table: "chains_cache", Key: "number", Newest: "number DESC", Most: p.opts.MaxCacheEntries,
+			Size: "size", Bytes: p.opts.MaxCacheBytes,
+		}.Prune(tx)
 	})
 }

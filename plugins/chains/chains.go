@@ -75,8 +75,10 @@ func New(name string, opts Options, env host.Env) (*Plugin, error) {
 	opts.setDefaults()
 	env = env.WithDefaults()
 	env.Workspace = wall.Place(env.Workspace)
-	p := &Plugin{name: name, opts: opts, env: env, compiler: jmes.NewCompiler(), memory: newMemory(opts.MaxStateBytes),
-		kept: env.Kept(name), journals: newJournals(), again: journalPatience}
+	p := &Plugin{
+		name: name, opts: opts, env: env, compiler: jmes.NewCompiler(), memory: newMemory(opts.MaxStateBytes),
+		kept: env.Kept(name), journals: newJournals(), again: journalPatience,
+	}
 	p.life, p.stop = context.WithCancel(context.Background())
 	return p, nil
 }

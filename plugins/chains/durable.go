@@ -60,8 +60,10 @@ const (
 )
 
 func (h *head) columns() []any {
-	return []any{&h.Workspace, &h.ID, &h.State, &h.Definition, &h.Input, (*[]byte)(&h.Request), &h.CreatedAt,
-		&h.UpdatedAt, &h.Message, &h.Agent, &h.number, &h.owner, &h.leased, &h.bytes}
+	return []any{
+		&h.Workspace, &h.ID, &h.State, &h.Definition, &h.Input, (*[]byte)(&h.Request), &h.CreatedAt,
+		&h.UpdatedAt, &h.Message, &h.Agent, &h.number, &h.owner, &h.leased, &h.bytes,
+	}
 }
 
 // heads returns the rows that a condition and an order select.
@@ -202,9 +204,11 @@ func (p *Plugin) fill(ctx context.Context, req *protocol.ChainRequest) error {
 		}
 	}
 	if h == nil || h.foreign(ctx) {
-		return protocol.Violation(protocol.FieldError{Path: "/chain_id",
+		return protocol.Violation(protocol.FieldError{
+			Path: "/chain_id",
 			Message: fmt.Sprintf("is %q, of which there is no journal in this workspace; `a2e chain list` shows "+
-				"those there are. A new chain needs nodes", req.ChainID)})
+				"those there are. A new chain needs nodes", req.ChainID),
+		})
 	}
 	var kept keptRequest
 	if err := json.Unmarshal(h.Request, &kept); err != nil {
@@ -247,8 +251,10 @@ func (p *Plugin) claim(ctx context.Context, req *protocol.ChainRequest, pl *plan
 		return nil, err
 	}
 	now := store.Micros(p.env.Now().UnixMicro())
-	fresh := head{Workspace: p.env.Workspace, ID: req.ChainID, State: stateRunning, Request: request, CreatedAt: now,
-		UpdatedAt: now, bytes: len(request)}
+	fresh := head{
+		Workspace: p.env.Workspace, ID: req.ChainID, State: stateRunning, Request: request, CreatedAt: now,
+		UpdatedAt: now, bytes: len(request),
+	}
 	fresh.Definition, fresh.Input = digests(req, pl)
 	fresh.Agent, _ = host.SessionFrom(ctx).Owner()
 	j := &journal{}

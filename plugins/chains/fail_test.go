@@ -31,16 +31,24 @@ func TestNodeThatFails(t *testing.T) {
 		{"panics", `"kind":"tool","name":"panic"`, "runtime_error", "panicked", true, ""},
 		{"is not there", `"kind":"tool","name":"nothing"`, "unknown_tool", `unknown tool "nothing"`, false, ""},
 		{"skill", `"kind":"skill","name":"broken"`, "skill_error", "no model", true, ""},
-		{"program", `"kind":"proc","name":"false"`, "chain_node_error", `"false" ended with exit status 1: no`, false,
-			`"exit_code":1`},
+		{
+			"program", `"kind":"proc","name":"false"`, "chain_node_error", `"false" ended with exit status 1: no`, false,
+			`"exit_code":1`,
+		},
 		{"no program", `"kind":"proc"`, "schema_violation", "the program to run", false, ""},
-		{"expression", toolEcho + `,"input_map":{"x":"abs(a.x)"}`, "chain_node_error",
-			`the expression of input_map/x gives abs() string as argument 1; it takes number`, false, ""},
-		{"condition", toolEcho + `,"condition":"a.x / ` + "`0`" + ` || ` + "`1` / `0`" + `"`, "chain_node_error",
-			"divides by zero", false, ""},
+		{
+			"expression", toolEcho + `,"input_map":{"x":"abs(a.x)"}`, "chain_node_error",
+			`the expression of input_map/x gives abs() string as argument 1; it takes number`, false, "",
+		},
+		{
+			"condition", toolEcho + `,"condition":"a.x / ` + "`0`" + ` || ` + "`1` / `0`" + `"`, "chain_node_error",
+			"divides by zero", false, "",
+		},
 		{"own timeout", toolBlock + `,"timeout":0.05`, "timeout", "its timeout of 50ms", true, ""},
-		{"map of nothing", `"kind":"map","items_path":"a.x","map_node":"i"`, "chain_node_error",
-			"items_path gives string; a map needs an array", false, ""},
+		{
+			"map of nothing", `"kind":"map","items_path":"a.x","map_node":"i"`, "chain_node_error",
+			"items_path gives string; a map needs an array", false, "",
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s.t = t
@@ -60,8 +68,10 @@ func TestNodeThatFails(t *testing.T) {
 
 // failing is a chain of a, b and c, of which b fails.
 func failing(b string) string {
-	list := []string{`"node_id":"a",` + toolEcho + `,"input":{"x":"text"},"next_node":"b"`,
-		`"node_id":"b","next_node":"c",` + b, `"node_id":"c",` + toolEcho}
+	list := []string{
+		`"node_id":"a",` + toolEcho + `,"input":{"x":"text"},"next_node":"b"`,
+		`"node_id":"b","next_node":"c",` + b, `"node_id":"c",` + toolEcho,
+	}
 	if strings.Contains(b, `"map_node":"i"`) {
 		list = append(list, `"node_id":"i",`+toolEcho)
 	}
@@ -71,16 +81,22 @@ func failing(b string) string {
 func TestOnError(t *testing.T) {
 	s := newStage(t, Options{}, t.TempDir())
 	for _, tc := range []struct{ name, fields, outputs, final, handler string }{
-		{"skip", nodes(`"node_id":"a",`+toolFail+`,"on_error":"skip","next_node":"b"`,
-			`"node_id":"b",`+toolEcho+`,"input_map":{"x":"a.x"}`),
-			`{"a":null,"b":{"x":null}}`, `{"x":null}`, ""},
-		{"skip without next", nodes(`"node_id":"a",`+toolFail+`,"on_error":"skip"`,
-			`"node_id":"b",`+toolEcho+`,"input_map":{"x":"a.x || 'none'"}`),
-			`{"a":null,"b":{"x":"none"}}`, `{"x":"none"}`, ""},
-		{"another node", nodes(`"node_id":"a",`+toolFail+`,"on_error":"f","next_node":"b"`, `"node_id":"b",`+toolEcho,
-			`"node_id":"f",`+toolEcho+`,"input":{"f":1},"next_node":"end"`,
-			`"node_id":"end",`+toolEcho+`,"input_map":{"x":"a.x || f.f"}`),
-			`{"a":null,"end":{"x":1},"f":{"f":1}}`, `{"x":1}`, "f"},
+		{
+			"skip", nodes(`"node_id":"a",`+toolFail+`,"on_error":"skip","next_node":"b"`,
+				`"node_id":"b",`+toolEcho+`,"input_map":{"x":"a.x"}`),
+			`{"a":null,"b":{"x":null}}`, `{"x":null}`, "",
+		},
+		{
+			"skip without next", nodes(`"node_id":"a",`+toolFail+`,"on_error":"skip"`,
+				`"node_id":"b",`+toolEcho+`,"input_map":{"x":"a.x || 'none'"}`),
+			`{"a":null,"b":{"x":"none"}}`, `{"x":"none"}`, "",
+		},
+		{
+			"another node", nodes(`"node_id":"a",`+toolFail+`,"on_error":"f","next_node":"b"`, `"node_id":"b",`+toolEcho,
+				`"node_id":"f",`+toolEcho+`,"input":{"f":1},"next_node":"end"`,
+				`"node_id":"end",`+toolEcho+`,"input_map":{"x":"a.x || f.f"}`),
+			`{"a":null,"end":{"x":1},"f":{"f":1}}`, `{"x":1}`, "f",
+		},
 		{"another node, and who reads the failed one", nodes(`"node_id":"a",`+toolFail+`,"on_error":"f"`,
 			`"node_id":"b",`+toolEcho+`,"input_map":{"x":"a.x"}`,
 			`"node_id":"f",`+toolEcho), `{"a":null,"f":{}}`, `{}`, "f"},
@@ -219,8 +235,10 @@ func TestWallHostileChains(t *testing.T) {
 		code         string // of the error; "" = it is answered by chain/resp
 		message      string
 	}{
-		{"20,000 nodes", long(20_000, func(i int) string { return tool(fmt.Sprint("n", i), "") }), "schema_violation",
-			"more than 10000 nodes"},
+		{
+			"20,000 nodes", long(20_000, func(i int) string { return tool(fmt.Sprint("n", i), "") }), "schema_violation",
+			"more than 10000 nodes",
+		},
 		{"10,000 nodes in a row", long(10_000, func(i int) string {
 			return tool(fmt.Sprint("n", i), fmt.Sprintf(`,"next_node":"n%d"`, min(i+1, 9_999))+strings.Repeat(" ", i%3))
 		}), "chain_cycle", "n9999 → n9999"},
@@ -261,15 +279,19 @@ func TestWallHostileChains(t *testing.T) {
 			}
 			return fmt.Sprintf(`"node_id":"n%d","kind":"map","items_path":"input.x","map_node":"n%d"`, i, i+1)
 		}), "schema_violation", "at most 4 are allowed"},
-		{"giant expression", nodes(tool("a", `,"input_map":{"x":"`+strings.Repeat("input.x || ", 100_000)+`input.x"}`)),
-			"schema_violation", "longer than 8192 bytes"},
+		{
+			"giant expression", nodes(tool("a", `,"input_map":{"x":"`+strings.Repeat("input.x || ", 100_000)+`input.x"}`)),
+			"schema_violation", "longer than 8192 bytes",
+		},
 		{"deep expression", nodes(tool("a", `,"input_map":{"x":"`+strings.Repeat("(", 4_000)+strings.Repeat(")",
 			4_000)+`"}`)), "schema_violation", "is not JMESPath"},
 		{"very many expressions", long(1_100, func(i int) string {
 			return tool(fmt.Sprint("n", i), fmt.Sprintf(`,"condition":"'%d%s'"`, i, strings.Repeat("x", 4_000)))
 		}), "schema_violation", "more than 4194304 bytes together"},
-		{"doubling", nodes(tool("a", `,"input_map":{"x":"input`+strings.Repeat(" | [@,@]", 90)+`"}`)), "",
-			"is too large"},
+		{
+			"doubling", nodes(tool("a", `,"input_map":{"x":"input`+strings.Repeat(" | [@,@]", 90)+`"}`)), "",
+			"is too large",
+		},
 		{"doubling from node to node", long(200, func(i int) string {
 			if i == 0 {
 				return tool("n0", `,"input":{"x":"0123456789"}`)
@@ -279,19 +301,25 @@ func TestWallHostileChains(t *testing.T) {
 		{"doubling by references", nodes(tool("a", `,"input_map":{"x":"to_string(input`+strings.Repeat(" | [@,@]",
 			90)+`)"}`)), "", "too large"},
 		{"nested projections", nodes(tool("a", `,"input_map":{"x":"let $l = split(pad_left('', `+"`3000`"+`, 'x'), '') in $l[?$l[?$l[?$l[?!@]]]]"}`)), "", "too many steps"},
-		{"a text of a terabyte", nodes(tool("a", `,"input_map":{"x":"pad_left('', `+"`1000000000000`"+`)"}`)), "",
-			"too large"},
-		{"deep value", `{"initial_input":{"x":` + deep + `},` +
-			nodes(tool("a", `,"input_map":{"x":"input.x`+strings.Repeat(" | [@]",
-				90)+strings.Repeat(" | {a: [[[[[[[@]]]]]]]}", 20)+strings.Repeat(" | [[[[[[[[[[@]]]]]]]]]]", 18)+`"}`))[1:],
-			"", "nested deeper"},
+		{
+			"a text of a terabyte", nodes(tool("a", `,"input_map":{"x":"pad_left('', `+"`1000000000000`"+`)"}`)), "",
+			"too large",
+		},
+		{
+			"deep value", `{"initial_input":{"x":` + deep + `},` +
+				nodes(tool("a", `,"input_map":{"x":"input.x`+strings.Repeat(" | [@]",
+					90)+strings.Repeat(" | {a: [[[[[[[@]]]]]]]}", 20)+strings.Repeat(" | [[[[[[[[[[@]]]]]]]]]]", 18)+`"}`))[1:],
+			"", "nested deeper",
+		},
 		{"a map of a million", nodes(`"node_id":"m","kind":"map","items_path":"split(pad_left('', `+"`200000`"+`, 'x'), '')","map_node":"i"`, tool("i", "")), "", "a map takes 100000"},
 		{"a loop without an end", `{"timeout":1,` + nodes(`"node_id":"l","kind":"while","condition":"` + "`true`" +
 			`","max_iterations":1000000,"nodes":[{"node_id":"k","kind":"while","condition":"` + "`true`" +
 			`","max_iterations":1000000,"nodes":[{` + tool("a", "") + `}]}]`)[1:], "", "did not end within its " +
 			"timeout"},
-		{"ids that are long", nodes(tool(strings.Repeat("x", 10_000), "")), "schema_violation",
-			"longer than 128 bytes"},
+		{
+			"ids that are long", nodes(tool(strings.Repeat("x", 10_000), "")), "schema_violation",
+			"longer than 128 bytes",
+		},
 		{"ids with everything", nodes(tool(`a\u0000\n\"'`+"`"+`$.@`, `,"next_node":"\u202e\ud83d\ude00"`), tool(`\u202e\ud83d\ude00`, "")), "", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -362,8 +390,10 @@ func TestMapThatFailedHoldsNothing(t *testing.T) {
 // tasks hold.
 func TestPoolForgetsAGroupThatHasEnded(t *testing.T) {
 	p, tasks := &pool{}, 3
-	c := &group{pool: p, most: 2, do: func(int) {}, more: func() bool { return tasks > 0 },
-		next: func() (int, bool) { tasks--; return tasks, tasks >= 0 }}
+	c := &group{
+		pool: p, most: 2, do: func(int) {}, more: func() bool { return tasks > 0 },
+		next: func() (int, bool) { tasks--; return tasks, tasks >= 0 },
+	}
 	c.run()
 	assert.That(t, c.asked && len(p.waiting) == 0, "asked: %v, %d wait", c.asked, len(p.waiting))
 }

@@ -300,8 +300,10 @@ const attemptMark = "~"
 // the next attempt is not run twice.
 func (r *run) recordAttempt(n *node, it *item, err *protocol.Error) {
 	if r.journal != nil && n.chain != nil {
-		_ = r.journal.end(&step{Path: r.key(n, it) + attemptMark, What: stepFailed, Code: err.Code,
-			Message: protocol.Clip(err.Message, maxErrorText)}) // the next node tells
+		_ = r.journal.end(&step{
+			Path: r.key(n, it) + attemptMark, What: stepFailed, Code: err.Code,
+			Message: protocol.Clip(err.Message, maxErrorText),
+		}) // the next node tells
 	}
 }
 

@@ -43,8 +43,10 @@ func journalHost(dir, machine string) {
 	}
 	s, err := stores.At(context.Background(), statePath(dir), filepath.Join(dir, "state"+machine), Part())
 	fatal(err)
-	p, err := New("chains", Options{}, host.Env{Workspace: dir, Log: zerolog.Nop(),
-		Store: func(context.Context) (store.Store, error) { return s, nil }})
+	p, err := New("chains", Options{}, host.Env{
+		Workspace: dir, Log: zerolog.Nop(),
+		Store: func(context.Context) (store.Store, error) { return s, nil },
+	})
 	fatal(err)
 	p.again = 10 * time.Millisecond
 	if machine != "" {
@@ -70,7 +72,8 @@ func (a actor) Routes() []host.Route {
 }
 
 func (a actor) call(ctx context.Context, req *protocol.ToolCallRequest, _ host.Emitter) (*protocol.ToolCallResponse,
-	error) {
+	error,
+) {
 	f, err := os.OpenFile(a.effects(), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
@@ -137,20 +140,30 @@ func killChain(t *testing.T, id string) (req *protocol.ChainRequest, idempotent 
 	add("n0", map[string]any{"input": map[string]any{"id": "n0"}})
 	for i := 1; i < 40; i++ {
 		name := fmt.Sprint("n", i)
-		add(name, map[string]any{"input": map[string]any{"id": name},
-			"input_map": map[string]any{"before": fmt.Sprintf("n%d.id", max(0, i-1-i%3))}})
+		add(name, map[string]any{
+			"input":     map[string]any{"id": name},
+			"input_map": map[string]any{"before": fmt.Sprintf("n%d.id", max(0, i-1-i%3))},
+		})
 	}
 	list = append(list,
-		map[string]any{"node_id": "m", "kind": "map", "items_path": "['m0','m1','m2','m3','m4']", "map_node": "each",
-			"deps": []string{"n39"}},
+		map[string]any{
+			"node_id": "m", "kind": "map", "items_path": "['m0','m1','m2','m3','m4']", "map_node": "each",
+			"deps": []string{"n39"},
+		},
 		map[string]any{"node_id": "each", "kind": "tool", "name": "act", "input_map": map[string]any{"id": "item"}},
-		map[string]any{"node_id": "w", "kind": "while", "condition": "index < `5`", "max_iterations": 9,
+		map[string]any{
+			"node_id": "w", "kind": "while", "condition": "index < `5`", "max_iterations": 9,
 			"input_map": map[string]any{"id": "join('', ['w', to_string(index)])"}, "deps": []string{"m"},
-			"nodes": []any{map[string]any{"node_id": "in", "kind": "tool", "name": "act",
-				"input_map": map[string]any{"id": "input.id"}}}},
+			"nodes": []any{map[string]any{
+				"node_id": "in", "kind": "tool", "name": "act",
+				"input_map": map[string]any{"id": "input.id"},
+			}},
+		},
 	)
-	add("end", map[string]any{"input": map[string]any{"id": "end"}, "input_map": map[string]any{"m": "m", "w": "w",
-		"all": "[n39.before, n38.before, n0.id]"}})
+	add("end", map[string]any{"input": map[string]any{"id": "end"}, "input_map": map[string]any{
+		"m": "m", "w": "w",
+		"all": "[n39.before, n38.before, n0.id]",
+	}})
 	raw := must.Get(json.Marshal(map[string]any{"nodes": list, "chain_id": id, "resume": true},
 		json.Deterministic(true)))(t)
 	req = &protocol.ChainRequest{}
@@ -248,9 +261,13 @@ func TestJournalHasOneHost(t *testing.T) {
 	dir := t.TempDir()
 	first, _ := startJournalHost(t, dir, "")
 	second, _ := startJournalHost(t, dir, "")
-	gate := &protocol.ChainRequest{ChainID: "gate", Journal: true, Timeout: 60,
-		Nodes: []protocol.Object{must.Get(protocol.ParseObject([]byte(`{"node_id":"g","kind":"tool","name":"gate","input":{"id":"g"}}`)))(t),
-			must.Get(protocol.ParseObject([]byte(`{"node_id":"e","kind":"tool","name":"act","input":{"id":"e"},"deps":["g"]}`)))(t)}}
+	gate := &protocol.ChainRequest{
+		ChainID: "gate", Journal: true, Timeout: 60,
+		Nodes: []protocol.Object{
+			must.Get(protocol.ParseObject([]byte(`{"node_id":"g","kind":"tool","name":"gate","input":{"id":"g"}}`)))(t),
+			must.Get(protocol.ParseObject([]byte(`{"node_id":"e","kind":"tool","name":"act","input":{"id":"e"},"deps":["g"]}`)))(t),
+		},
+	}
 	running := must.Get(first.Go(protocol.TypeChainReq, gate))(t)
 	hosttest.Eventually(t, "the first node runs", func() bool { return actor(dir).counts()["g"] == 1 })
 	resume := &protocol.ChainRequest{ChainID: "gate", Resume: true, Timeout: 60}
@@ -268,8 +285,10 @@ func TestJournalHasOneHost(t *testing.T) {
 	must.Fails(t, second.Call(t.Context(), protocol.TypeChainReq, gate, &resp), "has started and not ended")
 	must.Fails(t, second.Call(t.Context(), protocol.TypeChainReq, resume, &resp), `"resolve": {"g": …}`)
 	found = must.Get(Journals(t.Context(), s, dir, "gate", false))(t)
-	for decision, words := range map[string]string{`{"g":{"output":8},"x":"run"}`: "not a node whose end is unknown",
-		`{"x":"run"}`: "not a node whose end is unknown", `{"g":"maybe"}`: `"run" (once more)`} {
+	for decision, words := range map[string]string{
+		`{"g":{"output":8},"x":"run"}`: "not a node whose end is unknown",
+		`{"x":"run"}`:                  "not a node whose end is unknown", `{"g":"maybe"}`: `"run" (once more)`,
+	} {
 		resume.Resolve = must.Get(protocol.ParseObject([]byte(decision)))(t)
 		must.Fails(t, second.Call(t.Context(), protocol.TypeChainReq, resume, &resp), words)
 	}
@@ -289,9 +308,13 @@ func TestJournalHasOneHost(t *testing.T) {
 func TestLostJournal(t *testing.T) {
 	dir := t.TempDir()
 	first, _ := startJournalHost(t, dir, "")
-	gate := &protocol.ChainRequest{ChainID: "gate", Journal: true, Timeout: 60,
-		Nodes: []protocol.Object{must.Get(protocol.ParseObject([]byte(`{"node_id":"g","kind":"tool","name":"gate","input":{"id":"g"},"idempotent":true}`)))(t),
-			must.Get(protocol.ParseObject([]byte(`{"node_id":"e","kind":"tool","name":"act","input":{"id":"e"},"deps":["g"]}`)))(t)}}
+	gate := &protocol.ChainRequest{
+		ChainID: "gate", Journal: true, Timeout: 60,
+		Nodes: []protocol.Object{
+			must.Get(protocol.ParseObject([]byte(`{"node_id":"g","kind":"tool","name":"gate","input":{"id":"g"},"idempotent":true}`)))(t),
+			must.Get(protocol.ParseObject([]byte(`{"node_id":"e","kind":"tool","name":"act","input":{"id":"e"},"deps":["g"]}`)))(t),
+		},
+	}
 	running := must.Get(first.Go(protocol.TypeChainReq, gate))(t)
 	hosttest.Eventually(t, "the first node runs", func() bool { return actor(dir).counts()["g"] == 1 })
 	s := stores.Open(t, statePath(dir), Part())
@@ -326,15 +349,19 @@ func TestEndThatIsNotKept(t *testing.T) {
 		"is full'); END"
 	do(full)
 	first, _ := startJournalHost(t, dir, "")
-	act := &protocol.ChainRequest{ChainID: "act", Journal: true, Timeout: 60,
-		Nodes: []protocol.Object{must.Get(protocol.ParseObject([]byte(`{"node_id":"e","kind":"tool","name":"act","input":{"id":"e"}}`)))(t)}}
+	act := &protocol.ChainRequest{
+		ChainID: "act", Journal: true, Timeout: 60,
+		Nodes: []protocol.Object{must.Get(protocol.ParseObject([]byte(`{"node_id":"e","kind":"tool","name":"act","input":{"id":"e"}}`)))(t)},
+	}
 	var resp protocol.ChainResponse
 	must.OK(t, first.Call(t.Context(), protocol.TypeChainReq, act, &resp))
 	must.OK(t, first.Close())
 	do("DROP TRIGGER full")
 	second, _ := startJournalHost(t, dir, "")
-	must.OK(t, second.Call(t.Context(), protocol.TypeChainReq, &protocol.ChainRequest{ChainID: "act", Resume: true,
-		Timeout: 60}, &resp))
+	must.OK(t, second.Call(t.Context(), protocol.TypeChainReq, &protocol.ChainRequest{
+		ChainID: "act", Resume: true,
+		Timeout: 60,
+	}, &resp))
 	assert.That(t, resp.Success && actor(dir).counts()["e"] == 1, "%+v, %v", resp, actor(dir).counts())
 	do(full)
 	act.ChainID = "late"
@@ -349,15 +376,19 @@ func TestEndThatIsNotKept(t *testing.T) {
 func TestEndBeforeItsChain(t *testing.T) {
 	dir := t.TempDir()
 	first, _ := startJournalHost(t, dir, "")
-	deaf := &protocol.ChainRequest{ChainID: "deaf", Journal: true, Timeout: 1,
-		Nodes: []protocol.Object{must.Get(protocol.ParseObject([]byte(`{"node_id":"g","kind":"tool","name":"deaf","input":{"id":"g"},"idempotent":true}`)))(t)}}
+	deaf := &protocol.ChainRequest{
+		ChainID: "deaf", Journal: true, Timeout: 1,
+		Nodes: []protocol.Object{must.Get(protocol.ParseObject([]byte(`{"node_id":"g","kind":"tool","name":"deaf","input":{"id":"g"},"idempotent":true}`)))(t)},
+	}
 	var resp protocol.ChainResponse
 	must.Fails(t, first.Call(t.Context(), protocol.TypeChainReq, deaf, &resp), "timeout")
 	must.OK(t, first.Close())
 	must.OK(t, os.WriteFile(filepath.Join(dir, "open"), nil, 0o600))
 	second, _ := startJournalHost(t, dir, "")
-	must.OK(t, second.Call(t.Context(), protocol.TypeChainReq, &protocol.ChainRequest{ChainID: "deaf", Resume: true,
-		Timeout: 60}, &resp))
+	must.OK(t, second.Call(t.Context(), protocol.TypeChainReq, &protocol.ChainRequest{
+		ChainID: "deaf", Resume: true,
+		Timeout: 60,
+	}, &resp))
 	assert.That(t, resp.Success, "%+v", resp)
 }
 
@@ -395,23 +426,31 @@ func TestResumeAfterFailure(t *testing.T) {
 		outputs string
 		calls   string // of flaky and echo together, each run of the chain with its own
 	}{
-		"row": {[]string{echo("a"), broken(1, `,"deps":["a"]`), echo("b") + `,"deps":["x"]`},
-			`{"a":{},"b":{},"x":{"call":2}}`, "2 2"},
+		"row": {
+			[]string{echo("a"), broken(1, `,"deps":["a"]`), echo("b") + `,"deps":["x"]`},
+			`{"a":{},"b":{},"x":{"call":2}}`, "2 2",
+		},
 		"map": {[]string{`"node_id":"m","kind":"map","items_path":"` + "`[1,2,3]`" +
 			`","max_parallel":1,"map_node":"x"`, broken(2, "")}, `{"m":[{"call":3},{"call":4},{"call":5}]}`, "1 1 3"},
 		"loop": {[]string{`"node_id":"l","kind":"while","condition":"index < ` + "`3`" + `","max_iterations":5,` +
 			body(1)}, `{"l":{"call":4}}`, "2 5"},
-		"retried": {[]string{`"node_id":"l","kind":"while","condition":"index < ` + "`1`" +
-			`","max_iterations":5,"retry":{"max_attempts":2,"backoff":0,"on":["tool_error"]},` + body(3)},
-			`{"l":{"call":4}}`, "4 1 1"},
+		"retried": {
+			[]string{`"node_id":"l","kind":"while","condition":"index < ` + "`1`" +
+				`","max_iterations":5,"retry":{"max_attempts":2,"backoff":0,"on":["tool_error"]},` + body(3)},
+			`{"l":{"call":4}}`, "4 1 1",
+		},
 		"further": {[]string{`"node_id":"l","kind":"while","condition":"index < ` + "`1`" +
 			`","max_iterations":5,"retry":{"max_attempts":2,"backoff":0,"on":["tool_error"]},"nodes":[{` +
 			broken(1, "") + `},{` + echo("p") + `,"deps":["x"]},{` + flaky("y", 2, "tool_error", `,"deps":["p"]`) +
 			`}]`}, `{"l":{"call":3}}`, "4 1 1"},
-		"caught": {[]string{broken(1, `,"catch":"h"`), echo("h"), flaky("y", 1, "tool_error", `,"deps":["h"]`)},
-			`{"h":{},"x":null,"y":{"call":2}}`, "3 1"},
-		"tolerant": {[]string{broken(9, `,"on_error":"skip"`), flaky("y", 1, "tool_error", "")},
-			`{"x":null,"y":{"call":2}}`, "2 1"},
+		"caught": {
+			[]string{broken(1, `,"catch":"h"`), echo("h"), flaky("y", 1, "tool_error", `,"deps":["h"]`)},
+			`{"h":{},"x":null,"y":{"call":2}}`, "3 1",
+		},
+		"tolerant": {
+			[]string{broken(9, `,"on_error":"skip"`), flaky("y", 1, "tool_error", "")},
+			`{"x":null,"y":{"call":2}}`, "2 1",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := cacheStage(t, Options{MaxParallel: 1}, t.TempDir(), filepath.Join(t.TempDir(), store.FileName))

@@ -140,8 +140,10 @@ func journals(tx *store.Tx, workspace, id string, steps bool) ([]Journal, error)
 }
 
 func describe(tx *store.Tx, h *head, steps bool) (Journal, error) {
-	one := Journal{ID: h.ID, Agent: h.Agent, State: h.State, CreatedAt: h.CreatedAt, UpdatedAt: h.UpdatedAt,
-		Message: h.Message, Unknown: []string{}, Waiting: []Waiting{}, number: h.number}
+	one := Journal{
+		ID: h.ID, Agent: h.Agent, State: h.State, CreatedAt: h.CreatedAt, UpdatedAt: h.UpdatedAt,
+		Message: h.Message, Unknown: []string{}, Waiting: []Waiting{}, number: h.number,
+	}
 	if runs, err := h.runs(tx, newJournals()); err != nil {
 		return one, err
 	} else if h.State == stateRunning && !runs {
@@ -152,8 +154,10 @@ func describe(tx *store.Tx, h *head, steps bool) (Journal, error) {
 		return one, err
 	}
 	one.Nodes, one.Timeout = len(kept.Nodes), kept.Timeout
-	one.Request = protocol.ChainRequest{ChainID: h.ID, Nodes: kept.Nodes, EntryNode: kept.EntryNode,
-		InitialInput: kept.InitialInput, Timeout: kept.Timeout}
+	one.Request = protocol.ChainRequest{
+		ChainID: h.ID, Nodes: kept.Nodes, EntryNode: kept.EntryNode,
+		InitialInput: kept.InitialInput, Timeout: kept.Timeout,
+	}
 	j := &journal{number: h.number, known: map[string]*entry{}}
 	if err := j.load(tx); err != nil {
 		return one, err
@@ -230,7 +234,8 @@ func CancelJournal(ctx context.Context, s store.Store, workspace, id string, dro
 // Approve writes into a journal what a person decided of a node that waits for it, of which
 // path is "" where there is one only. It returns that node, and whether a host runs the chain.
 func Approve(ctx context.Context, s store.Store, workspace, id, path string, approved bool) (node string, running bool,
-	err error) {
+	err error,
+) {
 	workspace = wall.Place(workspace)
 	err = s.Write(ctx, func(tx *store.Tx) error {
 		found, err := journals(tx, workspace, id, false)

@@ -27,49 +27,81 @@ func flaky(id string, fails int, code, more string) string {
 
 func TestRetry(t *testing.T) {
 	for _, tc := range []struct{ name, fields, outputs, message, events string }{
-		{"until it works", nodes(flaky("a", 2, "overloaded", `,"retry":{"max_attempts":3,"backoff":0}`)),
-			`{"a":{"call":3}}`, "", "a start, a retry, a retry, a done"},
-		{"not often enough", nodes(flaky("a", 3, "overloaded", `,"retry":{"max_attempts":2,"backoff":0}`)), `{}`,
-			`node "a": call 2 (after 2 attempts)`, "a start, a retry, a error"},
-		{"a failure that is not retryable on the wire",
+		{
+			"until it works", nodes(flaky("a", 2, "overloaded", `,"retry":{"max_attempts":3,"backoff":0}`)),
+			`{"a":{"call":3}}`, "", "a start, a retry, a retry, a done",
+		},
+		{
+			"not often enough", nodes(flaky("a", 3, "overloaded", `,"retry":{"max_attempts":2,"backoff":0}`)), `{}`,
+			`node "a": call 2 (after 2 attempts)`, "a start, a retry, a error",
+		},
+		{
+			"a failure that is not retryable on the wire",
 			nodes(flaky("a", 1, "tool_error", `,"retry":{"max_attempts":3,"backoff":0}`)), `{"a":{"call":2}}`, "",
-			"a start, a retry, a done"},
-		{"a denial", nodes(flaky("a", 1, "tool_denied", `,"retry":{"max_attempts":3,"backoff":0}`)), `{}`,
-			`node "a": call 1`, "a start, a error"},
-		{"a schema violation", nodes(flaky("a", 1, "schema_violation", `,"retry":{"max_attempts":3,"backoff":0}`)),
-			`{}`, `node "a": call 1`, "a start, a error"},
-		{"a cancel", nodes(flaky("a", 1, "cancelled", `,"retry":{"max_attempts":3,"backoff":0}`)), `{}`,
-			`node "a": call 1`, "a start, a error"},
-		{"a denial that is listed", nodes(flaky("a", 1, "tool_denied",
-			`,"retry":{"max_attempts":3,"backoff":0,"on":["tool_denied"]}`)), `{"a":{"call":2}}`, "",
-			"a start, a retry, a done"},
+			"a start, a retry, a done",
+		},
+		{
+			"a denial", nodes(flaky("a", 1, "tool_denied", `,"retry":{"max_attempts":3,"backoff":0}`)), `{}`,
+			`node "a": call 1`, "a start, a error",
+		},
+		{
+			"a schema violation", nodes(flaky("a", 1, "schema_violation", `,"retry":{"max_attempts":3,"backoff":0}`)),
+			`{}`, `node "a": call 1`, "a start, a error",
+		},
+		{
+			"a cancel", nodes(flaky("a", 1, "cancelled", `,"retry":{"max_attempts":3,"backoff":0}`)), `{}`,
+			`node "a": call 1`, "a start, a error",
+		},
+		{
+			"a denial that is listed", nodes(flaky("a", 1, "tool_denied",
+				`,"retry":{"max_attempts":3,"backoff":0,"on":["tool_denied"]}`)), `{"a":{"call":2}}`, "",
+			"a start, a retry, a done",
+		},
 		{"a result that was cut", nodes(`"node_id":"a","kind":"tool","name":"part","retry":{"max_attempts":3,"backoff":0}`), `{}`, `was cut`, "a start, a error"},
-		{"codes of its own", nodes(flaky("a", 1, "tool_error",
-			`,"retry":{"max_attempts":3,"backoff":0,"on":["tool_error"]}`)), `{"a":{"call":2}}`, "",
-			"a start, a retry, a done"},
-		{"other codes", nodes(flaky("a", 1, "overloaded", `,"retry":{"max_attempts":3,"backoff":0,"on":["timeout"]}`)),
-			`{}`, `node "a": call 1`, "a start, a error"},
-		{"its timeout is of one attempt", nodes(`"node_id":"a",` + toolBlock +
-			`,"timeout":0.02,"retry":{"max_attempts":2,"backoff":0}`), `{}`, `gives it more (after 2 attempts)`,
-			"a start, a retry, a error"},
-		{"an item", nodes(`"node_id":"m","kind":"map","items_path":"`+"`[1]`"+`","map_node":"a"`,
-			flaky("a", 1, "overloaded", `,"retry":{"max_attempts":2,"backoff":0}`)),
-			`{"m":[{"call":2}]}`, "", "m start, a start 0, a retry 0, a done 0, m done"},
-		{"a map", nodes(`"node_id":"m","kind":"map","items_path":"`+"`[1]`"+`","map_node":"a","retry":{"max_attempts":2,"backoff":0}`, flaky("a", 1, "overloaded", ``)),
-			`{"m":[{"call":2}]}`, "", "m start, a start 0, a error 0, m retry, a start 0, a done 0, m done"},
-		{"a saved chain", nodes(`"node_id":"c","kind":"chain","name":"flaky","retry":{"max_attempts":2,"backoff":0}`),
+		{
+			"codes of its own", nodes(flaky("a", 1, "tool_error",
+				`,"retry":{"max_attempts":3,"backoff":0,"on":["tool_error"]}`)), `{"a":{"call":2}}`, "",
+			"a start, a retry, a done",
+		},
+		{
+			"other codes", nodes(flaky("a", 1, "overloaded", `,"retry":{"max_attempts":3,"backoff":0,"on":["timeout"]}`)),
+			`{}`, `node "a": call 1`, "a start, a error",
+		},
+		{
+			"its timeout is of one attempt", nodes(`"node_id":"a",` + toolBlock +
+				`,"timeout":0.02,"retry":{"max_attempts":2,"backoff":0}`), `{}`, `gives it more (after 2 attempts)`,
+			"a start, a retry, a error",
+		},
+		{
+			"an item", nodes(`"node_id":"m","kind":"map","items_path":"`+"`[1]`"+`","map_node":"a"`,
+				flaky("a", 1, "overloaded", `,"retry":{"max_attempts":2,"backoff":0}`)),
+			`{"m":[{"call":2}]}`, "", "m start, a start 0, a retry 0, a done 0, m done",
+		},
+		{
+			"a map", nodes(`"node_id":"m","kind":"map","items_path":"`+"`[1]`"+`","map_node":"a","retry":{"max_attempts":2,"backoff":0}`, flaky("a", 1, "overloaded", ``)),
+			`{"m":[{"call":2}]}`, "", "m start, a start 0, a error 0, m retry, a start 0, a done 0, m done",
+		},
+		{
+			"a saved chain", nodes(`"node_id":"c","kind":"chain","name":"flaky","retry":{"max_attempts":2,"backoff":0}`),
 			`{"c":{"call":2}}`, "",
-			"c start, c/a start, c/a error, c retry, c~2/a start, c~2/a done, c done"},
-		{"no time for the pause", `{"timeout":30,` +
-			nodes(flaky("a", 1, "overloaded", `,"retry":{"max_attempts":2,"backoff":3600}`))[1:], `{}`,
-			"not tried again, as the time that is left ends", "a start, a error"},
-		{"the error asks for more", `{"timeout":30,` +
-			nodes(`"node_id":"a","kind":"tool","name":"flaky","input":{"fail":1,"code":"overloaded","after":1000},"retry":{"max_attempts":2,"backoff":0}`)[1:], `{}`,
-			"before the pause of 16m40s", "a start, a error"},
-		{"handled after the last one", nodes(flaky("a", 9, "overloaded",
-			`,"retry":{"max_attempts":2,"backoff":0},"catch":"f"`),
-			`"node_id":"f",`+toolEcho+`,"input_map":{"e":"error.code"}`),
-			`{"a":null,"f":{"e":"overloaded"}}`, "", "a start, a retry, a error, f start, f done"},
+			"c start, c/a start, c/a error, c retry, c~2/a start, c~2/a done, c done",
+		},
+		{
+			"no time for the pause", `{"timeout":30,` +
+				nodes(flaky("a", 1, "overloaded", `,"retry":{"max_attempts":2,"backoff":3600}`))[1:], `{}`,
+			"not tried again, as the time that is left ends", "a start, a error",
+		},
+		{
+			"the error asks for more", `{"timeout":30,` +
+				nodes(`"node_id":"a","kind":"tool","name":"flaky","input":{"fail":1,"code":"overloaded","after":1000},"retry":{"max_attempts":2,"backoff":0}`)[1:], `{}`,
+			"before the pause of 16m40s", "a start, a error",
+		},
+		{
+			"handled after the last one", nodes(flaky("a", 9, "overloaded",
+				`,"retry":{"max_attempts":2,"backoff":0},"catch":"f"`),
+				`"node_id":"f",`+toolEcho+`,"input_map":{"e":"error.code"}`),
+			`{"a":null,"f":{"e":"overloaded"}}`, "", "a start, a retry, a error, f start, f done",
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s := newStage(t, Options{}, workspace(t, map[string]string{"chains/flaky.yaml": "nodes:\n- {node_id: a, " +
@@ -118,36 +150,56 @@ func TestCatch(t *testing.T) {
 			"name: echo}\n",
 	}))
 	for _, tc := range []struct{ name, fields, outputs, message, events string }{
-		{"what happened", nodes(`"node_id":"a",`+toolFail+`,"catch":"f"`, handler),
+		{
+			"what happened", nodes(`"node_id":"a",`+toolFail+`,"catch":"f"`, handler),
 			`{"a":null,"f":{"e":{"code":"tool_error","message":"tool \"fail\" failed: it is broken","node_id":"a"}}}`,
-			"", ""},
-		{"the codes that it takes", nodes(flaky("a", 1, "timeout", `,"catch":{"node":"f","on":["timeout"]}`), handler),
-			`{"a":null,"f":{"e":{"code":"timeout","message":"call 1","node_id":"a"}}}`, "", ""},
-		{"other codes", nodes(flaky("b", 1, "overloaded", `,"catch":{"node":"f","on":["timeout"]}`), handler), `{}`,
-			`node "b": call 1`, "b start, b error"},
-		{"other codes are skipped", nodes(flaky("c", 1, "overloaded",
-			`,"catch":{"node":"f","on":["timeout"]},"on_error":"skip"`), handler), `{"c":null}`, `the chain went on`,
-			"c start, c error, f skip"},
-		{"a handler that fails", nodes(`"node_id":"a",`+toolFail+`,"catch":"f"`, `"node_id":"f",`+toolFail),
-			`{"a":null}`, `node "f"`, ""},
-		{"a handler whose failure is handled", nodes(`"node_id":"a",`+toolFail+`,"catch":"f"`,
-			`"node_id":"f",`+toolFail+`,"catch":"g"`, `"node_id":"g",`+toolEcho+`,"input_map":{"of":"error.node_id"}`),
-			`{"a":null,"f":null,"g":{"of":"f"}}`, "", ""},
+			"", "",
+		},
+		{
+			"the codes that it takes", nodes(flaky("a", 1, "timeout", `,"catch":{"node":"f","on":["timeout"]}`), handler),
+			`{"a":null,"f":{"e":{"code":"timeout","message":"call 1","node_id":"a"}}}`, "", "",
+		},
+		{
+			"other codes", nodes(flaky("b", 1, "overloaded", `,"catch":{"node":"f","on":["timeout"]}`), handler), `{}`,
+			`node "b": call 1`, "b start, b error",
+		},
+		{
+			"other codes are skipped", nodes(flaky("c", 1, "overloaded",
+				`,"catch":{"node":"f","on":["timeout"]},"on_error":"skip"`), handler), `{"c":null}`, `the chain went on`,
+			"c start, c error, f skip",
+		},
+		{
+			"a handler that fails", nodes(`"node_id":"a",`+toolFail+`,"catch":"f"`, `"node_id":"f",`+toolFail),
+			`{"a":null}`, `node "f"`, "",
+		},
+		{
+			"a handler whose failure is handled", nodes(`"node_id":"a",`+toolFail+`,"catch":"f"`,
+				`"node_id":"f",`+toolFail+`,"catch":"g"`, `"node_id":"g",`+toolEcho+`,"input_map":{"of":"error.node_id"}`),
+			`{"a":null,"f":null,"g":{"of":"f"}}`, "", "",
+		},
 		{"a branch by the code", nodes(`"node_id":"a",`+toolFail+`,"catch":"b"`,
 			`"node_id":"b","kind":"branch","condition":"error.code == 'tool_error'","true_node":"y","false_node":"n"`,
 			`"node_id":"y",`+toolEcho, `"node_id":"n",`+toolEcho), `{"a":null,"b":true,"y":{}}`, "", ""},
-		{"the first of two", nodes(`"node_id":"z",`+toolFail+`,"catch":"f"`, `"node_id":"a",`+toolFail+`,"catch":"f"`,
-			`"node_id":"f",`+toolEcho+`,"input_map":{"of":"error.node_id"}`), `{"a":null,"f":{"of":"z"},"z":null}`, "",
-			""},
-		{"led to without a failure", nodes(`"node_id":"a",`+toolEcho+`,"catch":"f","next_node":"f"`, handler),
-			`{"a":{},"f":{"e":null}}`, "", ""},
-		{"a map", nodes(`"node_id":"m","kind":"map","items_path":"`+"`[1]`"+`","map_node":"i","catch":"f"`,
-			`"node_id":"i",`+toolFail, `"node_id":"f",`+toolEcho+`,"input_map":{"of":"error.node_id"}`),
-			`{"f":{"of":"m"},"m":null}`, "", ""},
+		{
+			"the first of two", nodes(`"node_id":"z",`+toolFail+`,"catch":"f"`, `"node_id":"a",`+toolFail+`,"catch":"f"`,
+				`"node_id":"f",`+toolEcho+`,"input_map":{"of":"error.node_id"}`), `{"a":null,"f":{"of":"z"},"z":null}`, "",
+			"",
+		},
+		{
+			"led to without a failure", nodes(`"node_id":"a",`+toolEcho+`,"catch":"f","next_node":"f"`, handler),
+			`{"a":{},"f":{"e":null}}`, "", "",
+		},
+		{
+			"a map", nodes(`"node_id":"m","kind":"map","items_path":"`+"`[1]`"+`","map_node":"i","catch":"f"`,
+				`"node_id":"i",`+toolFail, `"node_id":"f",`+toolEcho+`,"input_map":{"of":"error.node_id"}`),
+			`{"f":{"of":"m"},"m":null}`, "", "",
+		},
 		{"in a saved chain", nodes(`"node_id":"c","kind":"chain","name":"caught"`), `{"c":{}}`, "", ""},
-		{"the whole", nodes(`"node_id":"a",`+toolFail+`,"catch":"f"`,
-			`"node_id":"f",`+toolEcho+`,"input_map":{"e":"@.error.code"}`), `{"a":null,"f":{"e":"tool_error"}}`, "",
-			""},
+		{
+			"the whole", nodes(`"node_id":"a",`+toolFail+`,"catch":"f"`,
+				`"node_id":"f",`+toolEcho+`,"input_map":{"e":"@.error.code"}`), `{"a":null,"f":{"e":"tool_error"}}`, "",
+			"",
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s.t = t
@@ -167,15 +219,23 @@ func TestWait(t *testing.T) {
 			`"node_id":"a",`+toolEcho), `{"a":{},"w":{"until":1000000000}}`, ""},
 		{"by an expression", `{"initial_input":{"at":"2001-09-09T01:46:40Z"},` +
 			nodes(`"node_id":"w","kind":"wait","until":"input.at"`)[1:], `{"w":{"until":1000000000}}`, ""},
-		{"by an expression that gives none", `{"initial_input":{"at":"noon"},` +
-			nodes(`"node_id":"w","kind":"wait","until":"input.at"`)[1:], `{}`,
-			`until gives "noon"; it should be unix seconds`},
-		{"seconds by one that gives none", nodes(`"node_id":"w","kind":"wait","seconds":"input.at"`), `{}`,
-			`seconds gives null; it should be a number`},
-		{"longer than the chain", `{"timeout":20,` + nodes(`"node_id":"w","kind":"wait","seconds":3600`)[1:], `{}`,
-			"its time is up at"},
-		{"longer than its own timeout", nodes(`"node_id":"w","kind":"wait","seconds":100,"timeout":50`), `{}`,
-			"its time is up at"},
+		{
+			"by an expression that gives none", `{"initial_input":{"at":"noon"},` +
+				nodes(`"node_id":"w","kind":"wait","until":"input.at"`)[1:], `{}`,
+			`until gives "noon"; it should be unix seconds`,
+		},
+		{
+			"seconds by one that gives none", nodes(`"node_id":"w","kind":"wait","seconds":"input.at"`), `{}`,
+			`seconds gives null; it should be a number`,
+		},
+		{
+			"longer than the chain", `{"timeout":20,` + nodes(`"node_id":"w","kind":"wait","seconds":3600`)[1:], `{}`,
+			"its time is up at",
+		},
+		{
+			"longer than its own timeout", nodes(`"node_id":"w","kind":"wait","seconds":100,"timeout":50`), `{}`,
+			"its time is up at",
+		},
 		{"items", nodes(`"node_id":"m","kind":"map","items_path":"`+"`[1, 2]`"+`","map_node":"w"`,
 			`"node_id":"w","kind":"wait","until":"item"`), `{"m":[{"until":1},{"until":2}]}`, ""},
 	} {
@@ -222,34 +282,50 @@ func TestWhile(t *testing.T) {
 	}
 	body := `,"nodes":[{"node_id":"a","kind":"tool","name":"echo","input_map":{"n":"input.n"}}]`
 	for _, tc := range []struct{ name, fields, outputs, message, events string }{
-		{"saved chain", nodes(loop("index < `3`", 5, `,"name":"step"`)), `{"l":{"n":2,"was":1}}`, "",
+		{
+			"saved chain", nodes(loop("index < `3`", 5, `,"name":"step"`)), `{"l":{"n":2,"was":1}}`, "",
 			"l start, l iteration, l[0]/a start, l[0]/a done, l iteration, l[1]/a start, l[1]/a done, l iteration, " +
-				"l[2]/a start, l[2]/a done, l done"},
+				"l[2]/a start, l[2]/a done, l done",
+		},
 		{"its own nodes", nodes(loop("!last || last.n < `4`", 9,
 			body+`,"input_map":{"n":"(last.n || `+"`1`"+`) * `+"`2`"+`"}`),
 			`"node_id":"z",`+toolEcho+`,"input_map":{"x":"l.n"}`), `{"l":{"n":4},"z":{"x":4}}`, "", ""},
-		{"not once", nodes(loop("index > `3`", 5, body), `"node_id":"z",`+toolEcho+`,"input_map":{"x":"l"}`),
-			`{"l":null,"z":{"x":null}}`, "", "l start, l done, z start, z done"},
+		{
+			"not once", nodes(loop("index > `3`", 5, body), `"node_id":"z",`+toolEcho+`,"input_map":{"x":"l"}`),
+			`{"l":null,"z":{"x":null}}`, "", "l start, l done, z start, z done",
+		},
 		{"exactly as often as it may", nodes(loop("index < `2`", 2, body)), `{"l":{"n":null}}`, "", ""},
-		{"too often", nodes(loop("`true`", 2, body)), `{}`,
-			`node "l": its condition still holds after 2 iterations, which is its max_iterations`, ""},
-		{"too often, and handled", nodes(loop("`true`", 2, body+`,"catch":"f"`), `"node_id":"f",`+toolEcho),
-			`{"f":{},"l":null}`, "", ""},
-		{"a node of it fails", nodes(loop("index < `2`", 2,
-			`,"nodes":[{"node_id":"a","kind":"tool","name":"maybe","input_map":{"fail":"input.index == `+"`1`"+`"}}]`)),
-			`{}`, `node "l": iteration 1: node "a": as it was told`, ""},
+		{
+			"too often", nodes(loop("`true`", 2, body)), `{}`,
+			`node "l": its condition still holds after 2 iterations, which is its max_iterations`, "",
+		},
+		{
+			"too often, and handled", nodes(loop("`true`", 2, body+`,"catch":"f"`), `"node_id":"f",`+toolEcho),
+			`{"f":{},"l":null}`, "", "",
+		},
+		{
+			"a node of it fails", nodes(loop("index < `2`", 2,
+				`,"nodes":[{"node_id":"a","kind":"tool","name":"maybe","input_map":{"fail":"input.index == `+"`1`"+`"}}]`)),
+			`{}`, `node "l": iteration 1: node "a": as it was told`, "",
+		},
 		{"what it needs of others", nodes(`"node_id":"q",`+toolEcho+`,"input":{"k":3}`,
 			loop("index < q.k", 5, body+`,"input_map":{"n":"q.k"}`)), `{"l":{"n":3},"q":{"k":3}}`, "", ""},
-		{"in a map", nodes(`"node_id":"m","kind":"map","items_path":"`+"`[1, 2]`"+`","max_parallel":1,"map_node":"l"`,
-			loop("index < item", 5, body+`,"input_map":{"n":"[item, index]"}`)), `{"m":[{"n":[1,0]},{"n":[2,1]}]}`, "",
+		{
+			"in a map", nodes(`"node_id":"m","kind":"map","items_path":"`+"`[1, 2]`"+`","max_parallel":1,"map_node":"l"`,
+				loop("index < item", 5, body+`,"input_map":{"n":"[item, index]"}`)), `{"m":[{"n":[1,0]},{"n":[2,1]}]}`, "",
 			"m start, l start 0, l iteration 0, l[0][0]/a start, l[0][0]/a done, l done 0, l start 1, l iteration " +
-				"1, l[1][0]/a start, l[1][0]/a done, l iteration 1, l[1][1]/a start, l[1][1]/a done, l done 1, m done"},
-		{"in a loop", nodes(loop("index < `2`", 5,
-			`,"nodes":[{"node_id":"k","kind":"while","condition":"index < input.index","max_iterations":3,"name":"step"}]`)), `{"l":{"n":0,"was":null}}`, "",
+				"1, l[1][0]/a start, l[1][0]/a done, l iteration 1, l[1][1]/a start, l[1][1]/a done, l done 1, m done",
+		},
+		{
+			"in a loop", nodes(loop("index < `2`", 5,
+				`,"nodes":[{"node_id":"k","kind":"while","condition":"index < input.index","max_iterations":3,"name":"step"}]`)), `{"l":{"n":0,"was":null}}`, "",
 			"l start, l iteration, l[0]/k start, l[0]/k done, l iteration, l[1]/k start, l[1]/k iteration, " +
-				"l[1]/k[0]/a start, l[1]/k[0]/a done, l[1]/k done, l done"},
-		{"its node's timeout", nodes(loop("`true`", 2, `,"name":"nap","timeout":0.02`)), `{}`, `its timeout of 20ms`,
-			""},
+				"l[1]/k[0]/a start, l[1]/k[0]/a done, l[1]/k done, l done",
+		},
+		{
+			"its node's timeout", nodes(loop("`true`", 2, `,"name":"nap","timeout":0.02`)), `{}`, `its timeout of 20ms`,
+			"",
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s.t = t
@@ -280,7 +356,8 @@ func cacheStage(t testing.TB, opts Options, work, path string) *stage {
 	kept := stores.Open(t, path, Part())
 	s := &stage{t: t, shed: newShed()}
 	env := host.Env{Workspace: work, Log: zerolog.Nop(), Store: func(context.Context) (store.Store,
-		error) {
+		error,
+	) {
 		return kept, nil
 	}}
 	s.Pair = hosttest.New(t, host.Options{Plugins: []host.Plugin{must.Get(New("chains", opts, env))(t), s.shed}})
@@ -294,8 +371,10 @@ func TestCache(t *testing.T) {
 	call := func(more string) string { return `"node_id":"a","kind":"tool","name":"flaky"` + more }
 	for i, tc := range []struct{ fields, outputs, cached string }{
 		{nodes(call(`,"input":{"x":1},"cache":{"ttl":100}`)), `{"a":{"call":1}}`, ""},
-		{nodes(call(`,"input":{"x":1},"cache":{"ttl":100},"next_node":"b"`), `"node_id":"b",`+toolEcho),
-			`{"a":{"call":1},"b":{}}`, "a"},
+		{
+			nodes(call(`,"input":{"x":1},"cache":{"ttl":100},"next_node":"b"`), `"node_id":"b",`+toolEcho),
+			`{"a":{"call":1},"b":{}}`, "a",
+		},
 		{nodes(call(`,"input":{"x":2},"cache":{"ttl":100}`)), `{"a":{"call":1}}`, ""},
 		{nodes(call(`,"input_map":{"k":"input.k"},"cache":{"key":"input.day","ttl":100}`)), "", "null"},
 		{`{"initial_input":{"day":1,"k":1},` + nodes(call(`,"input_map":{"k":"input.k"},"cache":{"key":"input.day","ttl":100}`))[1:], `{"a":{"call":1}}`, ""},

@@ -55,8 +55,10 @@ func (r *run) mapItems(ctx context.Context, n *node, outer *item) (jsontext.Valu
 	r.mu.Lock()
 	r.ran[r.byID[n.template.id]] = true
 	r.mu.Unlock()
-	m.group = group{pool: r.pool, most: r.plugin.opts.MaxParallel, next: m.nextLocked, do: m.item,
-		more: func() bool { return m.begun < len(m.list) }}
+	m.group = group{
+		pool: r.pool, most: r.plugin.opts.MaxParallel, next: m.nextLocked, do: m.item,
+		more: func() bool { return m.begun < len(m.list) },
+	}
 	if n.most > 0 {
 		m.group.most = min(m.group.most, n.most)
 	}

@@ -24,32 +24,46 @@ func TestMaps(t *testing.T) {
 		name, fields, outputs string
 		ran                   int
 	}{
-		{"order kept", `{"initial_input":{"xs":[3,1,2]},` +
-			nodes(`"node_id":"m","kind":"map","items_path":"input.xs","map_node":"i"`,
-				item+`,"input":{"s":"t"},"input_map":{"x":"item","n":"index"}`,
-				`"node_id":"after",`+toolEcho+`,"input_map":{"xs":"m[].x","first":"m.output[0].n"}`)[1:],
-			`{"after":{"xs":[3,1,2],"first":0},"m":[{"s":"t","x":3,"n":0},{"s":"t","x":1,"n":1},{"s":"t","x":2,"n":2}]}`, 3},
-		{"as the cookbook has it", `{"initial_input":{"files":[{"path":"a"},{"path":"b"}]},` +
-			nodes(`"node_id":"m","kind":"map","items_path":"input.files","map_node":"i"`,
-				item+`,"input_map":{"p":"_item.path","i":"_index"}`)[1:],
-			`{"m":[{"p":"a","i":0},{"p":"b","i":1}]}`, 2},
-		{"item as it is", `{"initial_input":{"xs":["a",{"b":12345678901234567890}]},` +
-			nodes(`"node_id":"m","kind":"map","items_path":"input.xs","map_node":"i"`, item)[1:],
-			`{"m":[{"item":"a"},{"item":{"b":12345678901234567890}}]}`, 2},
+		{
+			"order kept", `{"initial_input":{"xs":[3,1,2]},` +
+				nodes(`"node_id":"m","kind":"map","items_path":"input.xs","map_node":"i"`,
+					item+`,"input":{"s":"t"},"input_map":{"x":"item","n":"index"}`,
+					`"node_id":"after",`+toolEcho+`,"input_map":{"xs":"m[].x","first":"m.output[0].n"}`)[1:],
+			`{"after":{"xs":[3,1,2],"first":0},"m":[{"s":"t","x":3,"n":0},{"s":"t","x":1,"n":1},{"s":"t","x":2,"n":2}]}`, 3,
+		},
+		{
+			"as the cookbook has it", `{"initial_input":{"files":[{"path":"a"},{"path":"b"}]},` +
+				nodes(`"node_id":"m","kind":"map","items_path":"input.files","map_node":"i"`,
+					item+`,"input_map":{"p":"_item.path","i":"_index"}`)[1:],
+			`{"m":[{"p":"a","i":0},{"p":"b","i":1}]}`, 2,
+		},
+		{
+			"item as it is", `{"initial_input":{"xs":["a",{"b":12345678901234567890}]},` +
+				nodes(`"node_id":"m","kind":"map","items_path":"input.xs","map_node":"i"`, item)[1:],
+			`{"m":[{"item":"a"},{"item":{"b":12345678901234567890}}]}`, 2,
+		},
 		{"empty", `{"initial_input":{"xs":[]},` + nodes(`"node_id":"m","kind":"map","items_path":"input.xs","map_node":"i"`, item)[1:], `{"m":[]}`, 1},
-		{"its node reads others", nodes(`"node_id":"a",`+toolEcho+`,"input":{"k":7}`,
-			`"node_id":"m","kind":"map","items_path":"`+"`[1]`"+`","map_node":"i"`,
-			item+`,"input_map":{"k":"a.k","x":"item"}`),
-			`{"a":{"k":7},"m":[{"k":7,"x":1}]}`, 3},
-		{"condition of its node", nodes(`"node_id":"m","kind":"map","items_path":"`+"`[1,2,3]`"+`","map_node":"i"`,
-			item+`,"condition":"item != `+"`2`"+`","input_map":{"x":"item"}`),
-			`{"m":[{"x":1},null,{"x":3}]}`, 2},
-		{"one node, two maps", nodes(`"node_id":"m","kind":"map","items_path":"`+"`[1]`"+`","map_node":"i"`,
-			`"node_id":"n","kind":"map","items_path":"`+"`[2]`"+`","map_node":"i"`, item+`,"input_map":{"x":"item"}`),
-			`{"m":[{"x":1}],"n":[{"x":2}]}`, 3},
-		{"map in a map", nodes(`"node_id":"m","kind":"map","items_path":"`+"`[[1,2],[3]]`"+`","map_node":"n"`,
-			`"node_id":"n","kind":"map","items_path":"item","map_node":"i"`, item+`,"input_map":{"x":"item"}`),
-			`{"m":[[{"x":1},{"x":2}],[{"x":3}]]}`, 3},
+		{
+			"its node reads others", nodes(`"node_id":"a",`+toolEcho+`,"input":{"k":7}`,
+				`"node_id":"m","kind":"map","items_path":"`+"`[1]`"+`","map_node":"i"`,
+				item+`,"input_map":{"k":"a.k","x":"item"}`),
+			`{"a":{"k":7},"m":[{"k":7,"x":1}]}`, 3,
+		},
+		{
+			"condition of its node", nodes(`"node_id":"m","kind":"map","items_path":"`+"`[1,2,3]`"+`","map_node":"i"`,
+				item+`,"condition":"item != `+"`2`"+`","input_map":{"x":"item"}`),
+			`{"m":[{"x":1},null,{"x":3}]}`, 2,
+		},
+		{
+			"one node, two maps", nodes(`"node_id":"m","kind":"map","items_path":"`+"`[1]`"+`","map_node":"i"`,
+				`"node_id":"n","kind":"map","items_path":"`+"`[2]`"+`","map_node":"i"`, item+`,"input_map":{"x":"item"}`),
+			`{"m":[{"x":1}],"n":[{"x":2}]}`, 3,
+		},
+		{
+			"map in a map", nodes(`"node_id":"m","kind":"map","items_path":"`+"`[[1,2],[3]]`"+`","map_node":"n"`,
+				`"node_id":"n","kind":"map","items_path":"item","map_node":"i"`, item+`,"input_map":{"x":"item"}`),
+			`{"m":[[{"x":1},{"x":2}],[{"x":3}]]}`, 3,
+		},
 		{"not taken", nodes(`"node_id":"b","kind":"branch","condition":"input.x","true_node":"m"`,
 			`"node_id":"m","kind":"map","items_path":"`+"`[1]`"+`","map_node":"i"`, item), `{"b":false}`, 1},
 	} {
@@ -73,10 +87,14 @@ func TestItemsThatFail(t *testing.T) {
 	}
 	for _, tc := range []struct{ name, fields, outputs, failed string }{
 		{"abort", request("", ""), `{}`, "m"},
-		{"the item says skip", request("", `,"on_error":"skip"`),
-			`{"after":{"m":[{"x":1},null,{"x":3}]},"m":[{"x":1},null,{"x":3}]}`, "i 1"},
-		{"the map says skip", request(`,"on_error":"skip"`, `,"on_error":"abort"`),
-			`{"after":{"m":[{"x":1},null,{"x":3}]},"m":[{"x":1},null,{"x":3}]}`, "i 1"},
+		{
+			"the item says skip", request("", `,"on_error":"skip"`),
+			`{"after":{"m":[{"x":1},null,{"x":3}]},"m":[{"x":1},null,{"x":3}]}`, "i 1",
+		},
+		{
+			"the map says skip", request(`,"on_error":"skip"`, `,"on_error":"abort"`),
+			`{"after":{"m":[{"x":1},null,{"x":3}]},"m":[{"x":1},null,{"x":3}]}`, "i 1",
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s.t = t
@@ -161,16 +179,25 @@ func TestEvents(t *testing.T) {
 		`"node_id":"c",`+toolEcho+`,"next_node":"d"`, `"node_id":"d",`+toolEcho)
 	id := s.Go(protocol.TypeChainReq, fields)
 	s.Answer(id)
-	want := []string{"a start", "a done", "b start", "b done", "c skip", "d skip", "m start", "i start 0", "i done 0",
-		"i error 1", "m done"}
+	want := []string{
+		"a start", "a done", "b start", "b done", "c skip", "d skip", "m start", "i start 0", "i done 0",
+		"i error 1", "m done",
+	}
 	got := s.events(id)
 	// a skip may come before or after the start of what runs instead
 	at := func(line string) int { return slices.Index(got, line) }
 	if sorted(got) != sorted(slices.Insert(slices.Clone(want), 9, "i start 1")) {
 		t.Errorf("events\n%s\nshould be\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
-	for _, pair := range [][2]string{{"a start", "a done"}, {"a done", "b start"}, {"b done", "c skip"},
-		{"b done", "m start"}, {"m start", "i start 0"}, {"i done 0", "m done"}, {"i error 1", "m done"}} {
+	for _, pair := range [][2]string{
+		{"a start", "a done"},
+		{"a done", "b start"},
+		{"b done", "c skip"},
+		{"b done", "m start"},
+		{"m start", "i start 0"},
+		{"i done 0", "m done"},
+		{"i error 1", "m done"},
+	} {
 		if at(pair[0]) < 0 || at(pair[0]) > at(pair[1]) {
 			t.Errorf("%s does not come before %s in %q", pair[0], pair[1], got)
 		}

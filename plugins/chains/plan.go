@@ -111,12 +111,16 @@ func (l *planner) plan(src source) (*plan, error) {
 		if oddID(s.id) {
 			odd[s.id] = true
 		}
-		pl.nodes = append(pl.nodes, &node{spec: s, id: s.id, kind: s.kind, name: s.name, timeout: s.timeout,
-			most: cmp.Or(s.maxParallel, s.maxIterations)})
+		pl.nodes = append(pl.nodes, &node{
+			spec: s, id: s.id, kind: s.kind, name: s.name, timeout: s.timeout,
+			most: cmp.Or(s.maxParallel, s.maxIterations),
+		})
 	}
 	if _, ok := pl.byID[src.entry]; src.entry != "" && !ok {
-		bad.list = append(bad.list, protocol.FieldError{Path: strings.TrimSuffix(src.base, "nodes") + "entry_node",
-			Message: fmt.Sprintf("is %.64q, which is not a node", src.entry)})
+		bad.list = append(bad.list, protocol.FieldError{
+			Path:    strings.TrimSuffix(src.base, "nodes") + "entry_node",
+			Message: fmt.Sprintf("is %.64q, which is not a node", src.entry),
+		})
 	}
 	if err := bad.err(); err != nil {
 		return nil, err

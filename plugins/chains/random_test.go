@@ -58,8 +58,10 @@ func drawChain(t *rapid.T, most int) []drawn {
 			}
 			return rapid.IntRange(i+1, min(n-1, i+20)).Draw(t, "after")
 		}
-		d := drawn{flag: rapid.Bool().Draw(t, "flag"), next: after(3), yes: -1, no: -1, fallback: -1, list: -1,
-			condition: -1, attempts: 1, loop: -1}
+		d := drawn{
+			flag: rapid.Bool().Draw(t, "flag"), next: after(3), yes: -1, no: -1, fallback: -1, list: -1,
+			condition: -1, attempts: 1, loop: -1,
+		}
 		d.deps = before(dense - 1)
 		if conditions := before(1); len(conditions) > 0 && rapid.IntRange(0, 4).Draw(t, "conditional") == 0 {
 			d.condition = conditions[0]
@@ -134,8 +136,10 @@ func (d *drawn) fields(i int) []map[string]any {
 		n["kind"], n["items_path"], n["map_node"] = "map", "`"+strings.ReplaceAll(fmt.Sprint(make([]int, d.list)), " ",
 			",")+"`", id(i)+"item"
 		expressions["x"] = "index"
-		return []map[string]any{n, {"node_id": id(i) + "item", "kind": "tool", "name": "maybe",
-			"input_map": expressions}}
+		return []map[string]any{n, {
+			"node_id": id(i) + "item", "kind": "tool", "name": "maybe",
+			"input_map": expressions,
+		}}
 	}
 	if d.handler {
 		expressions["e"] = "error.node_id"
@@ -352,8 +356,10 @@ func (s *stage) journalRun(t *rapid.T, id, fields string) {
 	}
 	calls := len(s.shed.done())
 	again := s.Call(protocol.TypeChainReq, fmt.Sprintf(`{"chain_id":%q,"resume":true}`, id))
-	for _, field := range []string{"/success", "/outputs", "/final_output", "/nodes_run", "/error/failed_total",
-		"/handled"} {
+	for _, field := range []string{
+		"/success", "/outputs", "/final_output", "/nodes_run", "/error/failed_total",
+		"/handled",
+	} {
 		must.That(t, again.Get(field) == first.Get(field), "%s: %s was answered by\n%s and then by\n%s", field, fields,
 			first.Line, again.Line)
 	}

@@ -42,7 +42,8 @@ func readRetry(at int, val protocol.Value, bad *problems) *retry {
 					"often the node is tried at most", maxAttempts)
 			case "backoff":
 				t.backoff, ok = secondsOf(val)
-				return ok && t.backoff <= maxFirstPause, fmt.Sprintf("a number of seconds, 0 to %.0f: the pause before "+
+				return ok && t.backoff <= maxFirstPause, fmt.Sprintf("a number of seconds, 0 to %.0f: the pause "+
+					"before "+
 					"the second attempt", maxFirstPause.Seconds())
 			}
 			t.on, want = codesOf(val)
@@ -57,7 +58,8 @@ func readRetry(at int, val protocol.Value, bad *problems) *retry {
 // members reads a field of a node that is an object like sample, each member by take, which
 // tells what a value that is not right should be.
 func members(at int, field, sample string, known []string, val protocol.Value, bad *problems,
-	take func(name string, val protocol.Value) (ok bool, want string)) {
+	take func(name string, val protocol.Value) (ok bool, want string),
+) {
 	obj, ok := objectOf(val)
 	if !ok {
 		bad.at(at, field, "should be an object, such as %s", sample)
@@ -320,6 +322,8 @@ func (r *run) caughtError(n *node) any {
 		return nil
 	}
 	err := r.outcomes[first].err
-	return map[string]any{"code": string(err.Code), "message": protocol.Clip(err.Message, maxErrorText),
-		"node_id": r.nodes[first].id}
+	return map[string]any{
+		"code": string(err.Code), "message": protocol.Clip(err.Message, maxErrorText),
+		"node_id": r.nodes[first].id,
+	}
 }

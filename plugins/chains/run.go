@@ -83,8 +83,10 @@ func newTree(ctx context.Context, p *Plugin, req *protocol.ChainRequest) *tree {
 
 // record counts one run of a chain.
 func (t *tree) record(ctx context.Context, name string, ok bool, took time.Duration) {
-	t.plugin.services.Record(ctx, host.CallRecord{Kind: host.KindChain, Component: name, Correlation: t.correlation,
-		Success: ok, Duration: took})
+	t.plugin.services.Record(ctx, host.CallRecord{
+		Kind: host.KindChain, Component: name, Correlation: t.correlation,
+		Success: ok, Duration: took,
+	})
 }
 
 // state is where a node is.
@@ -156,9 +158,11 @@ type progress struct {
 }
 
 func newRun(t *tree, pl *plan, prefix string, start time.Time) *run {
-	return &run{tree: t, plan: pl, prefix: prefix, start: start,
+	return &run{
+		tree: t, plan: pl, prefix: prefix, start: start,
 		outcomes: make([]outcome, len(pl.nodes)), progress: make([]progress, len(pl.nodes)),
-		ran: make([]bool, len(pl.nodes))}
+		ran: make([]bool, len(pl.nodes)),
+	}
 }
 
 // begin takes the initial input in, an object.
@@ -235,8 +239,10 @@ func (r *run) decoded(raw []byte) (v any, cost int, err error) {
 func (r *run) work() {
 	defer r.judge()
 	defer r.cancel(nil)
-	r.group = group{pool: r.pool, most: r.plugin.opts.MaxParallel, next: r.nextLocked, do: r.node,
-		more: func() bool { return r.head < len(r.ready) }}
+	r.group = group{
+		pool: r.pool, most: r.plugin.opts.MaxParallel, next: r.nextLocked, do: r.node,
+		more: func() bool { return r.head < len(r.ready) },
+	}
 	r.group.run()
 }
 

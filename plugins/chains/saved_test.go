@@ -52,20 +52,32 @@ nodes:
 	})
 	s := newStage(t, Options{}, dir)
 	for _, tc := range []struct{ name, fields, outputs, message string }{
-		{"preset and given", nodes(`"node_id":"c","kind":"chain","name":"greet","input":{"name":"ada"}`),
-			`{"c":{"text":"hello ada","big":12345678901234567890}}`, ""},
-		{"given wins", nodes(`"node_id":"c","kind":"chain","name":"greet","input":{"name":"ada","greeting":"hi"}`),
-			`{"c":{"text":"hi ada","big":12345678901234567890}}`, ""},
-		{"chain in a map in a chain", nodes(`"node_id":"c","kind":"chain","name":"each","input":{"names":["a","b"]}`,
-			`"node_id":"d",`+toolEcho+`,"input_map":{"t":"c[1].text"}`),
-			`{"c":[{"text":"hello a","big":12345678901234567890},{"text":"hello b","big":12345678901234567890}],"d":{"t":"hello b"}}`, ""},
+		{
+			"preset and given", nodes(`"node_id":"c","kind":"chain","name":"greet","input":{"name":"ada"}`),
+			`{"c":{"text":"hello ada","big":12345678901234567890}}`, "",
+		},
+		{
+			"given wins", nodes(`"node_id":"c","kind":"chain","name":"greet","input":{"name":"ada","greeting":"hi"}`),
+			`{"c":{"text":"hi ada","big":12345678901234567890}}`, "",
+		},
+		{
+			"chain in a map in a chain", nodes(`"node_id":"c","kind":"chain","name":"each","input":{"names":["a","b"]}`,
+				`"node_id":"d",`+toolEcho+`,"input_map":{"t":"c[1].text"}`),
+			`{"c":[{"text":"hello a","big":12345678901234567890},{"text":"hello b","big":12345678901234567890}],"d":{"t":"hello b"}}`, "",
+		},
 		{"JSON", nodes(`"node_id":"c","kind":"chain","name":"json"`), `{"c":{"s":"` + "\U0001f600" + `"}}`, ""},
-		{"fails", nodes(`"node_id":"c","kind":"chain","name":"fails"`), `{}`,
-			`node "c": the saved chain "fails": node "a": tool "fail" failed`},
-		{"goes on", nodes(`"node_id":"c","kind":"chain","name":"goes"`), `{"c":{}}`,
-			`node "c/a": tool "fail" failed: it is broken; the chain went on`},
-		{"its own timeout", nodes(`"node_id":"c","kind":"chain","name":"slow","on_error":"skip"`), `{"c":null}`,
-			`the saved chain "slow" did not end within its timeout of 1s`},
+		{
+			"fails", nodes(`"node_id":"c","kind":"chain","name":"fails"`), `{}`,
+			`node "c": the saved chain "fails": node "a": tool "fail" failed`,
+		},
+		{
+			"goes on", nodes(`"node_id":"c","kind":"chain","name":"goes"`), `{"c":{}}`,
+			`node "c/a": tool "fail" failed: it is broken; the chain went on`,
+		},
+		{
+			"its own timeout", nodes(`"node_id":"c","kind":"chain","name":"slow","on_error":"skip"`), `{"c":null}`,
+			`the saved chain "slow" did not end within its timeout of 1s`,
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s.t = t
@@ -209,8 +221,10 @@ func TestSavedChainsAreBoundedTogether(t *testing.T) {
 		must.OK(t, os.MkdirAll(filepath.Join(work, "chains"), 0o755),
 			os.WriteFile(filepath.Join(work, "chains", name+".json"), []byte(text), 0o644))
 	}
-	l := &planner{ctx: t.Context(), plugin: newPlugin(t, Options{}, work), saved: map[string]*plan{}, left: 100,
-		room: 1500}
+	l := &planner{
+		ctx: t.Context(), plugin: newPlugin(t, Options{}, work), saved: map[string]*plan{}, left: 100,
+		room: 1500,
+	}
 	must.Get(l.load("one", "/x"))(t)
 	_, err := l.load("one", "/x")
 	assert.That(t, err == nil, "it was read already: %v", err)

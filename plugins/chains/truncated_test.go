@@ -28,23 +28,33 @@ func TestTruncatedResults(t *testing.T) {
 		truncated    string
 	}{
 		{"a tool", nodes(`"node_id":"a",`+toolPart, read), "", ""},
-		{"a tool, accepted", nodes(`"node_id":"a",`+toolPart+accept, read), `{"a":{"x":"begin"},"b":{"x":"begin"}}`,
-			"a"},
+		{
+			"a tool, accepted", nodes(`"node_id":"a",`+toolPart+accept, read), `{"a":{"x":"begin"},"b":{"x":"begin"}}`,
+			"a",
+		},
 		{"false is not accepted", nodes(`"node_id":"a",` + toolPart + `,"accept_truncated":false`), "", ""},
 		{"a whole result", nodes(`"node_id":"a",` + toolEcho + accept), `{"a":{}}`, ""},
 		{"a skill", nodes(`"node_id":"a","kind":"skill","name":"part"`), "", ""},
-		{"a skill, accepted", nodes(`"node_id":"a","kind":"skill","name":"part"` + accept), `{"a":{"hex":"70617274"}}`,
-			"a"},
+		{
+			"a skill, accepted", nodes(`"node_id":"a","kind":"skill","name":"part"` + accept), `{"a":{"hex":"70617274"}}`,
+			"a",
+		},
 		{"a program", nodes(`"node_id":"a","kind":"proc","name":"yes"`), "", ""},
-		{"a program, accepted", nodes(`"node_id":"a","kind":"proc","name":"yes"` + accept),
-			`{"a":{"status":"completed","exit_code":0,"stdout":"y\ny\n","stderr":"","truncated":true}}`, "a"},
+		{
+			"a program, accepted", nodes(`"node_id":"a","kind":"proc","name":"yes"` + accept),
+			`{"a":{"status":"completed","exit_code":0,"stdout":"y\ny\n","stderr":"","truncated":true}}`, "a",
+		},
 		{"an item", nodes(item, `"node_id":"a",`+toolPart), "", ""},
-		{"items, accepted", nodes(item, `"node_id":"a",`+toolPart+accept), `{"m":[{"x":"begin"},{"x":"begin"}]}`,
-			"a[0] a[1]"},
+		{
+			"items, accepted", nodes(item, `"node_id":"a",`+toolPart+accept), `{"m":[{"x":"begin"},{"x":"begin"}]}`,
+			"a[0] a[1]",
+		},
 		{"a saved chain", nodes(`"node_id":"c","kind":"chain","name":"partly"`), "", ""},
 		{"a saved chain, accepted", nodes(`"node_id":"c","kind":"chain","name":"accepted"`), `{"c":{}}`, "c/a"},
-		{"an attempt, accepted", nodes(`"node_id":"a",` + toolPart + accept + `,"retry":{"max_attempts":2}`),
-			`{"a":{"x":"begin"}}`, "a"},
+		{
+			"an attempt, accepted", nodes(`"node_id":"a",` + toolPart + accept + `,"retry":{"max_attempts":2}`),
+			`{"a":{"x":"begin"}}`, "a",
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			s.t = t

@@ -24,10 +24,14 @@ func typesSchema(types []string) map[string]any {
 	choice := map[string]any{"type": "string", "enum": types}
 	return map[string]any{
 		"type": "object",
-		"properties": map[string]any{"type": choice, "action_type": choice,
-			"payload": map[string]any{"type": "object"}},
-		"anyOf": []any{map[string]any{"required": []string{"type"}},
-			map[string]any{"required": []string{"action_type"}}},
+		"properties": map[string]any{
+			"type": choice, "action_type": choice,
+			"payload": map[string]any{"type": "object"},
+		},
+		"anyOf": []any{
+			map[string]any{"required": []string{"type"}},
+			map[string]any{"required": []string{"action_type"}},
+		},
 	}
 }
 

@@ -32,7 +32,8 @@ const (
 // more than once takes its steps in that order, and when it ends before its last
 // one the answer is an error, though the other steps were taken.
 func (p *Plugin) batchStep(ctx context.Context, req *protocol.EnvBatchStepRequest, _ host.Emitter) (*batchResponse,
-	error) {
+	error,
+) {
 	if len(req.EpisodeIDs) != len(req.Actions) {
 		return nil, protocol.Violation(protocol.FieldError{
 			Path: "/actions", Message: fmt.Sprintf("has %s for %s; send one action for each",
@@ -97,8 +98,10 @@ func (p *Plugin) findAll(ctx context.Context, moves []move, req *protocol.EnvBat
 	for i := range moves {
 		m := &moves[i]
 		if resets && once[m.episode] {
-			return protocol.Violation(protocol.FieldError{Path: "/episode_ids/" + strconv.Itoa(i),
-				Message: "appears twice in the batch; with autoreset each episode takes one step"})
+			return protocol.Violation(protocol.FieldError{
+				Path:    "/episode_ids/" + strconv.Itoa(i),
+				Message: "appears twice in the batch; with autoreset each episode takes one step",
+			})
 		} else if resets {
 			once[m.episode] = true
 		}

@@ -133,8 +133,10 @@ func BenchmarkExecSteps(b *testing.B) {
 			s := newExecStage(b, "serve", ExecOptions{})
 			db := stores.Open(b, b.TempDir()+"/"+store.FileName, Part())
 			defer db.Close()
-			p := newPipe(b, newPlugin("env", s.external, benchOptions(), host.Env{Now: time.Now,
-				Store: func(context.Context) (store.Store, error) { return db, nil }}))
+			p := newPipe(b, newPlugin("env", s.external, benchOptions(), host.Env{
+				Now:   time.Now,
+				Store: func(context.Context) (store.Store, error) { return db, nil },
+			}))
 			defer p.close(b)
 			var ids, actions []string
 			for i := range max(batch, 1) {

@@ -197,14 +197,17 @@ func (d *dataPlane) below(name string) (string, error) {
 			return rel, nil
 		}
 	}
-	return "", protocol.Violation(protocol.FieldError{Path: "/data_root",
+	return "", protocol.Violation(protocol.FieldError{
+		Path: "/data_root",
 		Message: fmt.Sprintf("should be %s or a folder below it, which is the folder that data.root of the config "+
-			"names; another one is not a data root of this host", protocol.DefaultDataRoot)})
+			"names; another one is not a data root of this host", protocol.DefaultDataRoot),
+	})
 }
 
 // reset answers env/data/reset/req.
 func (d *dataPlane) reset(ctx context.Context, req *protocol.EnvDataResetRequest,
-	_ host.Emitter) (*protocol.EnvDataResetResponse, error) {
+	_ host.Emitter,
+) (*protocol.EnvDataResetResponse, error) {
 	if req.Scope != "all" && req.Scope != "baseline" {
 		return nil, protocol.Violation(protocol.FieldError{Path: "/scope", Message: `should be "all" or "baseline"`})
 	}
@@ -213,8 +216,10 @@ func (d *dataPlane) reset(ctx context.Context, req *protocol.EnvDataResetRequest
 		return nil, err
 	}
 	defer d.close(root)
-	resp := &protocol.EnvDataResetResponse{OK: true, DataRoot: cmp.Or(req.DataRoot, protocol.DefaultDataRoot),
-		Detail: "there is no baseline"}
+	resp := &protocol.EnvDataResetResponse{
+		OK: true, DataRoot: cmp.Or(req.DataRoot, protocol.DefaultDataRoot),
+		Detail: "there is no baseline",
+	}
 	if req.Scope == "all" {
 		if !root.ours {
 			return nil, protocol.Errorf(protocol.CodeResetDenied, "the folder %s of the workspace was there before "+
@@ -256,7 +261,8 @@ func removeAny(ctx context.Context, root dataRoot, e fs.DirEntry) error {
 
 // get answers env/data/get/req.
 func (d *dataPlane) get(ctx context.Context, req *protocol.EnvDataGetRequest,
-	_ host.Emitter) (*protocol.EnvDataGetResponse, error) {
+	_ host.Emitter,
+) (*protocol.EnvDataGetResponse, error) {
 	if req.MaxBytes < 0 {
 		return nil, protocol.Violation(protocol.FieldError{Path: "/max_bytes", Message: "should be 0 or more"})
 	}
@@ -271,8 +277,10 @@ func (d *dataPlane) get(ctx context.Context, req *protocol.EnvDataGetRequest,
 		return nil, err
 	}
 	defer d.close(root)
-	l := &dataListing{root: root, most: d.opts.MaxFiles, inline: req.IncludeContent, each: req.MaxBytes,
-		resp: &protocol.EnvDataGetResponse{OK: true}}
+	l := &dataListing{
+		root: root, most: d.opts.MaxFiles, inline: req.IncludeContent, each: req.MaxBytes,
+		resp: &protocol.EnvDataGetResponse{OK: true},
+	}
 	err = fs.WalkDir(root.FS(), ".", func(name string, e fs.DirEntry, err error) error {
 		switch {
 		case ctx.Err() != nil:
@@ -303,8 +311,10 @@ func dataQuery(query string) (func(context.Context, string) (bool, error), error
 	query = strings.TrimPrefix(query, "./")
 	glob, ok := pattern.NewGlob(query)
 	if !ok || !doublestar.ValidatePattern(query) {
-		return nil, protocol.Violation(protocol.FieldError{Path: "/query",
-			Message: `is not a glob; send one such as "*.csv" or "out/**", or a part of a path`})
+		return nil, protocol.Violation(protocol.FieldError{
+			Path:    "/query",
+			Message: `is not a glob; send one such as "*.csv" or "out/**", or a part of a path`,
+		})
 	}
 	return func(ctx context.Context, name string) (bool, error) {
 		fits, err := glob.Match(ctx, name)

@@ -28,7 +28,8 @@ import (
 // add answers env/data/add/req. A part that cannot be staged leaves nothing behind and does
 // not keep the others from it.
 func (d *dataPlane) add(ctx context.Context, req *protocol.EnvDataAddRequest,
-	_ host.Emitter) (*protocol.EnvDataAddResponse, error) {
+	_ host.Emitter,
+) (*protocol.EnvDataAddResponse, error) {
 	if len(req.Parts) > maxDataParts {
 		return nil, protocol.Violation(protocol.FieldError{Path: "/parts", Message: fmt.Sprintf("has %d entries; "+
 			"send at most %d at once", len(req.Parts), maxDataParts)})
@@ -64,7 +65,8 @@ func (d *dataPlane) add(ctx context.Context, req *protocol.EnvDataAddRequest,
 // stage stages one part: in a folder beside, from which it comes to its place once it is whole
 // and as it should be.
 func (d *dataPlane) stage(ctx context.Context, root dataRoot, part *protocol.EnvDataPart, left *bounds) (map[string]any,
-	error) {
+	error,
+) {
 	dest, into, err := destOf(part)
 	if err != nil {
 		return nil, err
@@ -163,8 +165,10 @@ func (d *dataPlane) restore(ctx context.Context, root dataRoot) (files int, err 
 		return 0, bareCause(err)
 	}
 	defer from.Close()
-	s := stager{copier: copier{left: bounds{d.opts.MaxFiles, d.opts.MaxBytes}, option: "data.", strict: true,
-		from: from, wall: d.env.Wall}}
+	s := stager{copier: copier{
+		left: bounds{d.opts.MaxFiles, d.opts.MaxBytes}, option: "data.", strict: true,
+		from: from, wall: d.env.Wall,
+	}}
 	dest := "."
 	err = s.beside(ctx, root, func() error { return s.content(ctx) }, &dest)
 	return s.files, err

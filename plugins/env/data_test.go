@@ -94,8 +94,10 @@ func TestDataOfTwoTasks(t *testing.T) {
 			`{"src":"missing","dest":"m"},{"src":"orders.csv","dest":"corrupt.csv","checksum":"sha256:`+strings.Repeat("0", 64)+`"}]}`)
 		must.That(t, add["ok"] == false && add["added"] == 1.0 && len(add["errors"].([]any)) == 2, "the parts gave %v",
 			add)
-		want := []any{map[string]any{"uri": "orders", "dest": task + ".csv", "size_bytes": 14.0,
-			"checksum": sumOf("id,amount\n1,A\n"), "mime": "text/csv"}}
+		want := []any{map[string]any{
+			"uri": "orders", "dest": task + ".csv", "size_bytes": 14.0,
+			"checksum": sumOf("id,amount\n1,A\n"), "mime": "text/csv",
+		}}
 		if diff := cmp.Diff(want, add["staged"]); diff != "" {
 			t.Error(diff)
 		}
@@ -115,8 +117,10 @@ func TestDataOfTwoTasks(t *testing.T) {
 func TestDataAdd(t *testing.T) {
 	s, workspace := dataStage(t, DataOptions{MaxFiles: 4, MaxBytes: 30000})
 	must.OK(t, os.WriteFile(filepath.Join(workspace, "big"), make([]byte, 30001), 0o644))
-	for name, entry := range map[string]string{"mark.tar": ".a2e-data", "deep.tar": "d/d/d/d/x",
-		"long.tar": strings.Repeat("d/", 2100) + "x", "twice.tar": "x/../two"} {
+	for name, entry := range map[string]string{
+		"mark.tar": ".a2e-data", "deep.tar": "d/d/d/d/x",
+		"long.tar": strings.Repeat("d/", 2100) + "x", "twice.tar": "x/../two",
+	} {
 		must.OK(t, os.WriteFile(filepath.Join(workspace, name), tarOf(t, "two", "2", entry, "1"), 0o644))
 	}
 	for _, c := range []struct{ part, want string }{ // want: what is there then, or !ERROR|WHAT IS THERE
@@ -185,10 +189,14 @@ func TestDataGet(t *testing.T) {
 	}
 	got := s.data(protocol.TypeEnvDataGetReq, `{"query":"*b*","include_content":true,"max_bytes":3}`)
 	want := []any{
-		map[string]any{"uri": "blob", "dest": "blob", "size_bytes": 3.0, "checksum": sumOf("\xff\x00\xfe"),
-			"mime": "application/octet-stream", "base64": base64.StdEncoding.EncodeToString([]byte("\xff\x00\xfe"))},
-		map[string]any{"uri": "tree/sub/b.csv", "dest": "tree/sub/b.csv", "size_bytes": 2.0, "checksum": sumOf("b\n"),
-			"mime": "text/csv; charset=utf-8", "content": "b\n"},
+		map[string]any{
+			"uri": "blob", "dest": "blob", "size_bytes": 3.0, "checksum": sumOf("\xff\x00\xfe"),
+			"mime": "application/octet-stream", "base64": base64.StdEncoding.EncodeToString([]byte("\xff\x00\xfe")),
+		},
+		map[string]any{
+			"uri": "tree/sub/b.csv", "dest": "tree/sub/b.csv", "size_bytes": 2.0, "checksum": sumOf("b\n"),
+			"mime": "text/csv; charset=utf-8", "content": "b\n",
+		},
 	}
 	if diff := cmp.Diff(want, got["items"]); diff != "" || got["truncated"] != false {
 		t.Error(diff, got["truncated"])

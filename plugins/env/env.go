@@ -145,13 +145,15 @@ func (p *Plugin) Needs() []host.Need {
 	if !ok {
 		return nil
 	}
-	return []host.Need{{Of: "environment " + x.opts.EnvName, Option: "exec.command", Look: x.program().Look,
+	return []host.Need{{
+		Of: "environment " + x.opts.EnvName, Option: "exec.command", Look: x.program().Look,
 		Wait: x.opts.StartTimeout + time.Second, Live: func(ctx context.Context) (string, error) {
 			if _, err := x.running(ctx); err != nil {
 				return "", err
 			}
 			return "it answers, and describes its space", nil
-		}}}
+		},
+	}}
 }
 
 // Start implements host.Starter.

@@ -96,27 +96,41 @@ func contractSamples(name, act string) []hosttest.Sample {
 	return []hosttest.Sample{
 		{Type: protocol.TypeEnvResetReq, Fields: fmt.Sprintf(`{"env_name":%q,"seed":3,"options":{}}`, name)},
 		{Name: "by the plugin's name", Type: protocol.TypeEnvResetReq, Fields: `{"env_name":"myenv"}`},
-		{Name: "unknown env", Type: protocol.TypeEnvResetReq, Fields: `{"env_name":"chess"}`,
-			Code: protocol.CodeUnknownEnv},
+		{
+			Name: "unknown env", Type: protocol.TypeEnvResetReq, Fields: `{"env_name":"chess"}`,
+			Code: protocol.CodeUnknownEnv,
+		},
 		{Type: protocol.TypeEnvSpaceReq, Fields: fmt.Sprintf(`{"env_name":%q}`, name)},
-		{Name: "space of an unknown env", Type: protocol.TypeEnvSpaceReq, Fields: `{"env_name":"chess"}`,
-			Code: protocol.CodeUnknownEnv},
+		{
+			Name: "space of an unknown env", Type: protocol.TypeEnvSpaceReq, Fields: `{"env_name":"chess"}`,
+			Code: protocol.CodeUnknownEnv,
+		},
 		{Type: protocol.TypeEnvStepReq, Make: episode(`{"episode_id":%q,"action":{"type":"` + act + `"}}`)},
-		{Name: "the other spelling", Type: protocol.TypeEnvStepReq,
-			Make: episode(`{"episode_id":%q,"action":{"action_type":"` + act + `","payload":{}}}`)},
-		{Name: "unknown action", Type: protocol.TypeEnvStepReq,
-			Make: episode(`{"episode_id":%q,"action":{"type":"jump"}}`), Code: protocol.CodeUnknownAction},
-		{Name: "no action", Type: protocol.TypeEnvStepReq, Make: episode(`{"episode_id":%q,"action":{}}`),
-			Code: protocol.CodeUnknownAction},
-		{Name: "unknown episode", Type: protocol.TypeEnvStepReq, Fields: stepFields("x", `{"type":"`+act+`"}`),
-			Code: protocol.CodeUnknownEpisode},
+		{
+			Name: "the other spelling", Type: protocol.TypeEnvStepReq,
+			Make: episode(`{"episode_id":%q,"action":{"action_type":"` + act + `","payload":{}}}`),
+		},
+		{
+			Name: "unknown action", Type: protocol.TypeEnvStepReq,
+			Make: episode(`{"episode_id":%q,"action":{"type":"jump"}}`), Code: protocol.CodeUnknownAction,
+		},
+		{
+			Name: "no action", Type: protocol.TypeEnvStepReq, Make: episode(`{"episode_id":%q,"action":{}}`),
+			Code: protocol.CodeUnknownAction,
+		},
+		{
+			Name: "unknown episode", Type: protocol.TypeEnvStepReq, Fields: stepFields("x", `{"type":"`+act+`"}`),
+			Code: protocol.CodeUnknownEpisode,
+		},
 		{Type: protocol.TypeEnvObserveReq, Make: episode(`{"episode_id":%q}`)},
 		{Type: protocol.TypeEnvRenderReq, Make: episode(`{"episode_id":%q,"mode":"text"}`)},
 		{Type: protocol.TypeEnvPlanReq, Make: episode(`{"episode_id":%q}`)},
 		{Type: protocol.TypeEnvBatchStepReq, Make: episode(`{"episode_ids":[%[1]q,%[1]q],"actions":[{"type":"` + act +
 			`"},{"type":"` + act + `"}]}`)},
-		{Name: "uneven batch", Type: protocol.TypeEnvBatchStepReq, Make: episode(`{"episode_ids":[%q],"actions":[]}`),
-			Code: protocol.CodeSchemaViolation},
+		{
+			Name: "uneven batch", Type: protocol.TypeEnvBatchStepReq, Make: episode(`{"episode_ids":[%q],"actions":[]}`),
+			Code: protocol.CodeSchemaViolation,
+		},
 		{Type: protocol.TypeEnvExpListReq, Fields: `{"limit":5}`},
 		{Type: protocol.TypeEnvDataResetReq, Fields: `{"scope":"baseline"}`},
 		{Type: protocol.TypeEnvDataAddReq, Fields: `{}`},
@@ -127,8 +141,10 @@ func contractSamples(name, act string) []hosttest.Sample {
 
 func TestContract(t *testing.T) {
 	tasks := taskFolder(t, map[string]string{"a/task.yaml": fine, "a/files/x": "y", "a/check": "#!/bin/sh\nexit 0\n"})
-	for name, act := range map[string]string{"counter": "inc", "gridworld": "up", "room": "say",
-		"workspace": "list_dir"} {
+	for name, act := range map[string]string{
+		"counter": "inc", "gridworld": "up", "room": "say",
+		"workspace": "list_dir",
+	} {
 		t.Run(name, func(t *testing.T) {
 			hosttest.Contract(t, func(t testing.TB) host.Plugin {
 				outside := workshop(t)
@@ -169,9 +185,16 @@ func TestCounterEndsAtFive(t *testing.T) {
 		reward float64
 		done   bool
 	}{
-		{"inc", 1, 0, false}, {"dec", 0, 0, false}, {"noop", 0, 0, false}, {"dec", -1, 0, false}, {"inc", 0, 0, false},
 		{"inc", 1, 0, false},
-		{"inc", 2, 0, false}, {"inc", 3, 0, false}, {"inc", 4, 0, false}, {"inc", 5, 1, true},
+		{"dec", 0, 0, false},
+		{"noop", 0, 0, false},
+		{"dec", -1, 0, false},
+		{"inc", 0, 0, false},
+		{"inc", 1, 0, false},
+		{"inc", 2, 0, false},
+		{"inc", 3, 0, false},
+		{"inc", 4, 0, false},
+		{"inc", 5, 1, true},
 	} {
 		o := s.step(id, tc.action)
 		assert.That(t, o.State["count"] == tc.count && *o.Reward == tc.reward && o.Done == tc.done && !o.Truncated &&
@@ -213,8 +236,10 @@ func TestViewsOfCounter(t *testing.T) {
 	if m := s.Call(protocol.TypeEnvCloseReq, fmt.Sprintf(`{"episode_id":%q}`, id)); m.Get("/closed") != "true" {
 		t.Errorf("close: %s", m.Line)
 	}
-	for _, typ := range []protocol.Type{protocol.TypeEnvCloseReq, protocol.TypeEnvObserveReq, protocol.TypeEnvRenderReq,
-		protocol.TypeEnvPlanReq} {
+	for _, typ := range []protocol.Type{
+		protocol.TypeEnvCloseReq, protocol.TypeEnvObserveReq, protocol.TypeEnvRenderReq,
+		protocol.TypeEnvPlanReq,
+	} {
 		s.Refused(typ, fmt.Sprintf(`{"episode_id":%q}`, id), protocol.CodeUnknownEpisode)
 	}
 }
@@ -303,7 +328,8 @@ func TestSeveralPlugins(t *testing.T) {
 		protocol.CodeUnknownAction, "up, down, left, right")
 	exp := s.experiences(`{}`)
 	assert.That(t, len(exp) == 5 && slices.IsSortedFunc(exp, func(a,
-		b map[string]any) int {
+		b map[string]any,
+	) int {
 		return int(1e6 * (a["ts"].(float64) - b["ts"].(float64)))
 	}), "experiences of all: %v",
 		exp)
@@ -434,8 +460,13 @@ func TestBrokenSavedMazes(t *testing.T) {
 	seed := int64(1)
 	good := must.Get(gridOf(t, GridworldOptions{}, seed).Save())(t)
 	must.Get(g.Restore(t.Context(), Reset{Seed: &seed}, good))(t)
-	for _, change := range [][2]string{{`"at":0`, `"at":64`}, {`"at":0`, `"at":-1`}, {`"width":8`, `"width":1000000`},
-		{`"chance":"`, `"chance":"x`}, {`{`, `[`}} {
+	for _, change := range [][2]string{
+		{`"at":0`, `"at":64`},
+		{`"at":0`, `"at":-1`},
+		{`"width":8`, `"width":1000000`},
+		{`"chance":"`, `"chance":"x`},
+		{`{`, `[`},
+	} {
 		bad := strings.Replace(string(good), change[0], change[1], 1)
 		if bad == string(good) {
 			t.Fatalf("%s has no %s", good, change[0])

@@ -161,7 +161,8 @@ func (p *Plugin) begin(ctx context.Context, seed int64, options protocol.Object)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	at, err := p.beginLocked(ctx, e, "the environment "+p.env.Name()+" did not start an episode", func(r Reset) (World,
-		error) {
+		error,
+	) {
 		return p.env.Reset(ctx, r)
 	})
 	if err != nil {
@@ -178,7 +179,8 @@ func (p *Plugin) begin(ctx context.Context, seed int64, options protocol.Object)
 // beginLocked makes the world of an episode and makes the episode one that requests find.
 // It returns when that was; failed says what did not happen otherwise.
 func (p *Plugin) beginLocked(ctx context.Context, e *episode, failed string, world func(Reset) (World,
-	error)) (at int64, err error) {
+	error),
+) (at int64, err error) {
 	w, err := world(Reset{EpisodeID: e.id, Seed: &e.seed, Options: e.options, Push: e.pushes.add})
 	if err != nil {
 		e.pushes.close()
@@ -238,7 +240,8 @@ func (p *Plugin) putIn(e *episode) error {
 
 // close ends an episode. When it fails at that it is closed all the same.
 func (p *Plugin) close(ctx context.Context, req *protocol.EnvCloseRequest, _ host.Emitter) (*protocol.EnvCloseResponse,
-	error) {
+	error,
+) {
 	e, err := p.find(ctx, req.EpisodeID)
 	if err != nil {
 		return nil, err

@@ -164,8 +164,10 @@ func TestExecThatDoesNotStart(t *testing.T) {
 		code protocol.ErrorCode
 		says string
 	}{
-		"silent": {mode: "mute", opts: ExecOptions{StartTimeout: 100 * time.Millisecond}, code: protocol.CodeTimeout,
-			says: "env/space/req within 100ms"},
+		"silent": {
+			mode: "mute", opts: ExecOptions{StartTimeout: 100 * time.Millisecond}, code: protocol.CodeTimeout,
+			says: "env/space/req within 100ms",
+		},
 		"refuses":   {mode: "refuse", code: protocol.CodeUnknownEnv, says: "there is no such world"},
 		"not there": {opts: ExecOptions{Command: []string{"no-such-program-here"}}, says: "no-such-program-here"},
 		"no file":   {opts: ExecOptions{Command: []string{"./nothing"}}, says: "does not exist"},
@@ -191,15 +193,21 @@ func TestExecAnswersThatAreErrors(t *testing.T) {
 		says      string
 	}{
 		"one of ours": {`{"type":"error","code":"unknown_action","message":"no such thing","detail":{"known":["add"]}}`, protocol.CodeUnknownAction, false, "no such thing"},
-		"a retryable": {`{"type":"error","code":"runtime_error","message":"m"}`, protocol.CodeRuntimeError, true,
-			"m"},
-		"says not": {`{"type":"error","code":"runtime_error","message":"m","retryable":false}`,
-			protocol.CodeRuntimeError, false, "m"},
+		"a retryable": {
+			`{"type":"error","code":"runtime_error","message":"m"}`, protocol.CodeRuntimeError, true,
+			"m",
+		},
+		"says not": {
+			`{"type":"error","code":"runtime_error","message":"m","retryable":false}`,
+			protocol.CodeRuntimeError, false, "m",
+		},
 		"an empty one":   {`{"type":"error"}`, protocol.CodeRuntimeError, true, "does not say why"},
 		"a strange code": {`{"type":"error","code":"wobbly","message":"m"}`, "wobbly", false, "m"},
 		"no error":       {`{"type":"error","code":5}`, protocol.CodeRuntimeError, true, "/code"},
-		"another type": {`{"type":"env/observe/resp","obs":{"state":{}}}`, protocol.CodeRuntimeError, true,
-			`answered by "env/observe/resp"`},
+		"another type": {
+			`{"type":"env/observe/resp","obs":{"state":{}}}`, protocol.CodeRuntimeError, true,
+			`answered by "env/observe/resp"`,
+		},
 		"no obs":        {`{}`, protocol.CodeRuntimeError, true, "obs"},
 		"no object":     {`{"obs":[1]}`, protocol.CodeRuntimeError, true, "obs"},
 		"no state":      {`{"obs":{"reward":1}}`, protocol.CodeRuntimeError, true, "obs has no state"},

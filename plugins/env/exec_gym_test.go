@@ -129,8 +129,10 @@ func gymSpaces(t *testing.T, s *execStage) {
 		{`5`, false},
 		{`null`, false},
 	} {
-		for _, text := range []string{`{"type":"act","value":` + tc.value + `}`,
-			`{"action_type":"act","payload":{"value":` + tc.value + `}}`} {
+		for _, text := range []string{
+			`{"type":"act","value":` + tc.value + `}`,
+			`{"action_type":"act","payload":{"value":` + tc.value + `}}`,
+		} {
 			if wrong := action.Check([]byte(text), ""); (wrong == nil) != tc.fits {
 				t.Errorf("the schema to %s: %v", text, wrong)
 			}
@@ -270,8 +272,10 @@ func gymSettle(text string) string {
 func TestExecOverTheWire(t *testing.T) {
 	stage := newGymStage(t, "CartPole-v1", `{"max_episode_steps":3}`)
 	stage.opts.EnvName = "CartPole-v1"
-	plugin := must.Get(New("gym", Options{Env: "exec", Exec: stage.opts}, host.Env{Workspace: stage.dir,
-		Launcher: stage.env.Launcher}))(t)
+	plugin := must.Get(New("gym", Options{Env: "exec", Exec: stage.opts}, host.Env{
+		Workspace: stage.dir,
+		Launcher:  stage.env.Launcher,
+	}))(t)
 	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{plugin}})
 	p.Handshake(protocol.CapEnv)
 	var ids, actions []string

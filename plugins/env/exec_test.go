@@ -73,8 +73,10 @@ func (s *execStage) pass(d time.Duration) {
 // begin starts an episode; options is a JSON object.
 func (s *execStage) begin(seed int64, options string) *execWorld {
 	s.t.Helper()
-	w, err := s.Reset(s.t.Context(), Reset{Seed: &seed, Options: execObject(s.t, options),
-		Push: func(*protocol.EnvStatePush) {}})
+	w, err := s.Reset(s.t.Context(), Reset{
+		Seed: &seed, Options: execObject(s.t, options),
+		Push: func(*protocol.EnvStatePush) {},
+	})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -224,8 +226,10 @@ func TestExecAnswersInAnyOrder(t *testing.T) {
 func TestExecPush(t *testing.T) {
 	s := newExecStage(t, "", ExecOptions{})
 	got := make(chan *protocol.EnvStatePush, 1)
-	w := must.Get(s.Reset(t.Context(), Reset{Seed: new(int64(3)), Options: execObject(t, `{"how":"push"}`),
-		Push: func(p *protocol.EnvStatePush) { got <- p }}))(t)
+	w := must.Get(s.Reset(t.Context(), Reset{
+		Seed: new(int64(3)), Options: execObject(t, `{"how":"push"}`),
+		Push: func(p *protocol.EnvStatePush) { got <- p },
+	}))(t)
 	p := <-got
 	assert.That(t, p.EventType == "tick" && p.Reason == "time" && *p.Reward == 0.5 && p.Terminal &&
 		fmt.Sprintf("%s", p.Delta["count"]) == "9007199254740993" && p.RewardInfo == nil, "%+v", p)

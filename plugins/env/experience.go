@@ -229,8 +229,10 @@ func (l *listing) DecodeLine(obj protocol.Object) error {
 	l.limit, l.entries = math.MaxInt, make([]experience, len(resp.Episodes))
 	for i, raw := range resp.Episodes {
 		if err := l.entries[i].UnmarshalJSON(raw); err != nil {
-			return protocol.Violation(protocol.FieldError{Path: "/episodes",
-				Message: "has an entry that is not an experience"})
+			return protocol.Violation(protocol.FieldError{
+				Path:    "/episodes",
+				Message: "has an entry that is not an experience",
+			})
 		}
 	}
 	return nil
@@ -238,7 +240,8 @@ func (l *listing) DecodeLine(obj protocol.Object) error {
 
 // RawExperiences makes the route of env/exp/list for a plugin that passes messages on.
 func RawExperiences(t protocol.Type, fn func(context.Context, protocol.Object, host.Emitter) (jsontext.Value,
-	error)) host.Route {
+	error),
+) host.Route {
 	return host.RawList(t, fn, mergeExperiences)
 }
 

@@ -103,8 +103,10 @@ func (x *external) Reset(ctx context.Context, r Reset) (World, error) {
 		return nil, err
 	}
 	w := &execWorld{child: c, push: r.Push, within: x.opts.Timeout}
-	err = w.look(ctx, protocol.TypeEnvResetReq, &protocol.EnvResetRequest{EnvName: x.opts.EnvName, Seed: r.Seed,
-		Options: r.Options}, nil)
+	err = w.look(ctx, protocol.TypeEnvResetReq, &protocol.EnvResetRequest{
+		EnvName: x.opts.EnvName, Seed: r.Seed,
+		Options: r.Options,
+	}, nil)
 	if err != nil {
 		return nil, err
 	}

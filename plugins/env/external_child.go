@@ -78,7 +78,8 @@ func (x *external) launch() (*execChild, error) {
 // answer tells, or nil. The error is a *protocol.Error, the cause of ctx, or an
 // *execEnd.
 func (c *execChild) call(ctx context.Context, t protocol.Type, body any, world *execWorld, within time.Duration) (reply,
-	error) {
+	error,
+) {
 	w := &waiter{want: answerTo(t), world: world, reply: make(chan reply, 1)}
 	id, err := c.send(t, body, w)
 	if err != nil {

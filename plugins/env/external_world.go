@@ -30,8 +30,10 @@ type execWorld struct {
 // Step implements World. After a timeout the step may still be taken.
 func (w *execWorld) Step(ctx context.Context, a Action) (Outcome, error) {
 	var out Outcome
-	err := w.look(ctx, protocol.TypeEnvStepReq, (*stepRequest)(&protocol.EnvStepRequest{EpisodeID: w.id,
-		Action: a.Whole}), &out)
+	err := w.look(ctx, protocol.TypeEnvStepReq, (*stepRequest)(&protocol.EnvStepRequest{
+		EpisodeID: w.id,
+		Action:    a.Whole,
+	}), &out)
 	return out, err
 }
 
@@ -262,8 +264,10 @@ func (c *execChild) space(ctx context.Context, name string, within time.Duration
 	if resp.ActionSpace == nil || resp.StateSchema == nil {
 		return Space{}, malformed("%s needs action_space and state_schema, each a JSON Schema", r.typ)
 	}
-	return Space{Types: actionTypes(resp.ActionSpace), Action: resp.ActionSpace, State: resp.StateSchema,
-		Options: resp.ResetOptions}, nil
+	return Space{
+		Types: actionTypes(resp.ActionSpace), Action: resp.ActionSpace, State: resp.StateSchema,
+		Options: resp.ResetOptions,
+	}, nil
 }
 
 // actionTypes returns the action types that a schema names, by `const` or `enum` of the

@@ -95,8 +95,10 @@ func (g *gridworld) Space(context.Context) (Space, error) {
 			},
 			"required": []string{"position", "goal", "size", "walls", "steps"},
 		},
-		Options: optionsSchema(map[string]any{optLayoutSeed: seedSchema("the maze"),
-			optDynamicsSeed: seedSchema("the slips")}),
+		Options: optionsSchema(map[string]any{
+			optLayoutSeed:   seedSchema("the maze"),
+			optDynamicsSeed: seedSchema("the slips"),
+		}),
 	}, nil
 }
 

@@ -203,8 +203,9 @@ func (k *keeper) rowLocked(e *episode) *savedEpisode {
 	return &savedEpisode{
 		ID: e.id, Plugin: k.plugin.name, Env: k.plugin.env.Name(), Seed: e.seed, Options: e.options,
 		Created: store.Micros(e.created),
-		Used:    store.Micros(e.used.Load()), Steps: e.steps.Load(), Done: e.done || e.over.Load(), Truncated: e.truncated,
-		Reward: e.reward, Failure: e.failure, World: world,
+		Used:    store.Micros(e.used.Load()), Steps: e.steps.Load(), Done: e.done || e.over.Load(),
+		Truncated: e.truncated,
+		Reward:    e.reward, Failure: e.failure, World: world,
 	}
 }
 

@@ -340,9 +340,14 @@ func TestIdleBetweenTwoHosts(t *testing.T) {
 		wait time.Duration
 		code protocol.ErrorCode
 	}{
-		{protocol.TypeEnvStepReq, 59, ""}, {protocol.TypeEnvObserveReq, 59, ""}, {protocol.TypeEnvStepReq, 59, ""},
-		{protocol.TypeEnvStepReq, 61, protocol.CodeUnknownEpisode}, {protocol.TypeEnvStepReq, 0,
-			protocol.CodeUnknownEpisode},
+		{protocol.TypeEnvStepReq, 59, ""},
+		{protocol.TypeEnvObserveReq, 59, ""},
+		{protocol.TypeEnvStepReq, 59, ""},
+		{protocol.TypeEnvStepReq, 61, protocol.CodeUnknownEpisode},
+		{
+			protocol.TypeEnvStepReq, 0,
+			protocol.CodeUnknownEpisode,
+		},
 	} {
 		at = at.Add(tc.wait * time.Second)
 		hostAt(t, dir, make, func(s *stage) {
@@ -458,13 +463,19 @@ func TestBrokenRecords(t *testing.T) {
 	episode := `{"episode_id":"e","plugin":"p","env":"counter","seed":1,"options":{},"created_at":1,"used_at":1,"steps":0,"done":false,"truncated":false,"reward":null,"failure":"","saved":0}`
 	experiences := `{"id":"x","plugin":"p","at":1,"experiences":[{"episode_id":"e","step":1,"ts":1}]}`
 	for _, tc := range []struct{ kind, good, from, to string }{
-		{kindEpisode, episode, `"e"`, `""`}, {kindEpisode, episode, `"steps":0`, `"steps":-1`},
+		{kindEpisode, episode, `"e"`, `""`},
+		{kindEpisode, episode, `"steps":0`, `"steps":-1`},
 		{kindEpisode, episode, `"used_at":1`, `"used_at":-1`},
-		{kindEpisode, episode, `,"saved":0`, ``}, {kindEpisode, episode, `{}`, `[]`},
+		{kindEpisode, episode, `,"saved":0`, ``},
+		{kindEpisode, episode, `{}`, `[]`},
 		{kindEpisode, episode, `"seed"`, `"sead"`},
-		{kindExperiences, experiences, `[{`, `[3,{`}, {kindExperiences, experiences,
-			`{"episode_id":"e","step":1,"ts":1}`, ``},
-		{kindExperiences, experiences, `"at":1`, `"at":1e30`}, {kindExperiences, experiences, `"ts":1`, `"ts":-1`},
+		{kindExperiences, experiences, `[{`, `[3,{`},
+		{
+			kindExperiences, experiences,
+			`{"episode_id":"e","step":1,"ts":1}`, ``,
+		},
+		{kindExperiences, experiences, `"at":1`, `"at":1e30`},
+		{kindExperiences, experiences, `"ts":1`, `"ts":-1`},
 	} {
 		for _, record := range []string{tc.good, strings.Replace(tc.good, tc.from, tc.to, 1)} {
 			err := s.Write(t.Context(), func(tx *store.Tx) error {

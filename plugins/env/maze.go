@@ -253,8 +253,10 @@ func (m *maze) wallLeft(x, y int) bool {
 func (w *gridWorld) picture() image.Image {
 	m := w.maze
 	img := image.NewPaletted(image.Rect(0, 0, m.width*cellPixels+1, m.height*cellPixels+1), color.Palette{
-		color.RGBA{0xfa, 0xfa, 0xf5, 0xff}, color.RGBA{0x22, 0x22, 0x2a, 0xff},
-		color.RGBA{0x1f, 0x6f, 0xd6, 0xff}, color.RGBA{0x2e, 0xa0, 0x43, 0xff},
+		color.RGBA{0xfa, 0xfa, 0xf5, 0xff},
+		color.RGBA{0x22, 0x22, 0x2a, 0xff},
+		color.RGBA{0x1f, 0x6f, 0xd6, 0xff},
+		color.RGBA{0x2e, 0xa0, 0x43, 0xff},
 	})
 	fill := func(x, y, width, height int, c uint8) {
 		draw.Draw(img, image.Rect(x, y, x+width, y+height), image.NewUniform(img.Palette[c]), image.Point{}, draw.Src)

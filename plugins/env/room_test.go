@@ -61,8 +61,10 @@ func (r *room) Space(context.Context) (Space, error) {
 				"type": choice, "action_type": choice, "text": map[string]any{"type": "string", "maxLength": 10},
 				"n":   map[string]any{"type": "integer", "minimum": 1},
 				"end": map[string]any{"type": "boolean"},
-				"payload": map[string]any{"type": "object",
-					"properties": map[string]any{"text": map[string]any{"type": "string"}}},
+				"payload": map[string]any{
+					"type":       "object",
+					"properties": map[string]any{"text": map[string]any{"type": "string"}},
+				},
 			},
 			"additionalProperties": false,
 		},
@@ -89,8 +91,10 @@ func (r *room) Restore(_ context.Context, reset Reset, saved jsontext.Value) (Wo
 }
 
 func (r *room) add(reset Reset, heard []string) *roomWorld {
-	w := &roomWorld{room: r, id: reset.EpisodeID, push: reset.Push, heard: heard, options: string(reset.Options.Raw()),
-		seed: *reset.Seed}
+	w := &roomWorld{
+		room: r, id: reset.EpisodeID, push: reset.Push, heard: heard, options: string(reset.Options.Raw()),
+		seed: *reset.Seed,
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.worlds[w.id] = w
@@ -136,8 +140,10 @@ func (w *roomWorld) Step(ctx context.Context, a Action) (Outcome, error) {
 	case "push":
 		reward := 0.5
 		for i := range max(args.N, 1) {
-			w.push(&protocol.EnvStatePush{EventType: "noise", Reason: fmt.Sprint(i), Delta: map[string]any{"i": i},
-				Reward: &reward, Terminal: args.End && i == max(args.N, 1)-1})
+			w.push(&protocol.EnvStatePush{
+				EventType: "noise", Reason: fmt.Sprint(i), Delta: map[string]any{"i": i},
+				Reward: &reward, Terminal: args.End && i == max(args.N, 1)-1,
+			})
 		}
 	case "fail":
 		return Outcome{}, errors.New("the roof fell in")
@@ -172,8 +178,10 @@ func (w *roomWorld) wait(ctx context.Context) error {
 }
 
 func (w *roomWorld) AppendState(_ context.Context, dst []byte) ([]byte, error) {
-	return protocol.AppendJSON(dst, map[string]any{"heard": append([]string{}, w.heard...),
-		"options": jsontext.Value(w.options), "seed": w.seed})
+	return protocol.AppendJSON(dst, map[string]any{
+		"heard":   append([]string{}, w.heard...),
+		"options": jsontext.Value(w.options), "seed": w.seed,
+	})
 }
 
 func (w *roomWorld) Save() (jsontext.Value, error) {

@@ -231,8 +231,10 @@ func TestStepsAreCounted(t *testing.T) {
 	s := newStage(t, newRoom(t, Options{}, host.Env{}).plugin, c)
 	id := s.begin("room")
 	s.step(id, "say")
-	s.Call(protocol.TypeEnvBatchStepReq, batchFields(t, []string{id, id}, []string{`{"type":"say"}`,
-		`{"type":"fail"}`}))
+	s.Call(protocol.TypeEnvBatchStepReq, batchFields(t, []string{id, id}, []string{
+		`{"type":"say"}`,
+		`{"type":"fail"}`,
+	}))
 	s.Call(protocol.TypeEnvStepReq, stepFields(id, `{"type":"say"}`)) // refused: it has ended
 	s.Call(protocol.TypeEnvStepReq, stepFields(id, `{"type":"jump"}`))
 	s.Call(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, id))
@@ -330,8 +332,10 @@ func TestActions(t *testing.T) {
 		{"counter", `{"payload":{}}`, protocol.CodeUnknownAction, "", "inc, dec, noop"},
 		{"counter", `{"type":3}`, protocol.CodeSchemaViolation, "/action/type", "string"},
 		{"counter", `{"type":null}`, protocol.CodeSchemaViolation, "/action/type", "string"},
-		{"counter", `{"type":"inc","action_type":"dec"}`, protocol.CodeSchemaViolation, "/action/action_type",
-			"other spelling"},
+		{
+			"counter", `{"type":"inc","action_type":"dec"}`, protocol.CodeSchemaViolation, "/action/action_type",
+			"other spelling",
+		},
 		{"counter", `{"type":"inc","payload":[]}`, protocol.CodeSchemaViolation, "/action/payload", "object"},
 		{"counter", `"inc"`, protocol.CodeSchemaViolation, "/action", "object"},
 		{env: "room", action: `{"type":"say","text":"hello"}`},
@@ -491,9 +495,11 @@ func TestResetOptions(t *testing.T) {
 	if two, second := play(`{"layout_seed":9.0,"dynamics_seed":1}`); one != two || first != second || one == plain {
 		t.Error("equal seeds gave another episode, or layout_seed changed nothing")
 	}
-	for options, want := range map[string]string{`{"layout_sed":1}`: "layout_seed",
+	for options, want := range map[string]string{
+		`{"layout_sed":1}`:    "layout_seed",
 		`{"layout_seed":1.5}`: "/options/layout_seed", `{"dynamics_seed":"a"}`: "/options/dynamics_seed",
-		`{"layout_seed":1e300}`: "/options/layout_seed"} {
+		`{"layout_seed":1e300}`: "/options/layout_seed",
+	} {
 		s.Refused(protocol.TypeEnvResetReq, `{"env_name":"gridworld","options":`+options+`}`,
 			protocol.CodeSchemaViolation, want)
 	}

@@ -50,8 +50,10 @@ var tables embed.FS
 
 // Part is what the plugins of this type keep in a store.
 func Part() store.Part {
-	kinds := store.Kinds{{Kind: kindEpisode, Import: store.ImportOf((*savedEpisode).take)},
-		{Kind: kindExperiences, Import: store.ImportOf((*chunk).take)}}
+	kinds := store.Kinds{
+		{Kind: kindEpisode, Import: store.ImportOf((*savedEpisode).take)},
+		{Kind: kindExperiences, Import: store.ImportOf((*chunk).take)},
+	}
 	return store.Part{
 		Name: "env", SQL: tables, Export: export, Import: kinds.Import,
 		Clear: store.ClearTables("env_episodes", "env_experiences", "env_journals", "env_lines"),
@@ -272,8 +274,10 @@ func unpack(data []byte) ([]byte, error) {
 
 // trimExperiences deletes the oldest rows beyond most experiences, or too many bytes.
 func trimExperiences(tx *store.Tx, plugin string, most int) error {
-	rows := store.Bound{Table: "env_experiences", Key: "number", Where: "plugin = $1", Newest: "at DESC, number DESC",
-		Most: most, Size: "count", Bytes: most}
+	rows := store.Bound{
+		Table: "env_experiences", Key: "number", Where: "plugin = $1", Newest: "at DESC, number DESC",
+		Most: most, Size: "count", Bytes: most,
+	}
 	err := rows.Prune(tx, plugin)
 	rows.Size, rows.Bytes = "size", maxStoredBytes
 	return cmp.Or(err, rows.Prune(tx, plugin))

@@ -42,7 +42,8 @@ func (p *Plugin) observe(ctx context.Context, req *protocol.EnvObserveRequest, _
 // render draws the episode. A mode that the world does not know is its first one; a world
 // that draws nothing shows its state as text.
 func (p *Plugin) render(ctx context.Context, req *protocol.EnvRenderRequest,
-	_ host.Emitter) (*protocol.EnvRenderResponse, error) {
+	_ host.Emitter,
+) (*protocol.EnvRenderResponse, error) {
 	return look(ctx, p, req.EpisodeID, func(e *episode) (*protocol.EnvRenderResponse, error) {
 		r, ok := e.world.(Renderer)
 		if !ok {
@@ -70,7 +71,8 @@ func textPicture(text string) jsontext.Value {
 }
 
 func (p *Plugin) plan(ctx context.Context, req *protocol.EnvPlanRequest, _ host.Emitter) (*protocol.EnvPlanResponse,
-	error) {
+	error,
+) {
 	if req.EpisodeID == nil || *req.EpisodeID == "" {
 		return nil, protocol.Violation(protocol.FieldError{Path: "/episode_id", Message: "is required: a plan is " +
 			"made for an episode"})
@@ -86,7 +88,8 @@ func (p *Plugin) plan(ctx context.Context, req *protocol.EnvPlanRequest, _ host.
 
 // describe answers env/space/req.
 func (p *Plugin) describe(ctx context.Context, req *protocol.EnvSpaceRequest,
-	_ host.Emitter) (*protocol.EnvSpaceResponse, error) {
+	_ host.Emitter,
+) (*protocol.EnvSpaceResponse, error) {
 	if err := p.owns(req.EnvName); err != nil {
 		return nil, err
 	}

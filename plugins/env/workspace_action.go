@@ -51,16 +51,20 @@ func workspaceSpace(tools []protocol.ToolDefinition) Space {
 	action := typesSchema(types)
 	action["allOf"] = rules
 	task := map[string]any{"type": []string{"string", "null"}, "description": "The folder or the id of a task."}
-	return Space{Types: types, Action: action, State: workspaceStateSchema(),
-		Options: optionsSchema(map[string]any{"task": task})}
+	return Space{
+		Types: types, Action: action, State: workspaceStateSchema(),
+		Options: optionsSchema(map[string]any{"task": task}),
+	}
 }
 
 // actionRule says what the arguments of one action type are, in payload or beside the
 // type.
 func actionRule(name, description string, args map[string]any) map[string]any {
 	named := func(key string) map[string]any {
-		return map[string]any{"properties": map[string]any{key: map[string]any{"const": name}},
-			"required": []string{key}}
+		return map[string]any{
+			"properties": map[string]any{key: map[string]any{"const": name}},
+			"required":   []string{key},
+		}
 	}
 	beside := maps.Clone(args)
 	properties := maps.Clone(args["properties"].(map[string]any))

@@ -155,7 +155,8 @@ func (w *workspaceWorld) startCheck(ctx context.Context, policy sandbox.Policy, 
 
 // verdict reads how a check ended; it has an exit code where that was by itself.
 func (w *workspaceWorld) verdict(ctx, own context.Context, state sandbox.State, err error, output string) (verdict,
-	error) {
+	error,
+) {
 	v := verdict{score: w.task.least()}
 	if w.task.ShowOutput {
 		v.output = strings.ToValidUTF8(output, "\ufffd")

@@ -133,8 +133,10 @@ func TestWorkspaceCheckHangs(t *testing.T) {
 	world := beginTask(t, w, "b", "b")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	time.AfterFunc(200*time.Millisecond, func() { cancel(protocol.Errorf(protocol.CodeCancelled, "enough")) })
-	for _, text := range []string{`{"type":"submit"}`,
-		`{"type":"run_command","command":["sleep","1000"]}`} { // the second finds it ended
+	for _, text := range []string{
+		`{"type":"submit"}`,
+		`{"type":"run_command","command":["sleep","1000"]}`,
+	} { // the second finds it ended
 		_, err := world.Step(ctx, asAction(t, text))
 		known, ok := errors.AsType[*protocol.Error](err)
 		assert.That(t, ok && known.Code == protocol.CodeCancelled && world.steps == 0, "%s, cancelled: %v after %d "+
@@ -192,13 +194,19 @@ func TestWorkspaceActions(t *testing.T) {
 		{`{"type":"read_file","path":7}`, false, protocol.CodeSchemaViolation, "/action/path"},
 		{`{"type":"read_file","path":"a","paht":"b"}`, false, protocol.CodeSchemaViolation, "/action/paht"},
 		{`{"type":"read_file","payload":{"path":[]}}`, false, protocol.CodeSchemaViolation, "/action/payload/path"},
-		{`{"action_type":"tool","payload":{"tool_name":"read_file","arguments":{}}}`, true,
-			protocol.CodeSchemaViolation, "/action/payload/arguments/path"},
-		{`{"action_type":"tool","payload":{"tool_name":"read_file","arguments":3}}`, false,
-			protocol.CodeSchemaViolation, "/action/payload/arguments"},
+		{
+			`{"action_type":"tool","payload":{"tool_name":"read_file","arguments":{}}}`, true,
+			protocol.CodeSchemaViolation, "/action/payload/arguments/path",
+		},
+		{
+			`{"action_type":"tool","payload":{"tool_name":"read_file","arguments":3}}`, false,
+			protocol.CodeSchemaViolation, "/action/payload/arguments",
+		},
 		{`{"type":"tool"}`, false, protocol.CodeSchemaViolation, "/action/tool_name"},
-		{`{"type":"tool","tool_name":"http_get","arguments":{"url":"http://localhost"}}`, false,
-			protocol.CodeUnknownAction, ""},
+		{
+			`{"type":"tool","tool_name":"http_get","arguments":{"url":"http://localhost"}}`, false,
+			protocol.CodeUnknownAction, "",
+		},
 		{`{"type":"glob","pattern":"*"}`, false, protocol.CodeUnknownAction, ""},
 		{`{"type":"tool","tool_name":"submit"}`, false, protocol.CodeUnknownAction, ""},
 		{`{"path":"calc.py"}`, false, protocol.CodeUnknownAction, ""},
@@ -280,8 +288,10 @@ func TestWorkspaceStaleFolders(t *testing.T) {
 	w := makeWorkspace(t, WorkspaceOptions{Tasks: realTasks(t)}, e)
 	episodes := filepath.Join(e.StateDir, "episodes")
 	now := time.Now()
-	for name, age := range map[string]time.Duration{"dead": time.Hour, "young": 0, "saved": time.Hour,
-		"forgotten": savedFor + time.Hour, "alive": time.Hour} {
+	for name, age := range map[string]time.Duration{
+		"dead": time.Hour, "young": 0, "saved": time.Hour,
+		"forgotten": savedFor + time.Hour, "alive": time.Hour,
+	} {
 		dir := filepath.Join(episodes, name)
 		putFile(t, filepath.Join(dir, "work", "ro", "x"), "")
 		must.OK(t, os.Chmod(filepath.Join(dir, "work", "ro"), 0o500))

@@ -70,16 +70,20 @@ func (r *runner) run(ctx context.Context, o runOrder) (runResult, error) {
 		return runResult{Error: err.Error()}, nil
 	}
 	if r.launcher == nil {
-		if r.launcher, err = r.world.env.env.Confined(host.Confinement{Folder: work, Hidden: r.world.env.tasks,
-			Counted: true}); err != nil {
+		if r.launcher, err = r.world.env.env.Confined(host.Confinement{
+			Folder: work, Hidden: r.world.env.tasks,
+			Counted: true,
+		}); err != nil {
 			return runResult{}, err
 		}
 	}
 	own, cancel := context.WithTimeoutCause(ctx, o.timeout(), errRunLate)
 	defer cancel()
 	var stdout, stderr beginning
-	policy := sandbox.Policy{Path: path, Args: o.Run, Dir: work, Stdin: strings.NewReader(o.Stdin), Stdout: &stdout,
-		Stderr: &stderr}
+	policy := sandbox.Policy{
+		Path: path, Args: o.Run, Dir: work, Stdin: strings.NewReader(o.Stdin), Stdout: &stdout,
+		Stderr: &stderr,
+	}
 	if r.world.env.opts.Network {
 		policy.Network = sandbox.NetworkHost
 	}
@@ -234,7 +238,8 @@ func (w *workspaceWorld) runJudge(ctx, own context.Context, program string) (ver
 }
 
 func (w *workspaceWorld) startJudge(ctx context.Context, program string, j *judge, stdin *os.File,
-	stderr *child.Tail) (sandbox.State, error) {
+	stderr *child.Tail,
+) (sandbox.State, error) {
 	return w.startCheck(ctx, sandbox.Policy{
 		Path: program, Dir: w.task.dir, Stdin: stdin, Stdout: j, Stderr: stderr,
 		HostEnv: map[string]string{envTask: w.task.dir, "A2E_WORKSPACE": w.folder.judged()},

@@ -27,16 +27,20 @@ func TestWorkspaceBrokenTasks(t *testing.T) {
 		name, yaml string
 		want       string
 	}{
-		{"unknown key", "description: x\ntimout: 3\n",
-			`t/task.yaml:2:1: unknown key "timout" in the file: did you mean "timeout"?`},
+		{
+			"unknown key", "description: x\ntimout: 3\n",
+			`t/task.yaml:2:1: unknown key "timout" in the file: did you mean "timeout"?`,
+		},
 		{"no description", "id: a\n", `t/task.yaml:1:1: the file needs the key "description"`},
 		{"no YAML", "description: [x\n", "t/task.yaml:"},
 		{"reward", fine + "reward: points\n", "t/task.yaml:2:9: reward must be one of exit, number"},
 		{"range without number", fine + "range: [0, 1]\n", "t/task.yaml: range is for reward: number"},
 		{"range", fine + "reward: number\nrange: [1, 0]\n", "t/task.yaml: range must be the least and the greatest"},
 		{"hidden without a judge", fine + "hidden: [a]\n", "t/task.yaml: hidden: a check of this kind"},
-		{"the task's folder for another check", fine + "check: [sh, -c, 'cat $A2E_TASK/x']\n",
-			"t/task.yaml: check: A2E_TASK is set for reward: judge alone"},
+		{
+			"the task's folder for another check", fine + "check: [sh, -c, 'cat $A2E_TASK/x']\n",
+			"t/task.yaml: check: A2E_TASK is set for reward: judge alone",
+		},
 		{"cases and check", fine + "check: [x]\ncases: [{run: [x]}]\n", "t/task.yaml: check and cases: a task has " +
 			"one of them"},
 		{"cases with a judge", fine + "reward: judge\ncases: [{run: [x]}]\n", "t/task.yaml: reward: judge goes with " +
@@ -107,8 +111,13 @@ func TestWorkspaceOptions(t *testing.T) {
 	const open, loaded = "read and change their checks", "can say the verdict itself"
 	for _, tc := range []struct {
 		workspace, tasks, task, want string
-	}{{filepath.Dir(good), good, "", open}, {good, good, "", open}, {t.TempDir(), good, "", ""},
-		{t.TempDir(), loads, "a", loaded}, {t.TempDir(), loads, "b", ""}} {
+	}{
+		{filepath.Dir(good), good, "", open},
+		{good, good, "", open},
+		{t.TempDir(), good, "", ""},
+		{t.TempDir(), loads, "a", loaded},
+		{t.TempDir(), loads, "b", ""},
+	} {
 		var log strings.Builder
 		e := workshop(t)
 		e.Log, e.Workspace = zerolog.New(&log), tc.workspace
@@ -124,8 +133,10 @@ func TestWorkspaceOptions(t *testing.T) {
 
 // A template is copied with its links and rights, or refused as a whole.
 func TestWorkspaceTemplates(t *testing.T) {
-	base := map[string]string{"t/task.yaml": fine, "t/check": "#!/bin/sh\n", "t/files/a/b.txt": "twelve bytes",
-		"t/files/run": "#!/bin/sh\n"}
+	base := map[string]string{
+		"t/task.yaml": fine, "t/check": "#!/bin/sh\n", "t/files/a/b.txt": "twelve bytes",
+		"t/files/run": "#!/bin/sh\n",
+	}
 	for _, tc := range []struct {
 		name string
 		make func(t *testing.T, files string)
@@ -141,12 +152,21 @@ func TestWorkspaceTemplates(t *testing.T) {
 		{"too many files", nil, WorkspaceOptions{MaxFiles: 2}, "more files"},
 		{"too many bytes", nil, WorkspaceOptions{MaxBytes: 21}, "more bytes"},
 		{"just fits", nil, WorkspaceOptions{MaxFiles: 3, MaxBytes: 22}, ""},
-		{"link to a place of the machine", func(t *testing.T, files string) { link(t, "/etc/hostname", files+"/out") },
-			WorkspaceOptions{}, `"out" is a link that leads out`},
-		{"link out", func(t *testing.T, files string) { link(t, "../../check", files+"/a/out") }, WorkspaceOptions{},
-			`"a/out" is a link that leads out`},
-		{"link out once it leads anywhere", func(t *testing.T, files string) { link(t, "no/../../../x", files+"/out") },
-			WorkspaceOptions{}, `"out" is a link that leads out`},
+		{
+			"link to a place of the machine", func(t *testing.T, files string) { link(t, "/etc/hostname", files+"/out") },
+			WorkspaceOptions{},
+			`"out" is a link that leads out`,
+		},
+		{
+			"link out", func(t *testing.T, files string) { link(t, "../../check", files+"/a/out") },
+			WorkspaceOptions{},
+			`"a/out" is a link that leads out`,
+		},
+		{
+			"link out once it leads anywhere", func(t *testing.T, files string) { link(t, "no/../../../x", files+"/out") },
+			WorkspaceOptions{},
+			`"out" is a link that leads out`,
+		},
 		{"link out by a link", func(t *testing.T, files string) {
 			link(t, "..", files+"/a/top")
 			link(t, "a/top/../check", files+"/out")
@@ -403,8 +423,10 @@ func TestWallRewardsOfFolders(t *testing.T) {
 			"unittest.py": fake, "unittest/__init__.py": fake,
 		}},
 		"programs and a task": {
-			files: map[string]string{"task.yaml": "description: x\ncheck: [true]\n", "expected.txt": "",
-				"numbers.txt": ""},
+			files: map[string]string{
+				"task.yaml": "description: x\ncheck: [true]\n", "expected.txt": "",
+				"numbers.txt": "",
+			},
 			commands: []string{
 				"printf '#!/bin/sh\necho 5 42 2\n' > python3; chmod +x python3; mkdir bin; cp python3 bin",
 				"d=$HOME/.local/lib/python3.11/site-packages; mkdir -p $d; echo 'import os; os._exit(0)' > " +
@@ -422,9 +444,11 @@ func TestWallRewardsOfFolders(t *testing.T) {
 			"mkdir a; ln -s ../.. a/up; ln -s a/up/../../expected.txt note6; mkdir -p secret; ln -s " +
 				"secret/expected.txt note7; ln " + judged + "/expected.txt note8; mkfifo note9",
 		}},
-		"later": {commands: []string{"(until [ -e go ]; do :; done; echo 5 42 2 > note.txt) > /dev/null " +
-			"2>&1 &", "setsid sh -c 'while :; do echo 5 42 2 > ../judged/note.txt; done' > /dev/null 2>&1 &",
-			"touch go; sleep 0.3"}},
+		"later": {commands: []string{
+			"(until [ -e go ]; do :; done; echo 5 42 2 > note.txt) > /dev/null " +
+				"2>&1 &", "setsid sh -c 'while :; do echo 5 42 2 > ../judged/note.txt; done' > /dev/null 2>&1 &",
+			"touch go; sleep 0.3",
+		}},
 		"main.py a link": {commands: []string{"rm main.py; ln -s " + judged + "/check main.py"}},
 		"deep": {commands: []string{"i=0; while [ $i -lt 200 ]; do mkdir d && cd d; i=$((i+1)); done; " +
 			"echo 5 42 2 > note.txt"}},
@@ -512,9 +536,11 @@ if said == "": print(json.dumps({"reward": 0.5, "nonce": nonce} if nonce else {"
 		task, program string
 		reward        float64
 	}{
-		{"without", `print('{"reward": 1}')`, 1}, {"with", `print('{"reward": 1}')`, 0},
+		{"without", `print('{"reward": 1}')`, 1},
+		{"with", `print('{"reward": 1}')`, 0},
 		{"with", `print('{"reward": 1, "nonce": "A"}')`, 0},
-		{"with", "pass", 0.5}, {"forgets", "pass", 0},
+		{"with", "pass", 0.5},
+		{"forgets", "pass", 0},
 	} {
 		got := rewardOf(t, w, c.task, map[string]string{"main.py": c.program})
 		assert.That(t, got == c.reward, "%s: %s earns %v, should be %v", c.task, c.program, got, c.reward)

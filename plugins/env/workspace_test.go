@@ -49,8 +49,10 @@ func newRealBox(o host.ToolBoxOptions, launcher string) (host.ToolBox, error) {
 		return sandbox.New(sandbox.Options{Workspace: o.Workspace, Launcher: launcher})
 	})
 	var err error
-	b.Plugin, err = tools.New("env", tools.Options{AllowedCommands: o.AllowedCommands, Deny: o.Deny,
-		NetworkDisabled: !o.Network},
+	b.Plugin, err = tools.New("env", tools.Options{
+		AllowedCommands: o.AllowedCommands, Deny: o.Deny,
+		NetworkDisabled: !o.Network,
+	},
 		host.Env{Workspace: o.Workspace, MaxOutputBytes: 64 << 10, Launcher: b.launcher})
 	return b, err
 }
@@ -208,8 +210,10 @@ func TestWorkspaceTaskIsSolved(t *testing.T) {
 		{"mended", []string{mend}, 1},
 		{"mended, the other spelling", []string{`{"action_type":"tool","payload":{"tool_name":"edit_file","arguments":{"path":"calc.py","old":"a - b","new":"a + b"}}}`}, 1},
 		{"the seen test alone", []string{`{"type":"write_file","payload":{"path":"calc.py","content":"def add(a, b):\n    return 5\n"}}`}, 0},
-		{"hidden test replaced", []string{`{"type":"write_file","path":"tests/test_hidden.py","content":"print('all good')\n"}`,
-			`{"type":"write_file","path":"calc.py","content":"def add(a, b):\n    return 5\n"}`}, 0},
+		{"hidden test replaced", []string{
+			`{"type":"write_file","path":"tests/test_hidden.py","content":"print('all good')\n"}`,
+			`{"type":"write_file","path":"calc.py","content":"def add(a, b):\n    return 5\n"}`,
+		}, 0},
 		{"its folder replaced", []string{mend, `{"type":"run_command","command":["sh","-c","mv tests t && ln -s t tests"]}`}, 1},
 		{"its folder led astray", []string{mend, `{"type":"run_command","command":["sh","-c","rm -r tests && ln -s /tmp tests"]}`}, 1},
 		{"a way out of the check", cheat("calc.py", "import os\nos._exit(0)\n"), 0},

@@ -268,12 +268,14 @@ func workspaceStateSchema() map[string]any {
 				"type": "object", "required": []string{"path", "size"},
 				"properties": map[string]any{"path": text, "size": map[string]any{"type": "integer"}},
 			}},
-			"last": map[string]any{"type": []string{"object", "null"}, "description": "What the last action brought.",
+			"last": map[string]any{
+				"type": []string{"object", "null"}, "description": "What the last action brought.",
 				"properties": map[string]any{
 					"type": text, "success": boolean, "data": map[string]any{}, "truncated": boolean,
 					"exit_code": map[string]any{"type": "integer"},
 					"error":     text, "error_code": text, "detail": map[string]any{"type": "object"},
-				}},
+				},
+			},
 		},
 	}
 }

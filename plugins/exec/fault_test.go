@@ -152,8 +152,11 @@ func TestCannotStart(t *testing.T) {
 		"dies": {"die-at-start", Options{}, "the child ended: exit status 4; its stderr ends with: it cannot run"},
 		"mute": {"mute", Options{StartTimeout: 300 * time.Millisecond}, "it did not answer handshake/req " +
 			"within 300ms"},
-		"token": {"token=other", Options{AuthToken: config.NewSecret("hunter2")},
-			`it refused the handshake: "auth_failed"`},
+		"token": {
+			"token=other",
+			Options{AuthToken: config.NewSecret("hunter2")},
+			`it refused the handshake: "auth_failed"`,
+		},
 		"not there": {"", Options{Command: []string{"no-such-program-here"}}, "no-such-program-here"},
 		"no folder": {"", Options{Cwd: "nowhere"}, "nowhere"},
 		"outside":   {"", Options{Cwd: ".."}, "cwd"},
@@ -260,13 +263,19 @@ func TestOptions(t *testing.T) {
 		"command is missing":                 {opts: Options{}},
 		"NUL character":                      {opts: Options{Command: []string{"a\x00"}}},
 		"exclusive: true needs capabilities": {opts: Options{Command: []string{"a"}}, exclusive: true},
-		`"tool"; there are skill, tools, too`: {opts: Options{Command: []string{"a"},
-			Capabilities: []protocol.Capability{"tool"}}},
-		`types: "tool/call/req"`: {opts: Options{Command: []string{"a"},
-			Types: []string{"tool/call/req"}}},
+		`"tool"; there are skill, tools, too`: {opts: Options{
+			Command:      []string{"a"},
+			Capabilities: []protocol.Capability{"tool"},
+		}},
+		`types: "tool/call/req"`: {opts: Options{
+			Command: []string{"a"},
+			Types:   []string{"tool/call/req"},
+		}},
 		`types: "a b"`: {opts: Options{Command: []string{"a"}, Types: []string{"a b"}}},
-		"appears twice": {opts: Options{Command: []string{"a"},
-			Types: []string{"a/req", "a/req"}}},
+		"appears twice": {opts: Options{
+			Command: []string{"a"},
+			Types:   []string{"a/req", "a/req"},
+		}},
 		"max_parallel":  {opts: Options{Command: []string{"a"}, MaxParallel: 5000}},
 		"start_timeout": {opts: Options{Command: []string{"a"}, StartTimeout: -1}},
 	} {
@@ -334,8 +343,10 @@ func (a *agent) call(t testing.TB, tool, text string) (string, error) {
 			} `json:"data"`
 		} `json:"data"`
 	}
-	err := a.Call(t.Context(), protocol.TypeToolCallReq, map[string]any{"tool_name": tool,
-		"arguments": map[string]any{"text": text}}, &resp)
+	err := a.Call(t.Context(), protocol.TypeToolCallReq, map[string]any{
+		"tool_name": tool,
+		"arguments": map[string]any{"text": text},
+	}, &resp)
 	return resp.Data.Data.Text, err
 }
 

@@ -177,7 +177,8 @@ func (p *Plugin) forward(ctx context.Context, c *peer, q *request) (body []byte,
 
 // limited bounds a request in time, unless the host does.
 func (p *Plugin) limited(ctx context.Context, c *peer, q *request) (limited context.Context, cancel context.CancelFunc,
-	limit time.Duration) {
+	limit time.Duration,
+) {
 	end, bounded := ctx.Deadline()
 	switch limit = p.opts.Timeout; {
 	case q.list:
@@ -267,8 +268,10 @@ func (c *peer) refusal(obj protocol.Object) *protocol.Error {
 		return protocol.Errorf(protocol.CodeRuntimeError, "plugin %q: the child says %.200q", c.plugin.name,
 			said.Message)
 	}
-	e := &protocol.Error{Code: said.Code, Message: said.Message, Retryable: said.Retryable,
-		CapabilityName: said.Capability}
+	e := &protocol.Error{
+		Code: said.Code, Message: said.Message, Retryable: said.Retryable,
+		CapabilityName: said.Capability,
+	}
 	for key, val := range said.Detail {
 		e.With(key, val)
 	}

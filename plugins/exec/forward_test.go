@@ -309,8 +309,10 @@ func TestOverrides(t *testing.T) {
 // An exclusive plugin answers what the config says alone, and takes nothing else.
 func TestExclusive(t *testing.T) {
 	f := newField(t)
-	p := f.plugin("x", "", Options{Capabilities: []protocol.Capability{protocol.CapTools},
-		Types: []string{"weather/ask/req"}})
+	p := f.plugin("x", "", Options{
+		Capabilities: []protocol.Capability{protocol.CapTools},
+		Types:        []string{"weather/ask/req"},
+	})
 	p.env.Exclusive = true
 	s := newStage(t, alone{p}, builtin(t), f.plugin("other",
 		`caps=[{"capability":"memory","metadata":{"types":["weather/watch/req"]}}]`, Options{}))

@@ -108,7 +108,8 @@ func (p *Plugin) program() *child.Program {
 
 // Needs implements host.Needer: the program.
 func (p *Plugin) Needs() []host.Need {
-	return []host.Need{{Of: "plugin " + p.name, Option: "command", Look: p.program().Look,
+	return []host.Need{{
+		Of: "plugin " + p.name, Option: "command", Look: p.program().Look,
 		Wait: p.opts.StartTimeout + time.Second, Live: func(ctx context.Context) (string, error) {
 			c, err := p.begin()
 			if err != nil {
@@ -116,7 +117,8 @@ func (p *Plugin) Needs() []host.Need {
 			}
 			c.farewell(ctx, p.times.farewell)
 			return "it completes the handshake and serves " + joined(c.offer.Load().caps), nil
-		}}}
+		},
+	}}
 }
 
 // send sends a request to the child: the members of obj that are no envelope.

@@ -27,8 +27,10 @@ func runRole(role string) int {
 	if role == "child host" {
 		return serveTools()
 	}
-	a := &actor{words: strings.Fields(role), held: make(map[string]jsontext.Value),
-		asked: make(map[string]chan jsontext.Value)}
+	a := &actor{
+		words: strings.Fields(role), held: make(map[string]jsontext.Value),
+		asked: make(map[string]chan jsontext.Value),
+	}
 	return a.run()
 }
 
@@ -214,9 +216,11 @@ func (a *actor) list(m *got) {
 		names[i] = fmt.Sprintf(`{"name":%q,"description":"x","x-own":12345678901234567890}`, name)
 	}
 	if a.is("typed") {
-		names = []string{`{"name":"say","description":"Speak","tags":["voice"],"input_parameters":[{"name":"text","type":"string","description":"","required":true},{"name":"n","type":"integer","description":""},{"name":"how","type":"Callable","description":""}]}`,
+		names = []string{
+			`{"name":"say","description":"Speak","tags":["voice"],"input_parameters":[{"name":"text","type":"string","description":"","required":true},{"name":"n","type":"integer","description":""},{"name":"how","type":"Callable","description":""}]}`,
 			`{"name":"who","description":"x","input_parameters":[]}`,
-			`{"name":"hidden","description":"Speak up","defer_loading":true}`}
+			`{"name":"hidden","description":"Speak up","defer_loading":true}`,
+		}
 	}
 	if a.is("bad-list") {
 		names = []string{`{"name":7}`}
@@ -336,8 +340,10 @@ func (a *actor) misbehave(m *got, n int) int {
 	case "bad-error":
 		a.say(m, "error", `"code":7`)
 	case "bad-events":
-		for _, e := range []string{`"kind":"progress","data":{"pct":"x"}`, `"kind":"progress"`,
-			`"kind":7,"data":{"message":"status"}`, `"kind":"weird","data":{"any":[1]}`} {
+		for _, e := range []string{
+			`"kind":"progress","data":{"pct":"x"}`, `"kind":"progress"`,
+			`"kind":7,"data":{"message":"status"}`, `"kind":"weird","data":{"any":[1]}`,
+		} {
 			a.say(m, "tool/event", e)
 		}
 		a.result(m, `{}`)
@@ -364,10 +370,14 @@ func (a *actor) ask(m *got) {
 	id := fmt.Sprintf("ask %d \"é\"", a.asks)
 	a.asked[id] = answer
 	a.mu.Unlock()
-	line := map[string]any{"a2e": "1.0", "id": id, "type": map[string]string{"ask": "mcp/sample/req",
-		"elicit": "mcp/elicit/req", "custom-ask": "weather/permit/req"}[m.ToolName],
+	line := map[string]any{
+		"a2e": "1.0", "id": id, "type": map[string]string{
+			"ask":    "mcp/sample/req",
+			"elicit": "mcp/elicit/req", "custom-ask": "weather/permit/req",
+		}[m.ToolName],
 		"server_id": "s", "mcp_request_id": "r", "messages": []any{}, "message": "may I?",
-		"big": jsontext.Value("12345678901234567890")}
+		"big": jsontext.Value("12345678901234567890"),
+	}
 	b, _ := json.Marshal(line)
 	a.raw(string(b) + "\n")
 	a.result(m, `{"said":`+string(bytes.TrimSpace(<-answer))+`}`)

@@ -88,8 +88,10 @@ func (c *peer) greet(ctx context.Context, agent string) error {
 	if slices.Contains(wanted, protocol.CapEnv) { // who gets the pushes is decided here
 		wanted = append(slices.Clone(wanted), protocol.FlagEnvPush)
 	}
-	body, err := protocol.AppendJSON(nil, &protocol.HandshakeRequest{AgentID: agent, AgentCaps: wanted,
-		AuthToken: p.opts.AuthToken.Reveal()})
+	body, err := protocol.AppendJSON(nil, &protocol.HandshakeRequest{
+		AgentID: agent, AgentCaps: wanted,
+		AuthToken: p.opts.AuthToken.Reveal(),
+	})
 	if err != nil {
 		return err
 	}

@@ -161,8 +161,10 @@ func TestHostChecksAndSearches(t *testing.T) {
 	hosttest.Eventually(t, "the child's list", func() bool {
 		return strings.Contains(string(s.Call(protocol.TypeToolListReq, `{}`).Line), `"say"`)
 	})
-	for args, path := range map[string]string{`{"txt":"x"}`: "/arguments/txt", `{"text":5}`: "/arguments/text",
-		`{"text":"x","n":1.5}`: "/arguments/n", `{}`: "/arguments/text"} {
+	for args, path := range map[string]string{
+		`{"txt":"x"}`: "/arguments/txt", `{"text":5}`: "/arguments/text",
+		`{"text":"x","n":1.5}`: "/arguments/n", `{}`: "/arguments/text",
+	} {
 		m := s.tool("say", args)
 		assert.That(t, m.Code == protocol.CodeSchemaViolation && m.Problem() == path, "%s: %s", args, m)
 	}
@@ -211,14 +213,22 @@ func TestContract(t *testing.T) {
 	}, []hosttest.Sample{
 		{Type: protocol.TypeToolListReq, Fields: `{"filter_kind":"builtin","filter_tags":["file"],"query":"read","include_deferred":true}`},
 		{Type: protocol.TypeToolCallReq, Fields: `{"session_id":"","tool_name":"echo","arguments":{"text":"x"},"correlation_id":"c","streaming":false,"timeout":30}`},
-		{Name: "read", Type: protocol.TypeToolCallReq,
-			Fields: `{"tool_name":"read_file","arguments":{"path":"a.txt"},"streaming":true}`},
-		{Name: "unknown tool", Type: protocol.TypeToolCallReq, Fields: `{"tool_name":"ehco","arguments":{}}`,
-			Code: protocol.CodeUnknownTool},
-		{Name: "missing argument", Type: protocol.TypeToolCallReq, Fields: `{"tool_name":"echo","arguments":{}}`,
-			Code: protocol.CodeSchemaViolation},
-		{Name: "not there", Type: protocol.TypeToolCallReq,
-			Fields: `{"tool_name":"read_file","arguments":{"path":"b.txt"}}`, Code: protocol.CodeToolError},
+		{
+			Name: "read", Type: protocol.TypeToolCallReq,
+			Fields: `{"tool_name":"read_file","arguments":{"path":"a.txt"},"streaming":true}`,
+		},
+		{
+			Name: "unknown tool", Type: protocol.TypeToolCallReq, Fields: `{"tool_name":"ehco","arguments":{}}`,
+			Code: protocol.CodeUnknownTool,
+		},
+		{
+			Name: "missing argument", Type: protocol.TypeToolCallReq, Fields: `{"tool_name":"echo","arguments":{}}`,
+			Code: protocol.CodeSchemaViolation,
+		},
+		{
+			Name: "not there", Type: protocol.TypeToolCallReq,
+			Fields: `{"tool_name":"read_file","arguments":{"path":"b.txt"}}`, Code: protocol.CodeToolError,
+		},
 	})
 }
 

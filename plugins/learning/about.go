@@ -146,8 +146,12 @@ func turnNames(f *protocol.Feedback) (names []component) {
 // actor returns what acted in an experience, by its action; the name "" = it does not say.
 func actor(x *protocol.Experience) component {
 	for _, by := range []struct{ key, kind string }{
-		{"component_name", kindModel}, {"tool_name", host.KindTool}, {"skill_name", host.KindSkill},
-		{"worker", host.KindWorker}, {"env_name", host.KindEnv}, {"model", kindModel},
+		{"component_name", kindModel},
+		{"tool_name", host.KindTool},
+		{"skill_name", host.KindSkill},
+		{"worker", host.KindWorker},
+		{"env_name", host.KindEnv},
+		{"model", kindModel},
 	} {
 		var name string
 		if value, there := x.Action.Get(by.key); there && json.Unmarshal(value, &name) == nil && name != "" {

@@ -41,8 +41,10 @@ func (p *Plugin) adapt(ctx context.Context, req *adaptRequest, _ host.Emitter) (
 	if err := p.flush(ctx); err != nil {
 		return nil, p.kept.Noted(ctx, err)
 	}
-	a := &adaption{component: req.ComponentName, strategy: name, share: p.opts.FeedbackShare, at: p.nowMicros(),
-		groups: make(map[string]host.Groups)}
+	a := &adaption{
+		component: req.ComponentName, strategy: name, share: p.opts.FeedbackShare, at: p.nowMicros(),
+		groups: make(map[string]host.Groups),
+	}
 	for _, kind := range []string{host.KindTool, host.KindSkill} {
 		a.groups[kind] = p.services.Groups(ctx, kind)
 	}
@@ -67,8 +69,10 @@ func (p *Plugin) checkStrategy(name protocol.AdaptStrategy) error {
 		return protocol.Violation(protocol.FieldError{Path: "/strategy", Message: fmt.Sprintf("is %.64q; should be "+
 			"one of %q", name, strategies())})
 	case name == protocol.StrategyCustom && len(p.opts.CustomCommand) == 0:
-		return protocol.Violation(protocol.FieldError{Path: "/strategy",
-			Message: `is "custom", which needs a custom_command in the config of the learning plugin`})
+		return protocol.Violation(protocol.FieldError{
+			Path:    "/strategy",
+			Message: `is "custom", which needs a custom_command in the config of the learning plugin`,
+		})
 	}
 	return nil
 }
@@ -149,8 +153,10 @@ func (a *adaption) release(tx *store.Tx, c *Component) error {
 
 // keep writes the weight of a component, and notes it in the history with what it is worth.
 func (a *adaption) keep(tx *store.Tx, c *Component, worth float64) error {
-	if err := writeWeight(tx, c.Kind, c.Name, &weightRow{Weight: c.Weight, Strategy: string(a.strategy),
-		UpdatedAt: a.at}); err != nil {
+	if err := writeWeight(tx, c.Kind, c.Name, &weightRow{
+		Weight: c.Weight, Strategy: string(a.strategy),
+		UpdatedAt: a.at,
+	}); err != nil {
 		return err
 	}
 	if a.strategy == protocol.StrategyPPO {
@@ -379,8 +385,10 @@ func (p *Plugin) customOutput(ctx context.Context, input []byte) ([]byte, error)
 	own, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	stdout, stderr := &child.Tail{Size: maxCustomOutput}, &child.Tail{Size: maxCustomErrors}
-	process, err := launcher.Command(own, sandbox.Policy{Path: path, Args: command, Dir: p.env.Workspace,
-		Home: sandbox.HomeOwn, Stdin: bytes.NewReader(input), Stdout: stdout, Stderr: stderr})
+	process, err := launcher.Command(own, sandbox.Policy{
+		Path: path, Args: command, Dir: p.env.Workspace,
+		Home: sandbox.HomeOwn, Stdin: bytes.NewReader(input), Stdout: stdout, Stderr: stderr,
+	})
 	if err != nil && own.Err() == nil {
 		return nil, fail("cannot be started: %w", err)
 	}

@@ -76,29 +76,55 @@ func TestWorth(t *testing.T) {
 		want map[string]float64
 	}{
 		"calls": {given{work: calls}, map[string]float64{"x": 0.7}},
-		"calls and no confidence": {given{work: calls, feedback: []string{turn("1", "x", 1, 0, "")}},
-			map[string]float64{"x": 0.7}},
-		"calls and feedback": {given{work: calls, feedback: []string{turn("1", "x", 1, 1, "")}},
-			map[string]float64{"x": 0.75*0.7 + 0.25}},
-		"feedback": {given{feedback: []string{turn("1", "x", 0.5, 1, ""),
-			turn("2", "y", -1, 0.5, "")}}, map[string]float64{"x": 0.75, "y": 0}},
+		"calls and no confidence": {
+			given{work: calls, feedback: []string{turn("1", "x", 1, 0, "")}},
+			map[string]float64{"x": 0.7},
+		},
+		"calls and feedback": {
+			given{work: calls, feedback: []string{turn("1", "x", 1, 1, "")}},
+			map[string]float64{"x": 0.75*0.7 + 0.25},
+		},
+		"feedback": {given{feedback: []string{
+			turn("1", "x", 0.5, 1, ""),
+			turn("2", "y", -1, 0.5, ""),
+		}}, map[string]float64{"x": 0.75, "y": 0}},
 		"no confidence alone": {given{feedback: []string{turn("1", "x", 0.5, 0, "")}}, map[string]float64{}},
-		"experiences from 0 to 1": {given{experiences: []string{told("1", "x", 1), told("2", "x", 0.5),
-			told("3", "y", 0.25)}}, map[string]float64{"x": 0.75, "y": 0.25}},
-		"experiences, good and bad": {given{experiences: []string{told("1", "x", 1000), told("2", "y", -1000),
-			told("3", "z", 0)}}, map[string]float64{"x": 1, "y": 0, "z": 0.5}},
-		"penalties alone": {given{experiences: []string{told("1", "x", -8), told("2", "y", -2)}},
-			map[string]float64{"x": 0, "y": 0.75}},
-		"rewards of 0": {given{experiences: []string{told("1", "x", 0), told("2", "y", 0)}},
-			map[string]float64{"x": 0.5, "y": 0.5}},
-		"a reward beyond all numbers": {given{experiences: []string{told("1", "x", 1e300), told("2", "x", 3),
-			told("3", "y", 1)}}, map[string]float64{"x": 1, "y": 1.0 / 3}},
-		"steps": {given{work: []work{{Component: "x", Reward: reward(-1), Times: 3},
-			{Component: "x", Reward: reward(3)}, {Component: "y", Reward: reward(1)}, {Component: "y", Fail: true}}},
-			map[string]float64{"x": 0.25, "y": 0.25}},
-		"all": {given{work: calls, experiences: []string{told("1", "x", 5), told("2", "x", 0)},
-			feedback: []string{turn("1", "x", -1, 1, ""), turn("2", "x", -1, 1, "")}},
-			map[string]float64{"x": (1 - 0.5*2/3) * 8 / 12}},
+		"experiences from 0 to 1": {given{experiences: []string{
+			told("1", "x", 1), told("2", "x", 0.5),
+			told("3", "y", 0.25),
+		}}, map[string]float64{"x": 0.75, "y": 0.25}},
+		"experiences, good and bad": {given{experiences: []string{
+			told("1", "x", 1000), told("2", "y", -1000),
+			told("3", "z", 0),
+		}}, map[string]float64{"x": 1, "y": 0, "z": 0.5}},
+		"penalties alone": {
+			given{experiences: []string{told("1", "x", -8), told("2", "y", -2)}},
+			map[string]float64{"x": 0, "y": 0.75},
+		},
+		"rewards of 0": {
+			given{experiences: []string{told("1", "x", 0), told("2", "y", 0)}},
+			map[string]float64{"x": 0.5, "y": 0.5},
+		},
+		"a reward beyond all numbers": {given{experiences: []string{
+			told("1", "x", 1e300), told("2", "x", 3),
+			told("3", "y", 1),
+		}}, map[string]float64{"x": 1, "y": 1.0 / 3}},
+		"steps": {
+			given{work: []work{
+				{Component: "x", Reward: reward(-1), Times: 3},
+				{Component: "x", Reward: reward(3)},
+				{Component: "y", Reward: reward(1)},
+				{Component: "y", Fail: true},
+			}},
+			map[string]float64{"x": 0.25, "y": 0.25},
+		},
+		"all": {
+			given{
+				work: calls, experiences: []string{told("1", "x", 5), told("2", "x", 0)},
+				feedback: []string{turn("1", "x", -1, 1, ""), turn("2", "x", -1, 1, "")},
+			},
+			map[string]float64{"x": (1 - 0.5*2/3) * 8 / 12},
+		},
 	} {
 		s := newStage(t, newFile(t), DefaultOptions())
 		for _, w := range c.work {
@@ -166,7 +192,6 @@ func TestPPOStepsOncePerBatch(t *testing.T) {
 		rows = append(rows, p.Kind+" "+p.Component)
 	}
 	assert.That(t, strings.Join(rows, ",") == "tool bad,tool good,tool bad,tool good", "the history has %v", rows)
-
 }
 
 // The config's strategy and its parameters stand where the request does not say.
@@ -307,8 +332,10 @@ func BenchmarkRecordCall(b *testing.B) {
 			b.ReportAllocs()
 			i := 0
 			for b.Loop() {
-				p.RecordCall(host.CallRecord{Kind: host.KindTool, Component: "echo", Correlation: ids[i%len(ids)],
-					Success: true, Duration: time.Duration(i%1000) * time.Microsecond, Reward: reward})
+				p.RecordCall(host.CallRecord{
+					Kind: host.KindTool, Component: "echo", Correlation: ids[i%len(ids)],
+					Success: true, Duration: time.Duration(i%1000) * time.Microsecond, Reward: reward,
+				})
 				i++
 			}
 		})
@@ -338,8 +365,10 @@ func serveEcho(b *testing.B, h *host.Host) {
 		block.WriteString(hosttest.Request(protocol.TypeToolCallReq, fmt.Sprintf("%032x", i),
 			`{"tool_name":"echo","arguments":{"text":"`+strings.Repeat("x", 100)+`"}}`) + "\n")
 	}
-	in := &blocks{head: `{"type":"handshake/req","id":"h","agent_caps":["tools"]}` + "\n", block: block.String(),
-		left: b.N/many + 1}
+	in := &blocks{
+		head: `{"type":"handshake/req","id":"h","agent_caps":["tools"]}` + "\n", block: block.String(),
+		left: b.N/many + 1,
+	}
 	b.ReportAllocs()
 	b.ResetTimer()
 	must.OK(b, h.Serve(in, io.Discard))

@@ -313,8 +313,10 @@ func (c *counted) write(tx *store.Tx) error {
 
 // ensureComponent returns the number of the component's row, made if there is none.
 func ensureComponent(tx *store.Tx, of component) (number int64, err error) {
-	there, err := tx.Get("SELECT number FROM learning_components WHERE kind = $1 AND name = $2", []any{of.kind,
-		of.name}, &number)
+	there, err := tx.Get("SELECT number FROM learning_components WHERE kind = $1 AND name = $2", []any{
+		of.kind,
+		of.name,
+	}, &number)
 	if err != nil || there {
 		return number, err
 	}

@@ -182,7 +182,8 @@ func (p *Plugin) readArms(ctx context.Context, kind string, names []string, step
 
 // storedArms puts what was counted into the store, and returns what that knows of the arms.
 func (p *Plugin) storedArms(ctx context.Context, kind string, names []string, step bool) (map[string]*Component,
-	error) {
+	error,
+) {
 	read := make(map[string]*Component, len(names))
 	if err := p.flushHeld(ctx); err != nil {
 		return nil, err

@@ -162,8 +162,13 @@ func TestDurationsThatAreRefused(t *testing.T) {
 // FuzzDurations: any bytes either fail, or are durations that work and encode to the same ones again.
 func FuzzDurations(f *testing.F) {
 	old := must.Get(base64.StdEncoding.DecodeString(oldDurations))(f)
-	for _, b := range [][]byte{nil, {2, 0}, {1, 0}, old, durationsOf(0).encode(),
-		durationsOf(1, 2, time.Second, longest, 0).encode()} {
+	for _, b := range [][]byte{
+		nil,
+		{2, 0},
+		{1, 0},
+		old, durationsOf(0).encode(),
+		durationsOf(1, 2, time.Second, longest, 0).encode(),
+	} {
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {

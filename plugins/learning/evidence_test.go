@@ -46,8 +46,10 @@ func TestExperiencesAddUp(t *testing.T) {
 					Reward:       rapid.SampledFrom([]float64{-1e9, -1, 0, 0.25, 7, 1e100, 1e101}).Draw(rt, "reward"),
 					TS:           1_800_000_000 + rapid.Float64Range(-1e5, 100).Draw(rt, "age"),
 				}
-				must.OK(rt, json.Unmarshal([]byte(rapid.SampledFrom([]string{`{}`, `{"tool_name":"x"}`,
-					`{"component_name":"y","input":{}}`, `{"model":7}`}).Draw(rt, "action")), &x.Action))
+				must.OK(rt, json.Unmarshal([]byte(rapid.SampledFrom([]string{
+					`{}`, `{"tool_name":"x"}`,
+					`{"component_name":"y","input":{}}`, `{"model":7}`,
+				}).Draw(rt, "action")), &x.Action))
 				if _, there := kept[x.ExperienceID]; !there {
 					order = append(order, x.ExperienceID)
 				}
@@ -111,8 +113,10 @@ func TestCallsOfAllHostsAddUp(t *testing.T) {
 			ended := at.Add(-time.Duration(rapid.IntRange(-30, 600).Draw(rt, "minutes")) * time.Minute)
 			ok, reward := rapid.Bool().Draw(rt, "ok"), rapid.Float64Range(-5, 5).Draw(rt, "reward")
 			p := rapid.SampledFrom(hosts[:]).Draw(rt, "host")
-			p.RecordCall(host.CallRecord{Kind: host.KindEnv, Component: "x", Success: ok, Ended: ended,
-				Reward: &reward})
+			p.RecordCall(host.CallRecord{
+				Kind: host.KindEnv, Component: "x", Success: ok, Ended: ended,
+				Reward: &reward,
+			})
 			must.OK(rt, p.flush(t.Context()))
 			one := sums{calls: 1, rewards: 1, rewardSum: reward}
 			if ok {
@@ -238,18 +242,22 @@ type machines struct {
 }
 
 func newMachines(t *testing.T, names ...string) *machines {
-	m := &machines{Set: tools.NewSet(tools.SetOptions{Name: "machines"}), begun: make(chan string, 16),
-		gate: make(chan struct{})}
+	m := &machines{
+		Set: tools.NewSet(tools.SetOptions{Name: "machines"}), begun: make(chan string, 16),
+		gate: make(chan struct{}),
+	}
 	var all []tools.Tool
 	for _, name := range names {
-		all = append(all, tools.Tool{Def: protocol.ToolDefinition{Name: name, Version: "1.0.0"},
+		all = append(all, tools.Tool{
+			Def: protocol.ToolDefinition{Name: name, Version: "1.0.0"},
 			Call: func(ctx context.Context, _ protocol.Object, _ host.Emitter) (*tools.Outcome, error) {
 				if strings.HasPrefix(name, "wait") {
 					m.begun <- name
 					<-m.gate
 				}
 				return &tools.Outcome{Data: name, Failed: name != "good", Failure: "bad luck"}, nil
-			}})
+			},
+		})
 	}
 	must.OK(t, m.Replace(all))
 	return m
@@ -262,8 +270,10 @@ func (m *machines) Info() host.PluginInfo {
 // play is a host on a store with a group of tools.
 func play(t *testing.T, path string, opts Options, names ...string) (*hosttest.Pair, *machines) {
 	m := newMachines(t, names...)
-	h := hosttest.New(t, host.Options{Plugins: []host.Plugin{newPlugin(t, openStore(t, path), opts, host.Env{}), m},
-		Groups: host.Groups{"win": names}, MaxParallel: 16})
+	h := hosttest.New(t, host.Options{
+		Plugins: []host.Plugin{newPlugin(t, openStore(t, path), opts, host.Env{}), m},
+		Groups:  host.Groups{"win": names}, MaxParallel: 16,
+	})
 	h.Handshake(protocol.CapTools, protocol.CapLearning)
 	return h, m
 }

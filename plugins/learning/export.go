@@ -31,9 +31,11 @@ func Part() store.Part {
 			"reward_mean, reward_m2, durations, "+
 			"reward_min, reward_max FROM learning_components ORDER BY number",
 			func(r *componentRecord) []any {
-				return []any{&r.Kind, &r.Component, &r.Calls, &r.Successes, &r.DurationNS, &r.LastCalled, &r.Rewards,
+				return []any{
+					&r.Kind, &r.Component, &r.Calls, &r.Successes, &r.DurationNS, &r.LastCalled, &r.Rewards,
 					&r.RewardMean, &r.RewardM2, &r.Durations,
-					&r.RewardMin, &r.RewardMax}
+					&r.RewardMin, &r.RewardMax,
+				}
 			}, (*componentRecord).take),
 		store.RecordsOf("learning.feedback", selectFeedback, func(r *feedbackRecord) []any {
 			return []any{&r.Kind, &r.Component, (*[]byte)(&r.Feedback)}
@@ -45,8 +47,10 @@ func Part() store.Part {
 				if err := r.check(); err != nil {
 					return err
 				}
-				return writeWeight(tx, r.Kind, r.Component, &weightRow{Weight: r.Weight, Strategy: r.Strategy,
-					UpdatedAt: int64(r.At)})
+				return writeWeight(tx, r.Kind, r.Component, &weightRow{
+					Weight: r.Weight, Strategy: r.Strategy,
+					UpdatedAt: int64(r.At),
+				})
 			}),
 		store.RecordsOf("learning.weight_change", selectChanges, (*weightRecord).columns,
 			func(r *weightRecord, tx *store.Tx) error {
@@ -138,8 +142,11 @@ func (r *componentRecord) take(tx *store.Tx) error {
 	if err != nil {
 		return err
 	}
-	t := tally{r.Calls, r.Successes, time.Duration(r.DurationNS), int64(r.LastCalled),
-		moments{r.Rewards, r.RewardMean, r.RewardM2, r.RewardMin, r.RewardMax}, counted}
+	t := tally{
+		r.Calls, r.Successes, time.Duration(r.DurationNS), int64(r.LastCalled),
+		moments{r.Rewards, r.RewardMean, r.RewardM2, r.RewardMin, r.RewardMax},
+		counted,
+	}
 	return t.write(tx, number)
 }
 

@@ -24,7 +24,8 @@ const (
 
 // feedback answers learn/feedback: all of the batch is kept, or nothing.
 func (p *Plugin) feedback(ctx context.Context, req *protocol.LearnFeedbackRequest,
-	_ host.Emitter) (*protocol.LearnFeedbackResponse, error) {
+	_ host.Emitter,
+) (*protocol.LearnFeedbackResponse, error) {
 	rows, problems := p.rateds(req.Feedbacks)
 	if problems != nil {
 		return nil, protocol.Violation(problems...)
@@ -274,7 +275,8 @@ func billionths(x float64) int64 { return int64(math.Round(x * 1e9)) }
 // experience answers learn/experience: all of the batch is kept, or nothing. An
 // experience takes the place of an earlier one with its id.
 func (p *Plugin) experience(ctx context.Context, req *protocol.LearnExperienceRequest,
-	_ host.Emitter) (*protocol.LearnExperienceResponse, error) {
+	_ host.Emitter,
+) (*protocol.LearnExperienceResponse, error) {
 	var problems []protocol.FieldError
 	var names []component
 	records := make([][]byte, len(req.Experiences))
@@ -288,8 +290,10 @@ func (p *Plugin) experience(ctx context.Context, req *protocol.LearnExperienceRe
 		}
 		raw, err := experienceRecord(x)
 		if err != nil {
-			problems = append(problems, protocol.FieldError{Path: fmt.Sprintf("/experiences/%d", i),
-				Message: err.Error()})
+			problems = append(problems, protocol.FieldError{
+				Path:    fmt.Sprintf("/experiences/%d", i),
+				Message: err.Error(),
+			})
 		}
 		if len(problems) >= maxProblems {
 			break

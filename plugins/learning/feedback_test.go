@@ -44,21 +44,31 @@ func TestWhatFeedbackIsAbout(t *testing.T) {
 		{"the later of two calls", `"correlation_id":"again","rated_turn":null`, "tool find"},
 		{"a call without a correlation", fmt.Sprintf(`"correlation_id":%q,"rated_turn":null`, id), "tool plain"},
 		{"the version of its turn", `"correlation_id":"who","rated_turn":{"prompt":"","response":"","model":"","version":"v1"}`, "model v1"},
-		{"the model of a version that nothing has",
-			`"rated_turn":{"prompt":"","response":"","model":"m","version":"v2"}`, "model m"},
-		{"a tool with its version", `"rated_turn":{"prompt":"","response":"","model":"m","version":"grep-v1.0"}`,
-			"tool grep"},
+		{
+			"the model of a version that nothing has",
+			`"rated_turn":{"prompt":"","response":"","model":"m","version":"v2"}`, "model m",
+		},
+		{
+			"a tool with its version", `"rated_turn":{"prompt":"","response":"","model":"m","version":"grep-v1.0"}`,
+			"tool grep",
+		},
 		{"a tool as a model", `"rated_turn":{"prompt":"","response":"","model":"find","version":"v1"}`, "tool find"},
-		{"a tool that was not called", `"rated_turn":{"prompt":"","response":"","model":"m","version":"offered"}`,
-			"tool offered"},
-		{"a skill that was not called", `"rated_turn":{"prompt":"","response":"","model":"m","version":"sing@2.1"}`,
-			"skill sing"},
+		{
+			"a tool that was not called", `"rated_turn":{"prompt":"","response":"","model":"m","version":"offered"}`,
+			"tool offered",
+		},
+		{
+			"a skill that was not called", `"rated_turn":{"prompt":"","response":"","model":"m","version":"sing@2.1"}`,
+			"skill sing",
+		},
 		{"a server", `"rated_turn":{"prompt":"","response":"","model":"hub"}`, "server hub"},
 		{"a worker", `"rated_turn":{"prompt":"","response":"","model":"coder"}`, "worker coder"},
 		{"an environment by its plugin", `"rated_turn":{"prompt":"","response":"","model":"worlds"}`, "env grid"},
 		{"the model of its turn", `"rated_turn":{"prompt":"","response":"","model":"m1","version":""}`, "model m1"},
-		{"a version that was called", `"rated_turn":{"prompt":"","response":"","model":"m","version":"sql"}`,
-			"tool sql"},
+		{
+			"a version that was called", `"rated_turn":{"prompt":"","response":"","model":"m","version":"sql"}`,
+			"tool sql",
+		},
 		{"nothing", `"correlation_id":"who","rated_turn":null`, ""},
 		{"a correlation too long to keep", fmt.Sprintf(`"correlation_id":%q,"rated_turn":null`,
 			strings.Repeat("x", maxCorrelation+1)), ""},
@@ -85,8 +95,10 @@ func TestWhatFeedbackIsAbout(t *testing.T) {
 type offering struct{ host.WorkerPool }
 
 func (offering) Info() host.PluginInfo {
-	return host.PluginInfo{Name: "worlds", Capability: protocol.CapEnv, Also: []protocol.Capability{protocol.CapTools,
-		protocol.CapSkill, protocol.CapMCP}, Metadata: map[string]any{"env": "grid"}}
+	return host.PluginInfo{Name: "worlds", Capability: protocol.CapEnv, Also: []protocol.Capability{
+		protocol.CapTools,
+		protocol.CapSkill, protocol.CapMCP,
+	}, Metadata: map[string]any{"env": "grid"}}
 }
 
 func (offering) Workers() []host.WorkerInfo { return []host.WorkerInfo{{Name: "coder"}} }
@@ -96,16 +108,21 @@ func (offering) Close(context.Context) error { return nil }
 func (offering) Routes() []host.Route {
 	return []host.Route{
 		host.List(protocol.TypeToolListReq, func(context.Context, *protocol.ToolListRequest,
-			host.Emitter) (*protocol.ToolListResponse, error) {
+			host.Emitter,
+		) (*protocol.ToolListResponse, error) {
 			return &protocol.ToolListResponse{Tools: []protocol.ToolDefinition{{Name: "offered"}}}, nil
 		}, protocol.MergeTools),
 		host.List(protocol.TypeSkillDiscoverReq, func(context.Context, *protocol.SkillDiscoverRequest,
-			host.Emitter) (*protocol.SkillDiscoverResponse, error) {
-			return &protocol.SkillDiscoverResponse{Skills: []protocol.SkillDefinition{{Name: "sing"},
-				{Name: "offered"}}}, nil
+			host.Emitter,
+		) (*protocol.SkillDiscoverResponse, error) {
+			return &protocol.SkillDiscoverResponse{Skills: []protocol.SkillDefinition{
+				{Name: "sing"},
+				{Name: "offered"},
+			}}, nil
 		}, protocol.MergeSkills),
 		host.List(protocol.TypeMCPServerListReq, func(context.Context, *protocol.MCPServerListRequest,
-			host.Emitter) (*protocol.MCPServerListResponse, error) {
+			host.Emitter,
+		) (*protocol.MCPServerListResponse, error) {
 			return &protocol.MCPServerListResponse{Servers: []map[string]any{{"server_id": "hub"}}}, nil
 		}, protocol.MergeMCPServers),
 	}
@@ -374,8 +391,10 @@ func TestExperiences(t *testing.T) {
 	}); err != nil || len(ids) != 5 || strings.Join(ids[:4], " ") != "x6:-1 x7:7 x8:8 x9:0" {
 		t.Errorf("there are %v, %v", ids, err)
 	}
-	for _, wrong := range []string{`{"experience_id":"` + strings.Repeat("x", maxID+1) + `"}`, `{"ts":-5}`,
-		`{"state":{"a":"` + strings.Repeat("x", maxRow) + `"}}`} {
+	for _, wrong := range []string{
+		`{"experience_id":"` + strings.Repeat("x", maxID+1) + `"}`, `{"ts":-5}`,
+		`{"state":{"a":"` + strings.Repeat("x", maxRow) + `"}}`,
+	} {
 		m := s.Call(protocol.TypeLearnExperienceReq, `{"experiences":[{},`+wrong+`]}`)
 		assert.That(t, m.Code == protocol.CodeSchemaViolation && m.Problem() == "/experiences/1",
 			"%.100s was answered by %.300s", wrong, m.Line)

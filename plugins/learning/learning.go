@@ -65,8 +65,10 @@ func New(name string, opts Options, env host.Env) (*Plugin, error) {
 		}
 		env.Workspace = workspace
 	}
-	p := &Plugin{name: name, opts: opts, env: env, kept: env.Kept(name), recorder: newRecorder(),
-		flushing: make(chan struct{}, 1)}
+	p := &Plugin{
+		name: name, opts: opts, env: env, kept: env.Kept(name), recorder: newRecorder(),
+		flushing: make(chan struct{}, 1),
+	}
 	p.weights.Store(&weights{})
 	p.ctx, p.stop = context.WithCancel(context.Background())
 	return p, nil
@@ -74,10 +76,12 @@ func New(name string, opts Options, env host.Env) (*Plugin, error) {
 
 // Info implements host.Plugin.
 func (p *Plugin) Info() host.PluginInfo {
-	return host.PluginInfo{Name: p.name, Capability: protocol.CapLearning, Stored: true,
+	return host.PluginInfo{
+		Name: p.name, Capability: protocol.CapLearning, Stored: true,
 		Children: len(p.opts.CustomCommand) > 0, Metadata: map[string]any{
 			"strategy": p.opts.strategy(), "trust_agent_env": p.opts.TrustAgentEnv,
-		}}
+		},
+	}
 }
 
 // Routes implements host.Plugin.
@@ -118,8 +122,10 @@ type Options struct {
 
 // DefaultOptions returns the options of a plugin without any.
 func DefaultOptions() Options {
-	return Options{FeedbackShare: 0.5, RefineTexts: true, MaxFeedback: 100_000, MaxExperiences: 100_000,
-		PPO: bandit.PPO{Entropy: bandit.DefaultPPO().Entropy}}
+	return Options{
+		FeedbackShare: 0.5, RefineTexts: true, MaxFeedback: 100_000, MaxExperiences: 100_000,
+		PPO: bandit.PPO{Entropy: bandit.DefaultPPO().Entropy},
+	}
 }
 
 // check says which option does not fit.

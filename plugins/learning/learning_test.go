@@ -38,18 +38,26 @@ func TestContract(t *testing.T) {
 		{Type: protocol.TypeLearnFeedbackReq, Fields: batch(`{"feedback_id":"f","correlation_id":"c","session_id":"s","rated_turn":{"prompt":"p","response":"r","model":"m","environment":{"a":[1]},"version":"v"},` +
 			`"polarity":"corrective","score":-0.5,"dimension":"tone","confidence":0.5,"comment":"c","correction":"r","correction_span":[0,2],"source":"self","annotator_id":"a","ts":1.5}`)},
 		{Name: "no feedback", Type: protocol.TypeLearnFeedbackReq, Fields: `{"feedbacks":[]}`},
-		{Name: "about nothing", Type: protocol.TypeLearnFeedbackReq,
-			Fields: batch(`{"rated_turn":null,"polarity":"neutral"}`)},
-		{Name: "of the environment", Type: protocol.TypeLearnFeedbackReq,
-			Fields: batch(`{"rated_turn":null,"polarity":"neutral","source":"env"}`)},
+		{
+			Name: "about nothing", Type: protocol.TypeLearnFeedbackReq,
+			Fields: batch(`{"rated_turn":null,"polarity":"neutral"}`),
+		},
+		{
+			Name: "of the environment", Type: protocol.TypeLearnFeedbackReq,
+			Fields: batch(`{"rated_turn":null,"polarity":"neutral","source":"env"}`),
+		},
 		{Type: protocol.TypeLearnExperienceReq, Fields: `{"experiences":[{"experience_id":"x","state":{"a":1},"action":{},"reward":0.5,"next_state":{},"done":true,"episode_id":"e","step":3,"ts":1.5},{}]}`},
 		{Name: "no experience", Type: protocol.TypeLearnExperienceReq, Fields: `{}`},
 		{Type: protocol.TypeLearnAdaptReq, Fields: `{"component_name":"","strategy":"ucb1"}`},
 		{Name: "one component", Type: protocol.TypeLearnAdaptReq, Fields: `{"component_name":"x"}`},
-		{Name: "unknown strategy", Type: protocol.TypeLearnAdaptReq, Fields: `{"strategy":"x"}`,
-			Code: protocol.CodeSchemaViolation},
-		{Name: "no command", Type: protocol.TypeLearnAdaptReq, Fields: `{"strategy":"custom"}`,
-			Code: protocol.CodeSchemaViolation},
+		{
+			Name: "unknown strategy", Type: protocol.TypeLearnAdaptReq, Fields: `{"strategy":"x"}`,
+			Code: protocol.CodeSchemaViolation,
+		},
+		{
+			Name: "no command", Type: protocol.TypeLearnAdaptReq, Fields: `{"strategy":"custom"}`,
+			Code: protocol.CodeSchemaViolation,
+		},
 		{Type: protocol.TypeLearnStatsReq, Fields: `{"component_name":"x"}`},
 		{Type: protocol.TypeRefinementPlanReq, Make: func(t testing.TB, p *hosttest.Pair) string {
 			recorded(t, p)
@@ -70,10 +78,16 @@ func TestNewRefuses(t *testing.T) {
 		want string
 	}{
 		"no store": {func(*Options) {}, host.Env{}, "store"},
-		"a command and no starter": {func(o *Options) { o.CustomCommand = []string{"python3"} }, host.Env{Store: open},
-			"custom_command"},
-		"custom without a command": {func(o *Options) { o.Strategy = "custom" }, host.Env{Store: open},
-			"custom_command"},
+		"a command and no starter": {
+			func(o *Options) { o.CustomCommand = []string{"python3"} },
+			host.Env{Store: open},
+			"custom_command",
+		},
+		"custom without a command": {
+			func(o *Options) { o.Strategy = "custom" },
+			host.Env{Store: open},
+			"custom_command",
+		},
 		"no room": {func(o *Options) { o.MaxFeedback = 0 }, host.Env{Store: open}, "max_feedback"},
 	} {
 		opts := DefaultOptions()
@@ -147,8 +161,10 @@ func TestHostsCountTogether(t *testing.T) {
 		all.Go(func() {
 			for range rounds {
 				reward := float64(i)
-				h.work(work{Kind: host.KindTool, Component: "shared", Times: each, Fail: i == 0,
-					Millis: float64(10 * (i + 1)), Reward: &reward})
+				h.work(work{
+					Kind: host.KindTool, Component: "shared", Times: each, Fail: i == 0,
+					Millis: float64(10 * (i + 1)), Reward: &reward,
+				})
 				h.stats("") // has it flushed, beside the others
 			}
 		})
@@ -218,8 +234,10 @@ func TestStoreThatFails(t *testing.T) {
 	stage := &stage{Pair: pair, t: t, store: s, plugin: p}
 	reward := 2.0
 	for i, typ := range []protocol.Type{protocol.TypeLearnStatsReq, protocol.TypeLearnAdaptReq} {
-		stage.work(work{Kind: host.KindTool, Component: "x", Correlation: fmt.Sprint("c", i), Times: 300, Millis: 5,
-			Reward: &reward})
+		stage.work(work{
+			Kind: host.KindTool, Component: "x", Correlation: fmt.Sprint("c", i), Times: 300, Millis: 5,
+			Reward: &reward,
+		})
 		pair.Refused(typ, `{}`, protocol.CodeRuntimeError, "no such disk")
 	}
 	assert.That(t, p.Weight(host.KindTool, "x") == 1, "the weight without a store is not neutral")
@@ -332,8 +350,10 @@ func stageWith(t testing.TB, path string, opts Options, env host.Env, more ...ho
 	t.Helper()
 	s := &stage{t: t, store: openStore(t, path)}
 	s.plugin = newPlugin(t, s.store, opts, env)
-	s.Pair = hosttest.New(t, host.Options{Plugins: append([]host.Plugin{s.plugin, worker{}}, more...),
-		Groups: host.Groups{"work": {"bad", "good"}, "age": {"new", "old"}}})
+	s.Pair = hosttest.New(t, host.Options{
+		Plugins: append([]host.Plugin{s.plugin, worker{}}, more...),
+		Groups:  host.Groups{"work": {"bad", "good"}, "age": {"new", "old"}},
+	})
 	s.Handshake()
 	return s
 }

@@ -55,7 +55,8 @@ func (p *Plugin) refineRoutes() []host.Route {
 
 // refineApply answers learn/refinement/apply/req. All edits are made or none.
 func (p *Plugin) refineApply(ctx context.Context, req *protocol.RefinementApplyRequest,
-	_ host.Emitter) (*protocol.RefinementApplyResponse, error) {
+	_ host.Emitter,
+) (*protocol.RefinementApplyResponse, error) {
 	pr, err := p.received(ctx, req.Proposal)
 	if err != nil {
 		return nil, err
@@ -180,7 +181,8 @@ func trimRefinements(tx *store.Tx) error {
 // refineRollback answers learn/refinement/rollback/req. Of a refinement that was rolled
 // back before it says so again.
 func (p *Plugin) refineRollback(ctx context.Context, req *protocol.RefinementRollbackRequest,
-	_ host.Emitter) (*protocol.RefinementRollbackResponse, error) {
+	_ host.Emitter,
+) (*protocol.RefinementRollbackResponse, error) {
 	resp := &protocol.RefinementRollbackResponse{RefinementID: req.RefinementID}
 	known, changed := false, false
 	err := p.kept.Write(ctx, func(tx *store.Tx) error {
@@ -256,7 +258,8 @@ func (r *refinement) rollBack(tx *store.Tx, at int64) error {
 
 // refineHistory answers learn/refinement/history/req: the newest first.
 func (p *Plugin) refineHistory(ctx context.Context, _ *protocol.RefinementHistoryRequest,
-	_ host.Emitter) (*protocol.RefinementHistoryResponse, error) {
+	_ host.Emitter,
+) (*protocol.RefinementHistoryResponse, error) {
 	if err := p.flush(ctx); err != nil {
 		return nil, p.kept.Noted(ctx, err)
 	}
@@ -269,7 +272,8 @@ func (p *Plugin) refineHistory(ctx context.Context, _ *protocol.RefinementHistor
 // answers it, but for whether texts have an effect: that only a host knows.
 func History(ctx context.Context, s interface {
 	Read(context.Context, func(*store.Tx) error) error
-}) ([]map[string]any, error) {
+},
+) ([]map[string]any, error) {
 	entries := []map[string]any{}
 	room := maxDiffs
 	err := s.Read(ctx, func(tx *store.Tx) error {

@@ -26,7 +26,8 @@ const (
 
 // refinePlan answers learn/refinement/plan/req: it changes nothing.
 func (p *Plugin) refinePlan(ctx context.Context, req *protocol.RefinementPlanRequest,
-	_ host.Emitter) (*protocol.RefinementPlanResponse, error) {
+	_ host.Emitter,
+) (*protocol.RefinementPlanResponse, error) {
 	if n := utf8.RuneCountInString(req.Scope); n > maxScope {
 		return nil, protocol.Violation(protocol.FieldError{Path: "/scope", Message: fmt.Sprintf("has %d characters; "+
 			"at most %d are allowed, such as local", n, maxScope)})
@@ -39,8 +40,10 @@ func (p *Plugin) refinePlan(ctx context.Context, req *protocol.RefinementPlanReq
 		return nil, err
 	}
 	slices.SortStableFunc(planner.made, func(a, b *proposal) int { return cmp.Compare(*b.Confidence, *a.Confidence) })
-	resp := &protocol.RefinementPlanResponse{PlanID: newID()[:idDigits], Proposals: []map[string]any{},
-		Status: statusEmpty}
+	resp := &protocol.RefinementPlanResponse{
+		PlanID: newID()[:idDigits], Proposals: []map[string]any{},
+		Status: statusEmpty,
+	}
 	for _, pr := range planner.made[:min(len(planner.made), maxProposals)] {
 		fields, err := pr.fields()
 		if err != nil {
@@ -280,8 +283,10 @@ type claim struct {
 func (c *Component) claim() claim {
 	low, high := wilson(c.Successes, c.Calls, z95)
 	rate := float64(c.Successes) / float64(max(c.Calls, 1))
-	return claim{float64(c.Calls), c.Successes, round4(rate), round4(low), round4(high), c.Feedbacks, round4(c.Score),
-		millis(c.P95Duration)}
+	return claim{
+		float64(c.Calls), c.Successes, round4(rate), round4(low), round4(high), c.Feedbacks, round4(c.Score),
+		millis(c.P95Duration),
+	}
 }
 
 // round4 keeps four digits after the point: what is more would pretend to be known.

@@ -107,9 +107,11 @@ func parseProposal(obj protocol.Object) (*proposal, error) {
 			"most %d are allowed", n, maxEdits)})
 	}
 	if sent.ComponentName != "" && pr.Component != sent.ComponentName {
-		wrong = append(wrong, protocol.FieldError{Path: "/proposal/component_name",
+		wrong = append(wrong, protocol.FieldError{
+			Path: "/proposal/component_name",
 			Message: fmt.Sprintf("is %q, but component is %q; one of them is enough", sent.ComponentName,
-				pr.Component)})
+				pr.Component),
+		})
 	}
 	if wrong != nil {
 		return nil, protocol.Violation(wrong...)

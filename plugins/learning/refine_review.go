@@ -52,7 +52,8 @@ func (r *reviewer) refuse(least risk, format string, args ...any) {
 
 // refineReview answers learn/refinement/review/req: it changes nothing.
 func (p *Plugin) refineReview(ctx context.Context, req *protocol.RefinementReviewRequest,
-	_ host.Emitter) (*protocol.RefinementReviewResponse, error) {
+	_ host.Emitter,
+) (*protocol.RefinementReviewResponse, error) {
 	pr, err := p.received(ctx, req.Proposal)
 	if err != nil {
 		return nil, err

@@ -157,8 +157,11 @@ func TestRefinementsAreBounded(t *testing.T) {
 	r.rolledBack(gone)
 	must.OK(t, r.store.Write(t.Context(), func(tx *store.Tx) error {
 		for i := range maxRefinements - 2 {
-			edit := appliedEdit{target{targetWeight, "tool", "t", nameWeight}, jsontext.Value("null"),
-				jsontext.Value("null"), 1}
+			edit := appliedEdit{
+				target{targetWeight, "tool", "t", nameWeight},
+				jsontext.Value("null"),
+				jsontext.Value("null"), 1,
+			}
 			past := &refinement{ID: fmt.Sprint(i), Proposal: jsontext.Value("{}"), Edits: []*appliedEdit{&edit}}
 			if err := past.insert(tx); err != nil {
 				return err
@@ -257,8 +260,10 @@ func imported(t *testing.T, s store.Store, text string, how store.How) error {
 func TestExportAndImport(t *testing.T) {
 	from := filled(t)
 	text := exported(t, from.store)
-	for _, kind := range []string{"component", "feedback", "experience", "weight", "weight_change", "setting",
-		"refinement"} {
+	for _, kind := range []string{
+		"component", "feedback", "experience", "weight", "weight_change", "setting",
+		"refinement",
+	} {
 		assert.That(t, strings.Contains(text, `"kind":"learning.`+kind+`"`), "there is no %s in the export", kind)
 	}
 	to := newStage(t, newFile(t), DefaultOptions())

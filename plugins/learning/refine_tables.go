@@ -82,8 +82,10 @@ func readRefinements(tx *store.Tx, query string, args ...any) ([]*refinement, er
 			r.Edits, err = store.Rows(tx, "SELECT target, kind, component, name, before, after, version FROM "+
 				"learning_edits WHERE refinement = $1 ORDER BY place", []any{r.number},
 				func(e *appliedEdit) []any {
-					return []any{&e.Target, &e.Kind, &e.Component, &e.Name, (*[]byte)(&e.Before), (*[]byte)(&e.After),
-						&e.Version}
+					return []any{
+						&e.Target, &e.Kind, &e.Component, &e.Name, (*[]byte)(&e.Before), (*[]byte)(&e.After),
+						&e.Version,
+					}
 				})
 		}
 		if err == nil {

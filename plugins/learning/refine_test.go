@@ -33,8 +33,10 @@ func newRefiner(t testing.TB) *refiner {
 // calls records calls of a tool, so many of which succeed.
 func (r *refiner) calls(tool string, successes, failures int) {
 	for i := range successes + failures {
-		r.plugin.RecordCall(host.CallRecord{Kind: host.KindTool, Component: tool, Success: i < successes,
-			Duration: 2 * time.Second})
+		r.plugin.RecordCall(host.CallRecord{
+			Kind: host.KindTool, Component: tool, Success: i < successes,
+			Duration: 2 * time.Second,
+		})
 	}
 }
 
@@ -127,8 +129,10 @@ func dump(t testing.TB, s store.Store, tables ...string) string {
 			"component, name"},
 		"refinements": {"number, id, proposal_id, applied_at, rolled_back_at, proposal", "FROM learning_refinements " +
 			"ORDER BY number"},
-		"edits": {"refinement, place, target, kind, component, name, before, after",
-			"FROM learning_edits ORDER BY refinement, place"},
+		"edits": {
+			"refinement, place, target, kind, component, name, before, after",
+			"FROM learning_edits ORDER BY refinement, place",
+		},
 		"history": {"at, kind, component, weight, score, strategy", "FROM learning_weight_history ORDER BY number"},
 	}
 	must.OK(t, s.Read(t.Context(), func(tx *store.Tx) error {
@@ -295,39 +299,63 @@ func TestRefusedProposals(t *testing.T) {
 	}{
 		{`{}`, 0, []string{"has no edits"}},
 		{`{"edits":[]}`, 0, []string{"has no edits"}},
-		{`{"component":"grep","edits":[{"target":"prompt","op":"update","path":"prompt.template","new_value":"x"}]}`, 1,
-			[]string{`no text of "grep" can be changed`}},
-		{`{"component":"grep","edits":[{"target":"code","to":"x"}]}`, 1, []string{`the target is "code"`,
-			"weight, setting and text"}},
+		{
+			`{"component":"grep","edits":[{"target":"prompt","op":"update","path":"prompt.template","new_value":"x"}]}`, 1,
+			[]string{`no text of "grep" can be changed`},
+		},
+		{`{"component":"grep","edits":[{"target":"code","to":"x"}]}`, 1, []string{
+			`the target is "code"`,
+			"weight, setting and text",
+		}},
 		{`{"component":"grep","edits":[{"target":"weight"}]}`, 1, []string{"`to`"}},
 		{`{"edits":[{"target":"weight","to":2}]}`, 1, []string{"no component is named"}},
-		{`{"component":"none","edits":[{"target":"weight","to":2}]}`, 1,
-			[]string{`nothing was recorded of a component "none"`, "learn/stats/req"}},
-		{`{"component":"grep","kind":"skill","edits":[{"target":"weight","to":2}]}`, 1,
-			[]string{`nothing was recorded of a skill "grep"`, "tool"}},
+		{
+			`{"component":"none","edits":[{"target":"weight","to":2}]}`, 1,
+			[]string{`nothing was recorded of a component "none"`, "learn/stats/req"},
+		},
+		{
+			`{"component":"grep","kind":"skill","edits":[{"target":"weight","to":2}]}`, 1,
+			[]string{`nothing was recorded of a skill "grep"`, "tool"},
+		},
 		{`{"component":"twin","edits":[{"target":"weight","to":2}]}`, 1, []string{"several components", "skill, tool"}},
 		{`{"component":"grep","edits":[{"target":"weight","to":-1}]}`, 1, []string{"-1 is not a weight"}},
 		{`{"component":"grep","edits":[{"target":"weight","to":"2"}]}`, 1, []string{`"2" is not a weight`}},
-		{`{"component":"grep","edits":[{"target":"weight","from":0.5,"to":2}]}`, 1,
-			[]string{"not 0.5 as `from` says", "plan again"}},
+		{
+			`{"component":"grep","edits":[{"target":"weight","from":0.5,"to":2}]}`, 1,
+			[]string{"not 0.5 as `from` says", "plan again"},
+		},
 		{`{"component":"grep","edits":[{"target":"weight","to":1}]}`, 1, []string{"already"}},
-		{`{"component":"grep","edits":[{"target":"weight","to":2},{"target":"weight","to":3}]}`, 1,
-			[]string{"edit 2: edit 1 changes the weight"}},
-		{`{"component":"grep","edits":[{"target":"weight","component":"grep","name":"twin","to":2}]}`, 1,
-			[]string{"two components"}},
-		{`{"component":"grep","edits":[{"target":"weight","path":"os.environ","to":2}]}`, 1,
-			[]string{"router.weights.COMPONENT"}},
+		{
+			`{"component":"grep","edits":[{"target":"weight","to":2},{"target":"weight","to":3}]}`, 1,
+			[]string{"edit 2: edit 1 changes the weight"},
+		},
+		{
+			`{"component":"grep","edits":[{"target":"weight","component":"grep","name":"twin","to":2}]}`, 1,
+			[]string{"two components"},
+		},
+		{
+			`{"component":"grep","edits":[{"target":"weight","path":"os.environ","to":2}]}`, 1,
+			[]string{"router.weights.COMPONENT"},
+		},
 		{`{"component":"grep","edits":[{"target":"weight","op":"exec","to":2}]}`, 1, []string{`the op is "exec"`}},
-		{`{"component":"grep","edits":[{"target":"setting","name":"retries","to":2}]}`, 1,
-			[]string{`no setting "retries"`, "timeout, deferred"}},
-		{`{"component":"grep","edits":[{"target":"setting","name":"retries","to":null}]}`, 1,
-			[]string{`no setting "retries"`}},
-		{`{"component":"grep","edits":[{"target":"setting","name":"timeout","to":0}]}`, 1,
-			[]string{"from 0.1 to 3600"}},
+		{
+			`{"component":"grep","edits":[{"target":"setting","name":"retries","to":2}]}`, 1,
+			[]string{`no setting "retries"`, "timeout, deferred"},
+		},
+		{
+			`{"component":"grep","edits":[{"target":"setting","name":"retries","to":null}]}`, 1,
+			[]string{`no setting "retries"`},
+		},
+		{
+			`{"component":"grep","edits":[{"target":"setting","name":"timeout","to":0}]}`, 1,
+			[]string{"from 0.1 to 3600"},
+		},
 		{`{"component":"grep","edits":[{"target":"setting","name":"timeout","to":null}]}`, 1, []string{"already"}},
 		{`{"component":"grep","edits":[{"target":"setting","name":"deferred","to":1}]}`, 1, []string{"true or false"}},
-		{`{"component":"twin","kind":"skill","edits":[{"target":"setting","name":"timeout","to":5}]}`, 1,
-			[]string{"has no settings"}},
+		{
+			`{"component":"twin","kind":"skill","edits":[{"target":"setting","name":"timeout","to":5}]}`, 1,
+			[]string{"has no settings"},
+		},
 		{`{"component":"grep","edits":[{"target":"weight","to":2},{"target":"x","to":1},{"target":"setting","name":"timeout","to":-1}]}`, 2, []string{"edit 2", "edit 3"}},
 	} {
 		before := dump(t, r.store, "weights", "settings", "refinements", "edits", "history")
@@ -421,24 +449,34 @@ func TestReviewLooksAtTheEvidence(t *testing.T) {
 	}{
 		{`{"component":"good","edits":[{"target":"weight","to":1.5}]}`, true, "low", 0.95, "50 of 50"},
 		{`{"component":"good","confidence":0.4,"edits":[{"target":"weight","to":1.5}]}`, true, "low", 0.4, ""},
-		{`{"component":"good","confidence":0.2,"edits":[{"target":"weight","to":1.5}]}`, false, "medium", 0.2,
-			"it takes 0.3"},
-		{`{"component":"good","confidence":0.9,"evidence":{"calls":500},"edits":[{"target":"weight","to":1.5}]}`, true,
-			"medium", 0.5, "speaks of 500 calls, 50 were recorded"},
+		{
+			`{"component":"good","confidence":0.2,"edits":[{"target":"weight","to":1.5}]}`, false, "medium", 0.2,
+			"it takes 0.3",
+		},
+		{
+			`{"component":"good","confidence":0.9,"evidence":{"calls":500},"edits":[{"target":"weight","to":1.5}]}`, true,
+			"medium", 0.5, "speaks of 500 calls, 50 were recorded",
+		},
 		{`{"component":"good","edits":[{"target":"weight","to":9}]}`, true, "medium", 0.95, "factor of 9"},
 		{`{"component":"good","edits":[{"target":"weight","to":0.5}]}`, false, "high", 0.5, "speaks against"},
 		{`{"component":"bad","edits":[{"target":"weight","to":2}]}`, false, "high", 0.5, "speaks against"},
 		{`{"component":"bad","edits":[{"target":"weight","to":0}]}`, false, "high", 0.95, "being used at all"},
 		{`{"component":"bad","edits":[{"target":"weight","to":0.5}]}`, true, "low", 0.95, ""},
 		{`{"component":"unclear","edits":[{"target":"weight","to":1.1}]}`, true, "medium", 0.7, "not clear"},
-		{`{"component":"few","confidence":1,"edits":[{"target":"weight","to":2}]}`, false, "medium", 0.5,
-			"not enough evidence"},
+		{
+			`{"component":"few","confidence":1,"edits":[{"target":"weight","to":2}]}`, false, "medium", 0.5,
+			"not enough evidence",
+		},
 		{`{"component":"bad","edits":[{"target":"setting","name":"deferred","to":true}]}`, true, "low", 0.95, ""},
-		{`{"component":"good","edits":[{"target":"setting","name":"deferred","to":true}]}`, false, "high", 0.5,
-			"does well"},
+		{
+			`{"component":"good","edits":[{"target":"setting","name":"deferred","to":true}]}`, false, "high", 0.5,
+			"does well",
+		},
 		{`{"component":"good","edits":[{"target":"setting","name":"timeout","to":10}]}`, true, "low", 0.95, ""},
-		{`{"component":"good","edits":[{"target":"setting","name":"timeout","to":1}]}`, false, "high", 0.5,
-			"cut them off"},
+		{
+			`{"component":"good","edits":[{"target":"setting","name":"timeout","to":1}]}`, false, "high", 0.5,
+			"cut them off",
+		},
 	} {
 		v := r.review(c.proposal)
 		assert.That(t, v.Approved == c.approved && v.RiskLevel == c.risk && v.ConfidenceAdjusted <= c.confidence &&

@@ -36,8 +36,10 @@ func (v *textValue) override() host.Text {
 // textTargets lists the texts that can be changed, of one kind or name where they are given.
 func textTargets(kind, name string) (all []target) {
 	for _, t := range []target{
-		{Kind: host.KindTool, Name: host.TextDescription}, {Kind: host.KindSkill, Name: host.TextInstructions},
-		{Kind: host.KindPrompt, Name: host.TextDescription}, {Kind: host.KindPrompt, Name: host.TextPrompt},
+		{Kind: host.KindTool, Name: host.TextDescription},
+		{Kind: host.KindSkill, Name: host.TextInstructions},
+		{Kind: host.KindPrompt, Name: host.TextDescription},
+		{Kind: host.KindPrompt, Name: host.TextPrompt},
 	} {
 		if (kind == "" || kind == t.Kind) && (name == "" || name == t.Name) {
 			t.Target = targetText
@@ -240,8 +242,10 @@ func (p *Plugin) showEffects(ctx context.Context, entries []map[string]any) {
 		edits, _ := entry["edits"].([]map[string]any)
 		for _, e := range edits {
 			if e["target"] == targetText && e["in_force"] == true {
-				e["effect"] = p.effect(from, target{targetText, e["kind"].(string), e["component"].(string),
-					e["name"].(string)})
+				e["effect"] = p.effect(from, target{
+					targetText, e["kind"].(string), e["component"].(string),
+					e["name"].(string),
+				})
 			}
 		}
 	}

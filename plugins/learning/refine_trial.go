@@ -127,8 +127,10 @@ func readTrials(tx *store.Tx, where string, args ...any) ([]*trial, error) {
 		args, func(scan func(...any) error) error {
 			var t trial
 			var sum figures
-			err := scan(append([]any{&t.refinement, &t.Kind, &t.Component, &t.Verdict, &t.Note, store.JSON(&t.Before),
-				store.JSON(&t.Since), store.JSON(&t.Start)}, sum.columns()...)...)
+			err := scan(append([]any{
+				&t.refinement, &t.Kind, &t.Component, &t.Verdict, &t.Note, store.JSON(&t.Before),
+				store.JSON(&t.Since), store.JSON(&t.Start),
+			}, sum.columns()...)...)
 			if sum.minus(&t.Start); t.Verdict == verdictOpen {
 				t.Since = sum
 			}
@@ -272,8 +274,10 @@ func (r *refinement) endTrials(tx *store.Tx) error {
 
 // forget leaves out of an open trial what was done in a stretch of its time.
 func (t *trial) forget(tx *store.Tx, f *figures) error {
-	start := figures{0, 0, t.Start.Feedbacks + f.Feedbacks, t.Start.ScoreSum + f.ScoreSum,
-		t.Start.ScoreWeight + f.ScoreWeight}
+	start := figures{
+		0, 0, t.Start.Feedbacks + f.Feedbacks, t.Start.ScoreSum + f.ScoreSum,
+		t.Start.ScoreWeight + f.ScoreWeight,
+	}
 	_, err := tx.Exec(`UPDATE learning_trials SET calls = CASE WHEN calls > $1 THEN calls - $1 ELSE 0 END, successes
 		= CASE WHEN successes > $2 THEN successes - $2 ELSE 0 END, start = $3
 		WHERE refinement = $4 AND kind = $5 AND component = $6`,

@@ -27,8 +27,10 @@ type shop struct {
 }
 
 func (*shop) Info() host.PluginInfo {
-	return host.PluginInfo{Name: "shop", Capability: protocol.CapTools, Also: []protocol.Capability{protocol.CapSkill,
-		protocol.CapMCP}}
+	return host.PluginInfo{Name: "shop", Capability: protocol.CapTools, Also: []protocol.Capability{
+		protocol.CapSkill,
+		protocol.CapMCP,
+	}}
 }
 
 func (*shop) Close(context.Context) error { return nil }
@@ -38,33 +40,45 @@ func (*shop) Instructions(name string) (string, bool) { return "Sell it.", name 
 func (s *shop) Routes() []host.Route {
 	return []host.Route{
 		host.List(protocol.TypeToolListReq, func(context.Context, *protocol.ToolListRequest,
-			host.Emitter) (*protocol.ToolListResponse, error) {
+			host.Emitter,
+		) (*protocol.ToolListResponse, error) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			return &protocol.ToolListResponse{Tools: []protocol.ToolDefinition{{Name: "weigh",
-				Description: s.description, Version: "1"}}}, nil
+			return &protocol.ToolListResponse{Tools: []protocol.ToolDefinition{{
+				Name:        "weigh",
+				Description: s.description, Version: "1",
+			}}}, nil
 		}, protocol.MergeTools),
 		host.Handle(protocol.TypeToolCallReq, func(ctx context.Context, req *protocol.ToolCallRequest,
-			_ host.Emitter) (*protocol.ToolCallResponse, error) {
+			_ host.Emitter,
+		) (*protocol.ToolCallResponse, error) {
 			val, _ := req.Arguments.Get("well")
 			ok := val.Kind() == 't'
 			host.ServicesOf(ctx).Record(ctx, host.CallRecord{Kind: host.KindTool, Component: req.ToolName, Success: ok})
 			return &protocol.ToolCallResponse{Data: protocol.ToolResult{Success: ok, ToolName: req.ToolName}}, nil
 		}),
 		host.Handle(protocol.TypeMCPPromptListReq, func(_ context.Context, req *protocol.MCPPromptListRequest,
-			_ host.Emitter) (*protocol.MCPPromptListResponse, error) {
+			_ host.Emitter,
+		) (*protocol.MCPPromptListResponse, error) {
 			if req.Cursor == "" {
-				return &protocol.MCPPromptListResponse{Prompts: []map[string]any{{"server_id": "s", "name": "greet",
-					"description": "Say hello.", "arguments": []any{}}}, NextCursor: "2"}, nil
+				return &protocol.MCPPromptListResponse{Prompts: []map[string]any{{
+					"server_id": "s", "name": "greet",
+					"description": "Say hello.", "arguments": []any{},
+				}}, NextCursor: "2"}, nil
 			}
-			return &protocol.MCPPromptListResponse{Prompts: []map[string]any{{"server_id": "s", "name": "about",
-				"description": "Of X.", "arguments": []any{map[string]any{"name": "x"}}}}}, nil
+			return &protocol.MCPPromptListResponse{Prompts: []map[string]any{{
+				"server_id": "s", "name": "about",
+				"description": "Of X.", "arguments": []any{map[string]any{"name": "x"}},
+			}}}, nil
 		}),
 		host.Handle(protocol.TypeMCPPromptGetReq, func(_ context.Context, req *protocol.MCPPromptGetRequest,
-			_ host.Emitter) (*protocol.MCPPromptGetResponse, error) {
+			_ host.Emitter,
+		) (*protocol.MCPPromptGetResponse, error) {
 			text := map[string]any{"type": "text", "text": "Hello!"}
-			return &protocol.MCPPromptGetResponse{ServerID: "s", Description: "Say hello.",
-				Messages: []map[string]any{{"role": "user", "content": text}}}, nil
+			return &protocol.MCPPromptGetResponse{
+				ServerID: "s", Description: "Say hello.",
+				Messages: []map[string]any{{"role": "user", "content": text}},
+			}, nil
 		}),
 	}
 }
@@ -135,9 +149,11 @@ func TestTexts(t *testing.T) {
 		"/entries/0/measured/0/verdict": "measuring",
 	})
 	second := s.applied(`{"edits":[{"target":"prompt","op":"update","path":"prompt.template","component":"weigh","old_value":"Weigh things.\nIn grams.","new_value":"Weigh."}]}`)
-	s.sees(s.latest(), map[string]string{"/entries/0/edits/0/version": "2", "/entries/0/edits/0/diff": "--- version " +
-		"1\n+++ version 2\n@@ -1,2 +1,1 @@\n-Weigh things.\n-In grams.\n+Weigh.\n",
-		"/entries/1/edits/0/in_force": "false"})
+	s.sees(s.latest(), map[string]string{
+		"/entries/0/edits/0/version": "2", "/entries/0/edits/0/diff": "--- version " +
+			"1\n+++ version 2\n@@ -1,2 +1,1 @@\n-Weigh things.\n-In grams.\n+Weigh.\n",
+		"/entries/1/edits/0/in_force": "false",
+	})
 	s.rolledBack(second)
 	s.shop.mu.Lock()
 	s.shop.description = "Weigh heavy things."
@@ -146,8 +162,10 @@ func TestTexts(t *testing.T) {
 		t.Errorf("of another text the description is %q", got)
 	}
 	s.weigh(1, 0)
-	s.sees(s.latest(), map[string]string{"/entries/1/edits/0/effect": "none: the text that it was made for has changed",
-		"/entries/1/rollback_available": "true"})
+	s.sees(s.latest(), map[string]string{
+		"/entries/1/edits/0/effect":     "none: the text that it was made for has changed",
+		"/entries/1/rollback_available": "true",
+	})
 	s.sees(s.Call(protocol.TypeLearnStatsReq, `{}`),
 		map[string]string{"/components/0/texts/description": "none: the text that it was made for has changed"})
 	s.applied(`{"edits":[{"target":"text","component":"weigh","from":"Weigh heavy things.","to":"Weigh heavy things well."}]}`)
@@ -276,11 +294,15 @@ func TestTrials(t *testing.T) {
 		s.stage.calls("weigh", maxTrial-50, 49)
 		verdict(s, map[string]string{"/entries/0/measured/0/verdict": "measuring"})
 		s.stage.calls("weigh", 1, 0)
-		verdict(s, map[string]string{"/entries/0/measured/0/verdict": "kept",
-			"/entries/0/measured/0/since/calls": fmt.Sprint(maxTrial), "/entries/0/status": "applied"})
+		verdict(s, map[string]string{
+			"/entries/0/measured/0/verdict":     "kept",
+			"/entries/0/measured/0/since/calls": fmt.Sprint(maxTrial), "/entries/0/status": "applied",
+		})
 		s.stage.calls("weigh", 0, 500)
-		verdict(s, map[string]string{"/entries/0/measured/0/since/calls": fmt.Sprint(maxTrial),
-			"/entries/0/status": "applied"})
+		verdict(s, map[string]string{
+			"/entries/0/measured/0/since/calls": fmt.Sprint(maxTrial),
+			"/entries/0/status":                 "applied",
+		})
 		s.applied(`{"component":"weigh","edits":[{"target":"weight","to":1.2}]}`)
 		verdict(s, map[string]string{"/entries/0/measured/0/before/calls": fmt.Sprint(maxTrial)})
 	})
@@ -299,8 +321,10 @@ func TestTrials(t *testing.T) {
 		rate(0, 1, 0.8) // another word on what was before
 		rate(100, 80, -0.9)
 		s.weigh(minTrial, 0)
-		verdict(s, map[string]string{"/entries/0/measured/0/verdict": "worse",
-			"/entries/0/measured/0/since/feedback_count": "80", "/entries/0/status": "rolled_back"})
+		verdict(s, map[string]string{
+			"/entries/0/measured/0/verdict":              "worse",
+			"/entries/0/measured/0/since/feedback_count": "80", "/entries/0/status": "rolled_back",
+		})
 	})
 	t.Run("changed meanwhile", func(t *testing.T) {
 		s, id := begin(t)
@@ -308,8 +332,10 @@ func TestTrials(t *testing.T) {
 			return writeWeight(tx, "tool", "weigh", &weightRow{Weight: 3, Strategy: "ucb1", UpdatedAt: 1})
 		}))
 		s.stage.calls("weigh", 0, minTrial)
-		verdict(s, map[string]string{"/entries/0/refinement_id": id, "/entries/0/measured/0/verdict": "left alone",
-			"/entries/0/status": "applied"})
+		verdict(s, map[string]string{
+			"/entries/0/refinement_id": id, "/entries/0/measured/0/verdict": "left alone",
+			"/entries/0/status": "applied",
+		})
 		note := s.latest().Get("/entries/0/measured/0/note")
 		assert.That(t, strings.Contains(note, "it stays: it was changed since: the weight of the tool \"weigh\" is "+
 			"3 by now"), "the note says %q", note)
@@ -335,8 +361,10 @@ func TestTrials(t *testing.T) {
 		s.latest()
 		s.rolledBack(id)
 		s.stage.calls("weigh", 0, 100)
-		verdict(s, map[string]string{"/entries/0/measured/0/verdict": "rolled back",
-			"/entries/0/measured/0/since/calls": "3"})
+		verdict(s, map[string]string{
+			"/entries/0/measured/0/verdict":     "rolled back",
+			"/entries/0/measured/0/since/calls": "3",
+		})
 	})
 }
 
@@ -379,8 +407,10 @@ func TestStoreOfAnOlderBuild(t *testing.T) {
 	n := newShop(t, path)
 	o := n.plugin.Overrides(host.KindTool)["grep"]
 	assert.That(t, o != nil && o.Timeout == 5*time.Second, "%+v", o)
-	n.sees(n.latest(), map[string]string{"/entries/0/rollback_available": "true", "/entries/0/measured": "[]",
-		"/entries/0/edits/0/version": "0"})
+	n.sees(n.latest(), map[string]string{
+		"/entries/0/rollback_available": "true", "/entries/0/measured": "[]",
+		"/entries/0/edits/0/version": "0",
+	})
 	n.applied(`{"component":"grep","edits":[{"target":"setting","name":"timeout","to":6}]}`)
 	n.sees(n.latest(), map[string]string{"/entries/0/measured/0/before/calls": "30", "/entries/0/edits/0/version": "1"})
 }

@@ -67,7 +67,8 @@ func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisec
 
 // stats answers learn/stats with what the store knows, the last calls included.
 func (p *Plugin) stats(ctx context.Context, req *protocol.LearnStatsRequest,
-	_ host.Emitter) (*protocol.LearnStatsResponse, error) {
+	_ host.Emitter,
+) (*protocol.LearnStatsResponse, error) {
 	if err := p.flush(ctx); err != nil {
 		return nil, p.kept.Noted(ctx, err)
 	}
@@ -139,8 +140,10 @@ func scanComponent(scan func(...any) error) (*Component, error) {
 	c.scale = scale{min(rewards.low, 0), max(rewards.high, 0)}
 	c.sums = sums{float64(c.Calls), float64(c.Successes), float64(c.Rewards), c.rewardTotal}
 	c.since.rated = c.scoreSum != ppoScore
-	c.since.sums = sums{c.calls - seen.calls, c.successes - seen.successes, c.rewards - seen.rewards,
-		c.rewardSum - seen.rewardSum}
+	c.since.sums = sums{
+		c.calls - seen.calls, c.successes - seen.successes, c.rewards - seen.rewards,
+		c.rewardSum - seen.rewardSum,
+	}
 	return c, nil
 }
 
@@ -172,8 +175,10 @@ func weightsOverTime(tx *store.Tx, name string) ([]map[string]any, error) {
 		if err := scan(&number, &kind, &component, &at, &weight, &worth, &strategy); err != nil {
 			return err
 		}
-		p := map[string]any{"ts": inSeconds(at), "kind": kind, "component_name": component, "routing_weight": weight,
-			"strategy": strategy}
+		p := map[string]any{
+			"ts": inSeconds(at), "kind": kind, "component_name": component, "routing_weight": weight,
+			"strategy": strategy,
+		}
 		if worth != nil {
 			p["worth"] = *worth
 		}
@@ -204,8 +209,10 @@ func scoresOverTime(tx *store.Tx, name string) (points []map[string]any, err err
 		if len(points) == 2*maxPoints {
 			points = append(points[:0], points[maxPoints:]...)
 		}
-		points = append(points, map[string]any{"ts": inSeconds(at), "kind": kind, "component_name": component,
-			"avg_score": sum.score / sum.weight})
+		points = append(points, map[string]any{
+			"ts": inSeconds(at), "kind": kind, "component_name": component,
+			"avg_score": sum.score / sum.weight,
+		})
 		return nil
 	})
 	return points[max(0, len(points)-maxPoints):], err
@@ -233,7 +240,8 @@ const (
 
 // each calls do for each row of a query, which read reads.
 func each[R any](ctx context.Context, s store.Store, query string, do func(*R) error,
-	read func(*R, func(...any) error) error) error {
+	read func(*R, func(...any) error) error,
+) error {
 	return s.Read(ctx, func(tx *store.Tx) error {
 		return tx.Each(query, nil, func(scan func(...any) error) error {
 			r := new(R)

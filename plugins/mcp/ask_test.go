@@ -1,4 +1,3 @@
-//lint:file-ignore SA1019 MCP 2026-07-28 begins to retire sampling; servers of all earlier versions use it.
 package mcp
 
 import (
@@ -37,8 +36,10 @@ func TestAskingCanBeSwitchedOff(t *testing.T) {
 // While the agent thinks the call is not taken for one without an answer.
 func TestAskingExtendsTheTimeout(t *testing.T) {
 	inTime(t, func(timeout int) hosttest.Message {
-		s := newStage(t, map[string]any{"srv": child(t, "full", "timeout", timeout),
-			"other": child(t, "full", "timeout", timeout)}, nil)
+		s := newStage(t, map[string]any{
+			"srv":   child(t, "full", "timeout", timeout),
+			"other": child(t, "full", "timeout", timeout),
+		}, nil)
 		s.toolNames()
 		id := s.Go(protocol.TypeToolCallReq, callFields("srv__model", `{}`, ""))
 		asked := s.Wait("its question, or its end",
@@ -193,8 +194,10 @@ func everythingSampling(t *testing.T, r *real) {
 
 func everythingElicitation(t *testing.T, r *real) {
 	for _, c := range []struct{ name, answer, want string }{
-		{"accepted", `{"action":"accept","content":{"name":"Ada","integer":7,"untitledMultipleSelectEnum":["Piano"]}}`,
-			"- Name: Ada"},
+		{
+			"accepted", `{"action":"accept","content":{"name":"Ada","integer":7,"untitledMultipleSelectEnum":["Piano"]}}`,
+			"- Name: Ada",
+		},
 		{"declined", `{"action":"decline"}`, "User declined"},
 		{"cancelled", `{"action":"cancel"}`, "User cancelled"},
 		{"by an error", ``, "User declined"},
@@ -240,8 +243,10 @@ func everythingURLElicitation(t *testing.T, r *real) {
 	const byError = `{"url":"https://example.com/pay","elicitationId":"e-2","errorPath":true}`
 	refusal := r.Refused(protocol.TypeToolCallReq, callFields("all__trigger-url-elicitation", byError, ""),
 		protocol.CodeMCPProtocolError)
-	holds(t, refusal, map[string]string{"/detail/code": "-32042",
-		"/detail/data/elicitations/0/url": "https://modelcontextprotocol.io"})
+	holds(t, refusal, map[string]string{
+		"/detail/code":                    "-32042",
+		"/detail/data/elicitations/0/url": "https://modelcontextprotocol.io",
+	})
 	id = r.call("trigger-url-elicitation", byError, "") // the page was opened, as far as the server knows
 	q = r.question(protocol.TypeMCPElicitReq)
 	holds(t, q, map[string]string{"/url": "https://example.com/pay"})

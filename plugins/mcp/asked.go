@@ -119,10 +119,14 @@ func (s *server) sample(ctx context.Context, params protocol.Object) (jsontext.V
 		"stop_sequences": []string{}, "metadata": struct{}{},
 	}
 	fields(params, []field{
-		{"messages", "messages", listOf(isObject)}, {"modelPreferences", "model_preferences", isObject},
-		{"systemPrompt", "system_prompt", isText}, {"includeContext", "include_context", isText},
-		{"temperature", "temperature", isNumber}, {"maxTokens", "max_tokens", isCount},
-		{"stopSequences", "stop_sequences", listOf(isText)}, {"metadata", "metadata", isObject},
+		{"messages", "messages", listOf(isObject)},
+		{"modelPreferences", "model_preferences", isObject},
+		{"systemPrompt", "system_prompt", isText},
+		{"includeContext", "include_context", isText},
+		{"temperature", "temperature", isNumber},
+		{"maxTokens", "max_tokens", isCount},
+		{"stopSequences", "stop_sequences", listOf(isText)},
+		{"metadata", "metadata", isObject},
 	}, req)
 	var resp protocol.MCPSampleResponse
 	resp.SetDefaults()
@@ -183,7 +187,9 @@ func (s *server) elicit(ctx context.Context, params protocol.Object) (jsontext.V
 		"requested_schema": struct{}{},
 	}
 	fields(params, []field{
-		{"mode", "mode", isText}, {"message", "message", isText}, {"url", "url", isText},
+		{"mode", "mode", isText},
+		{"message", "message", isText},
+		{"url", "url", isText},
 		{"requestedSchema", "requested_schema", isObject},
 	}, req)
 	var resp protocol.MCPElicitResponse

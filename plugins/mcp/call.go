@@ -40,7 +40,8 @@ type callKey struct{}
 // call runs a tool of the server. A client that asked for a task gets the task, which has begun;
 // tools that must be tasks are waited for where it did not: so they are there for all.
 func (s *server) call(ctx context.Context, name string, args protocol.Object, emit host.Emitter) (*tools.Outcome,
-	error) {
+	error,
+) {
 	support := s.taskSupport(name)
 	params := map[string]any{"name": name, "arguments": jsontext.Value(args.Raw())}
 	asked := host.MCPCallOf(ctx, s.offered(name))

@@ -137,8 +137,10 @@ func TestMessagesWithoutParams(t *testing.T) {
 	s.Refused(protocol.TypeToolCallReq, callFields("srv__do", "{}", ""), protocol.CodeMCPProtocolError,
 		"not a JSON object")
 	for _, params := range []string{"", `,"params":null`} {
-		for _, method := range []string{"resources/updated", "elicitation/complete", "message", "progress",
-			"tools/list_changed", "cancelled", "unknown"} {
+		for _, method := range []string{
+			"resources/updated", "elicitation/complete", "message", "progress",
+			"tools/list_changed", "cancelled", "unknown",
+		} {
 			h.lines <- fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/%s"%s}`, method, params)
 		}
 		for _, method := range []string{"elicitation/create", "sampling/createMessage", "unknown"} {

@@ -1,6 +1,3 @@
-// lint:file-ignore SA1019 MCP 2026-07-28 begins to retire sampling, roots and logging; servers of all earlier versions
-// use them, and this file is where the host serves them.
-
 package mcp
 
 import (
@@ -28,7 +25,8 @@ func (s *server) client() *sdk.ClientOptions {
 		ToolListChangedHandler:   func(context.Context, *sdk.ToolListChangedRequest) { s.listChanged(kindTools) },
 		PromptListChangedHandler: func(context.Context, *sdk.PromptListChangedRequest) { s.listChanged(kindPrompts) },
 		ResourceListChangedHandler: func(context.Context,
-			*sdk.ResourceListChangedRequest) {
+			*sdk.ResourceListChangedRequest,
+		) {
 			s.listChanged(kindResources)
 		},
 	}
@@ -59,8 +57,10 @@ func (p *Plugin) askable() *sdk.ClientCapabilities {
 	if p.env.MCPClient == nil {
 		return &sdk.ClientCapabilities{
 			RootsV2: &sdk.RootCapabilities{}, Sampling: &sdk.SamplingCapabilities{},
-			Elicitation: &sdk.ElicitationCapabilities{Form: &sdk.FormElicitationCapabilities{},
-				URL: &sdk.URLElicitationCapabilities{}},
+			Elicitation: &sdk.ElicitationCapabilities{
+				Form: &sdk.FormElicitationCapabilities{},
+				URL:  &sdk.URLElicitationCapabilities{},
+			},
 		}
 	}
 	ctx, stop := context.WithDeadline(p.life, p.clientBy)
@@ -156,8 +156,10 @@ func (s *server) askRoots(sess *host.Session) jsontext.Value {
 	ctx, stop := context.WithTimeout(host.InSession(s.p.life, sess), rootsLate)
 	defer stop()
 	var resp protocol.MCPRootListResponse
-	if err := s.p.services.Ask(ctx, protocol.TypeMCPRootListReq, &protocol.MCPRootListRequest{ServerID: s.opts.ID,
-		MCPRequestID: s.askID()}, &resp); err != nil {
+	if err := s.p.services.Ask(ctx, protocol.TypeMCPRootListReq, &protocol.MCPRootListRequest{
+		ServerID:     s.opts.ID,
+		MCPRequestID: s.askID(),
+	}, &resp); err != nil {
 		if sess == nil { // there may be no agent yet
 			s.noteGuess()
 		}

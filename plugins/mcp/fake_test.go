@@ -1,6 +1,3 @@
-// lint:file-ignore SA1019 MCP 2026-07-28 begins to retire sampling, roots and logging; servers of all earlier versions
-// use them.
-
 package mcp
 
 import (
@@ -81,17 +78,25 @@ func newFake(role string) *sdk.Server {
 	addAskers(s)
 	addRoots(s, kept)
 	for i := range 3 {
-		s.AddResource(&sdk.Resource{URI: fmt.Sprintf("test://%d", i), Name: fmt.Sprintf("r%d", i),
-			MIMEType: "text/plain", Description: "number"}, readResource)
+		s.AddResource(&sdk.Resource{
+			URI: fmt.Sprintf("test://%d", i), Name: fmt.Sprintf("r%d", i),
+			MIMEType: "text/plain", Description: "number",
+		}, readResource)
 	}
 	s.AddResource(&sdk.Resource{URI: "test://blob", Name: "blob"}, readResource)
 	s.AddResourceTemplate(&sdk.ResourceTemplate{URITemplate: "item://{id}", Name: "items"}, readResource)
-	s.AddPrompt(&sdk.Prompt{Name: "greet", Description: "says hello",
-		Arguments: []*sdk.PromptArgument{{Name: "who", Required: true}}},
+	s.AddPrompt(&sdk.Prompt{
+		Name: "greet", Description: "says hello",
+		Arguments: []*sdk.PromptArgument{{Name: "who", Required: true}},
+	},
 		func(_ context.Context, r *sdk.GetPromptRequest) (*sdk.GetPromptResult, error) {
-			return &sdk.GetPromptResult{Description: "hello",
-				Messages: []*sdk.PromptMessage{{Role: "user",
-					Content: &sdk.TextContent{Text: "hello " + r.Params.Arguments["who"]}}}}, nil
+			return &sdk.GetPromptResult{
+				Description: "hello",
+				Messages: []*sdk.PromptMessage{{
+					Role:    "user",
+					Content: &sdk.TextContent{Text: "hello " + r.Params.Arguments["who"]},
+				}},
+			}, nil
 		})
 	return s
 }
@@ -100,15 +105,19 @@ func readResource(_ context.Context, r *sdk.ReadResourceRequest) (*sdk.ReadResou
 	if r.Params.URI == "test://blob" {
 		return &sdk.ReadResourceResult{Contents: []*sdk.ResourceContents{{URI: r.Params.URI, Blob: []byte{0, 1}}}}, nil
 	}
-	return &sdk.ReadResourceResult{Contents: []*sdk.ResourceContents{{URI: r.Params.URI,
-		Text: "content of " + r.Params.URI}}}, nil
+	return &sdk.ReadResourceResult{Contents: []*sdk.ResourceContents{{
+		URI:  r.Params.URI,
+		Text: "content of " + r.Params.URI,
+	}}}, nil
 }
 
 // flood sends log messages as fast as they go.
 func flood(ss *sdk.ServerSession) {
 	for i := 0; ; i++ {
-		if err := ss.Log(context.Background(), &sdk.LoggingMessageParams{Level: "error",
-			Data: fmt.Sprintf("%d %s", i, strings.Repeat("x", 1000))}); err != nil {
+		if err := ss.Log(context.Background(), &sdk.LoggingMessageParams{
+			Level: "error",
+			Data:  fmt.Sprintf("%d %s", i, strings.Repeat("x", 1000)),
+		}); err != nil {
 			return
 		}
 	}
@@ -135,26 +144,32 @@ func addTools(s *sdk.Server) {
 	add("wide", "takes anything", jsontext.Value(`{"type":"object"}`), &sdk.ToolAnnotations{DestructiveHint: &yes},
 		echo)
 	add("fail", "reports failure", objectOf(), nil, func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult,
-		error) {
+		error,
+	) {
 		res := text("it broke")
 		res.IsError = true
 		return res, nil
 	})
 	add("picture", "a picture", objectOf(), nil, func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult,
-		error) {
+		error,
+	) {
 		return &sdk.CallToolResult{Content: []sdk.Content{
-			&sdk.ImageContent{MIMEType: "image/png", Data: []byte{1, 2, 3}}, &sdk.ResourceLink{URI: "test://1",
-				Name: "one"},
+			&sdk.ImageContent{MIMEType: "image/png", Data: []byte{1, 2, 3}}, &sdk.ResourceLink{
+				URI:  "test://1",
+				Name: "one",
+			},
 			&sdk.EmbeddedResource{Resource: &sdk.ResourceContents{URI: "test://2", Text: "two"}},
 		}, StructuredContent: map[string]any{"n": 1}}, nil
 	})
 	add("crash", "ends the server", objectOf(), nil, func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult,
-		error) {
+		error,
+	) {
 		os.Exit(3)
 		return nil, nil
 	})
 	add("wait", "waits for its cancellation", objectOf(), nil, func(ctx context.Context,
-		_ *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+		_ *sdk.CallToolRequest,
+	) (*sdk.CallToolResult, error) {
 		_ = os.WriteFile("waiting", nil, 0o600)
 		<-ctx.Done()
 		_ = os.WriteFile("cancelled", nil, 0o600)
@@ -162,18 +177,23 @@ func addTools(s *sdk.Server) {
 	})
 	add("steps", "reports progress", objectOf("n:integer", "pause_ms:integer"), nil, steps)
 	add("grow", "adds a tool", objectOf(), nil, func(context.Context, *sdk.CallToolRequest) (*sdk.CallToolResult,
-		error) {
+		error,
+	) {
 		s.AddTool(&sdk.Tool{Name: "grown", Description: "new", InputSchema: objectOf()}, echo)
 		return text("done"), nil
 	})
 	add("update", "a resource changed", objectOf("uri:string"), nil, func(ctx context.Context,
-		r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+		r *sdk.CallToolRequest,
+	) (*sdk.CallToolResult, error) {
 		return text("done"), s.ResourceUpdated(ctx, &sdk.ResourceUpdatedNotificationParams{URI: member(r, "uri")})
 	})
 	add("log", "logs", objectOf("text:string"), nil, func(ctx context.Context,
-		r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
-		return text("done"), r.Session.Log(ctx, &sdk.LoggingMessageParams{Level: "warning", Logger: "fake",
-			Data: member(r, "text")})
+		r *sdk.CallToolRequest,
+	) (*sdk.CallToolResult, error) {
+		return text("done"), r.Session.Log(ctx, &sdk.LoggingMessageParams{
+			Level: "warning", Logger: "fake",
+			Data: member(r, "text"),
+		})
 	})
 }
 
@@ -197,8 +217,10 @@ func number(r *sdk.CallToolRequest, name string) (n int) {
 func steps(ctx context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 	n := number(r, "n")
 	for i := range n {
-		params := &sdk.ProgressNotificationParams{ProgressToken: r.Params.GetProgressToken(), Progress: float64(i + 1),
-			Total: float64(n), Message: fmt.Sprintf("step %d", i+1)}
+		params := &sdk.ProgressNotificationParams{
+			ProgressToken: r.Params.GetProgressToken(), Progress: float64(i + 1),
+			Total: float64(n), Message: fmt.Sprintf("step %d", i+1),
+		}
 		if err := r.Session.NotifyProgress(ctx, params); err != nil {
 			return nil, err
 		}
@@ -217,7 +239,8 @@ func steps(ctx context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, er
 // addAskers adds the tools that ask the client for something.
 func addAskers(s *sdk.Server) {
 	s.AddTool(&sdk.Tool{Name: "model", InputSchema: objectOf()}, func(ctx context.Context,
-		r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+		r *sdk.CallToolRequest,
+	) (*sdk.CallToolResult, error) {
 		res, err := r.Session.CreateMessage(ctx, &sdk.CreateMessageParams{
 			SystemPrompt: "you are a test", MaxTokens: 7, Temperature: 0.5,
 			Messages: []*sdk.SamplingMessage{{Role: "user", Content: &sdk.TextContent{Text: "hi"}}},
@@ -228,7 +251,8 @@ func addAskers(s *sdk.Server) {
 		return text(res.Model + ": " + res.Content.(*sdk.TextContent).Text), nil
 	})
 	s.AddTool(&sdk.Tool{Name: "user", InputSchema: objectOf()}, func(ctx context.Context,
-		r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+		r *sdk.CallToolRequest,
+	) (*sdk.CallToolResult, error) {
 		res, err := r.Session.Elicit(ctx, &sdk.ElicitParams{
 			Message: "your name?", RequestedSchema: jsontext.Value(`{"type":"object","properties":{"name":{"type":"string"}},"required":["name"]}`),
 		})
@@ -257,22 +281,26 @@ func rootsText(ctx context.Context, ss *sdk.ServerSession) *sdk.CallToolResult {
 func addRoots(s *sdk.Server, kept chan *sdk.CallToolResult) {
 	release := make(chan struct{})
 	s.AddTool(&sdk.Tool{Name: "roots", InputSchema: objectOf()}, func(ctx context.Context,
-		r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+		r *sdk.CallToolRequest,
+	) (*sdk.CallToolResult, error) {
 		return rootsText(ctx, r.Session), nil
 	})
 	s.AddTool(&sdk.Tool{Name: "aside", InputSchema: objectOf()}, func(_ context.Context,
-		r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+		r *sdk.CallToolRequest,
+	) (*sdk.CallToolResult, error) {
 		go func() { kept <- rootsText(context.Background(), r.Session) }()
 		<-release
 		return text("done"), nil
 	})
 	s.AddTool(&sdk.Tool{Name: "release", InputSchema: objectOf()}, func(context.Context,
-		*sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+		*sdk.CallToolRequest,
+	) (*sdk.CallToolResult, error) {
 		close(release)
 		return text("done"), nil
 	})
 	s.AddTool(&sdk.Tool{Name: "kept", InputSchema: objectOf()}, func(context.Context,
-		*sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+		*sdk.CallToolRequest,
+	) (*sdk.CallToolResult, error) {
 		return <-kept, nil
 	})
 }

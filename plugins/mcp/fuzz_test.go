@@ -108,11 +108,18 @@ func FuzzServer(f *testing.F) {
 			typ    protocol.Type
 			fields string
 		}{
-			{protocol.TypeToolListReq, `{}`}, {protocol.TypeToolCallReq, callFields("srv__do", `{"x":"y"}`, "")},
-			{protocol.TypeMCPResourceListReq, `{}`}, {protocol.TypeMCPResourceReadReq,
-				`{"server_id":"srv","uri":"file:///a"}`},
-			{protocol.TypeMCPPromptListReq, `{}`}, {protocol.TypeMCPPromptGetReq,
-				`{"server_id":"srv","prompt_name":"p","name":"p","arguments":{"a":"b"}}`},
+			{protocol.TypeToolListReq, `{}`},
+			{protocol.TypeToolCallReq, callFields("srv__do", `{"x":"y"}`, "")},
+			{protocol.TypeMCPResourceListReq, `{}`},
+			{
+				protocol.TypeMCPResourceReadReq,
+				`{"server_id":"srv","uri":"file:///a"}`,
+			},
+			{protocol.TypeMCPPromptListReq, `{}`},
+			{
+				protocol.TypeMCPPromptGetReq,
+				`{"server_id":"srv","prompt_name":"p","name":"p","arguments":{"a":"b"}}`,
+			},
 			{protocol.TypeMCPServerListReq, `{}`},
 		} {
 			id := s.Go(req.typ, req.fields)

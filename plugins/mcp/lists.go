@@ -77,7 +77,8 @@ type entry struct {
 // page answers a list over all servers, or the one that is named: the rows from a cursor on,
 // and the cursor of the next page. entries returns those of one server, in its order.
 func (p *Plugin) page(ctx context.Context, text, list, id string, entries func(*server) []entry) (rows []map[string]any,
-	next string, err error) {
+	next string, err error,
+) {
 	rows = []map[string]any{}
 	servers, err := p.some(id)
 	if err != nil {
@@ -103,8 +104,10 @@ func (p *Plugin) page(ctx context.Context, text, list, id string, entries func(*
 			rows = append(rows, all[i].row)
 			size += len(raw)
 			if last := n == len(servers)-1 && i == len(all)-1; !last && (len(rows) == pageEntries || size > pageBytes) {
-				return rows, (&cursor{Plugin: p.name, List: list, Filter: id, Server: s.opts.ID,
-					Agents: s.origin == byAgent, At: i, Key: all[i].key}).String(), nil
+				return rows, (&cursor{
+					Plugin: p.name, List: list, Filter: id, Server: s.opts.ID,
+					Agents: s.origin == byAgent, At: i, Key: all[i].key,
+				}).String(), nil
 			}
 		}
 	}
@@ -137,7 +140,8 @@ func (c *cursor) start(s *server, all []entry) int {
 
 // prompts answers mcp/prompt/list/req, page by page.
 func (p *Plugin) prompts(ctx context.Context, req *protocol.MCPPromptListRequest,
-	_ host.Emitter) (*protocol.MCPPromptListResponse, error) {
+	_ host.Emitter,
+) (*protocol.MCPPromptListResponse, error) {
 	rows, next, err := p.page(ctx, req.Cursor, "prompts", req.ServerID, (*server).promptEntries)
 	return &protocol.MCPPromptListResponse{Prompts: rows, NextCursor: next}, err
 }
@@ -218,7 +222,8 @@ func (p *Plugin) promptServer(ctx context.Context, name, id string) (*server, er
 
 // get answers mcp/prompt/get/req.
 func (p *Plugin) get(ctx context.Context, req *protocol.MCPPromptGetRequest,
-	_ host.Emitter) (*protocol.MCPPromptGetResponse, error) {
+	_ host.Emitter,
+) (*protocol.MCPPromptGetResponse, error) {
 	var wrong problems
 	if req.Name == "" {
 		wrong.add("/name", "is empty; should be the name of a prompt")

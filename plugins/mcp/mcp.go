@@ -94,9 +94,11 @@ func New(name string, opts Options, env host.Env) (*Plugin, error) {
 	case opts.Pin && env.Store == nil:
 		return nil, fmt.Errorf("plugin %q: pin: tools need a store to be remembered in", name)
 	}
-	p := &Plugin{name: name, opts: opts, env: env, configured: configured, firstWait: firstWait, clientWait: clientWait,
+	p := &Plugin{
+		name: name, opts: opts, env: env, configured: configured, firstWait: firstWait, clientWait: clientWait,
 		rootsWait: rootsWait, servers: make(map[string]*server, len(configured)), learned: make(chan struct{}),
-		quiet: make(map[*host.Session]bool)}
+		quiet: make(map[*host.Session]bool),
+	}
 	p.set = tools.NewSet(tools.SetOptions{
 		Name: name, MaxOutputBytes: cmp.Or(opts.MaxOutputBytes, env.MaxOutputBytes),
 		StateDir: env.StateDir, Secrets: env.Secrets, Now: env.Now,
@@ -111,8 +113,10 @@ func New(name string, opts Options, env host.Env) (*Plugin, error) {
 
 // Info implements host.Plugin.
 func (p *Plugin) Info() host.PluginInfo {
-	return host.PluginInfo{Name: p.name, Capability: protocol.CapMCP, Children: true,
-		Also: []protocol.Capability{protocol.CapTools}}
+	return host.PluginInfo{
+		Name: p.name, Capability: protocol.CapMCP, Children: true,
+		Also: []protocol.Capability{protocol.CapTools},
+	}
 }
 
 // Routes implements host.Plugin.

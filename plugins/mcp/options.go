@@ -227,8 +227,10 @@ func (p *Plugin) Needs() []host.Need {
 func unset(given map[string]string, what string) error {
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		if strings.TrimSpace(given[name]) == "" {
-			return &host.Lack{Err: fmt.Errorf("its %s %s is empty: set what the config takes it from", what, name),
-				Minor: true}
+			return &host.Lack{
+				Err:   fmt.Errorf("its %s %s is empty: set what the config takes it from", what, name),
+				Minor: true,
+			}
 		}
 	}
 	return nil

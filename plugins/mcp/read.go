@@ -68,8 +68,10 @@ func (r *optionReader) object(obj protocol.Object) {
 
 // foreignKeys are those that other clients keep beside the options, without a meaning here.
 func foreignKeys() []string {
-	return []string{"autoApprove", "alwaysAllow", "description", "icon", "gallery", "version", "dev", "auto_reconnect",
-		"source"}
+	return []string{
+		"autoApprove", "alwaysAllow", "description", "icon", "gallery", "version", "dev", "auto_reconnect",
+		"source",
+	}
 }
 
 // option is one key of a server, and where its value goes.
@@ -83,12 +85,26 @@ type option struct {
 func (r *optionReader) options() []option {
 	o := &r.o
 	return []option{
-		{"server_id", "id", &o.ID}, {"name", "", &o.Name}, {"type", "transport", &o.Transport},
-		{"command", "cmd", &r.command}, {"args", "", &o.Args}, {"env", "", &o.Env}, {"cwd", "", &o.Dir},
-		{"network", "", &o.Network}, {"read", "", &o.Read}, {"url", "", &o.URL}, {"headers", "", &o.Headers},
-		{"timeout", "", &o.CallTimeout}, {"start_timeout", "", &o.ConnectTimeout}, {"disabled", "", &r.disabled},
-		{"allow", "tool_allow_list", &o.Allow}, {"deny", "", &o.Deny}, {"resource_allow_list", "", &o.Resources},
-		{"sampling", "", &o.Sampling}, {"roots", "", &o.Roots}, {"elicitation", "", &o.Elicitation},
+		{"server_id", "id", &o.ID},
+		{"name", "", &o.Name},
+		{"type", "transport", &o.Transport},
+		{"command", "cmd", &r.command},
+		{"args", "", &o.Args},
+		{"env", "", &o.Env},
+		{"cwd", "", &o.Dir},
+		{"network", "", &o.Network},
+		{"read", "", &o.Read},
+		{"url", "", &o.URL},
+		{"headers", "", &o.Headers},
+		{"timeout", "", &o.CallTimeout},
+		{"start_timeout", "", &o.ConnectTimeout},
+		{"disabled", "", &r.disabled},
+		{"allow", "tool_allow_list", &o.Allow},
+		{"deny", "", &o.Deny},
+		{"resource_allow_list", "", &o.Resources},
+		{"sampling", "", &o.Sampling},
+		{"roots", "", &o.Roots},
+		{"elicitation", "", &o.Elicitation},
 		{"enabled", "enabled", &r.enabled},
 	}
 }

@@ -134,12 +134,18 @@ func TestEverything(t *testing.T) {
 	r.wire = filepath.Join(r.dir, wireFile)
 	r.each(t, []everything{
 		{"roots", everythingRoots}, // first: the server asks for them 350 ms after the handshake, and once
-		{"tools", everythingTools}, {"results", everythingResults}, {"resources", everythingResources},
+		{"tools", everythingTools},
+		{"results", everythingResults},
+		{"resources", everythingResources},
 		{"session resources", everythingSessionResources},
-		{"prompts", everythingPrompts}, {"subscriptions", everythingSubscriptions}, {"logging", everythingLogging},
-		{"sampling", everythingSampling}, {"elicitation", everythingElicitation},
+		{"prompts", everythingPrompts},
+		{"subscriptions", everythingSubscriptions},
+		{"logging", everythingLogging},
+		{"sampling", everythingSampling},
+		{"elicitation", everythingElicitation},
 		{"unanswered elicitation", everythingUnanswered},
-		{"url elicitation", everythingURLElicitation}, {"progress", everythingProgress},
+		{"url elicitation", everythingURLElicitation},
+		{"progress", everythingProgress},
 		{"cancellation", everythingCancellation},
 	})
 }
@@ -150,11 +156,16 @@ func TestEverythingOverHTTP(t *testing.T) {
 		t.Run(c.transport, func(t *testing.T) {
 			r := newReal(t, map[string]any{"url": httpServer(t, c.transport) + c.path})
 			r.each(t, []everything{
-				{"roots", everythingRoots}, {"tools", everythingTools}, {"results", everythingResults},
+				{"roots", everythingRoots},
+				{"tools", everythingTools},
+				{"results", everythingResults},
 				{"session resources", everythingSessionResources},
-				{"subscriptions", everythingSubscriptions}, {"logging", everythingLogging},
-				{"sampling", everythingSampling}, {"elicitation", everythingElicitation},
-				{"progress", everythingProgress}, {"cancellation", everythingCancellation},
+				{"subscriptions", everythingSubscriptions},
+				{"logging", everythingLogging},
+				{"sampling", everythingSampling},
+				{"elicitation", everythingElicitation},
+				{"progress", everythingProgress},
+				{"cancellation", everythingCancellation},
 			})
 		})
 	}
@@ -185,8 +196,10 @@ func everythingTools(t *testing.T, r *real) {
 	} {
 		assert.That(t, slices.Contains(names, "all__"+name), "there is no tool %s among %v", name, names)
 	}
-	for _, name := range []string{"trigger-sampling-request-async",
-		"trigger-elicitation-request-async"} { // need tasks, which the SDK does not have
+	for _, name := range []string{
+		"trigger-sampling-request-async",
+		"trigger-elicitation-request-async",
+	} { // need tasks, which the SDK does not have
 		assert.That(t, !slices.Contains(names, "all__"+name), "%s is there: then there is something more to test", name)
 	}
 	d, ok := r.plugin.DescribeTool("all__get-sum")
@@ -196,8 +209,10 @@ func everythingTools(t *testing.T, r *real) {
 		`"Humidity percentage"`) {
 		t.Errorf("its output schema: %s", d.OutputSchema)
 	}
-	holds(t, r.result("echo", `{"message":"héllo"}`), map[string]string{"/data/data/content/0/text": "Echo: héllo",
-		"/data/summary": "Echo: héllo"})
+	holds(t, r.result("echo", `{"message":"héllo"}`), map[string]string{
+		"/data/data/content/0/text": "Echo: héllo",
+		"/data/summary":             "Echo: héllo",
+	})
 	holds(t, r.result("get-sum", `{"a":40,"b":2.5}`), map[string]string{"/data/data/content/0/text": "The sum of 40 " +
 		"and 2.5 is 42.5."})
 	r.Refused(protocol.TypeToolCallReq, callFields("all__get-sum", `{"a":"x","b":1}`, ""), protocol.CodeSchemaViolation)
@@ -304,12 +319,18 @@ func everythingPrompts(t *testing.T, r *real) {
 		{"args-prompt", `{"city":"Oslo"}`, "/messages/0/content/text", "What's weather in Oslo?"},
 		{"args-prompt", `{"city":"Austin","state":"Texas"}`, "/messages/0/content/text", "What's weather in Austin, " +
 			"Texas?"},
-		{"completable-prompt", `{"department":"Sales","name":"Eve"}`, "/messages/0/content/text",
-			"Please promote Eve to the head of the Sales team."},
-		{"resource-prompt", `{"resourceType":"Text","resourceId":5}`, "/messages/1/content/resource/uri",
-			"demo://resource/dynamic/text/5"},
-		{"resource-prompt", `{"resourceType":"Blob","resourceId":"6"}`, "/messages/1/content/resource/uri",
-			"demo://resource/dynamic/blob/6"},
+		{
+			"completable-prompt", `{"department":"Sales","name":"Eve"}`, "/messages/0/content/text",
+			"Please promote Eve to the head of the Sales team.",
+		},
+		{
+			"resource-prompt", `{"resourceType":"Text","resourceId":5}`, "/messages/1/content/resource/uri",
+			"demo://resource/dynamic/text/5",
+		},
+		{
+			"resource-prompt", `{"resourceType":"Blob","resourceId":"6"}`, "/messages/1/content/resource/uri",
+			"demo://resource/dynamic/blob/6",
+		},
 	} {
 		holds(t, r.ask(protocol.TypeMCPPromptGetReq, `{"name":`+quoted(c.name)+`,"arguments":`+c.args+`}`, nil),
 			map[string]string{c.pointer: c.want, "/messages/0/role": "user", "/server_id": "all"})
@@ -335,8 +356,10 @@ func TestFilesystem(t *testing.T) {
 	assert.That(t, err == nil && string(text) == "one\ntwo\n", "the file has %q %v", text, err)
 	r.result("edit_file", args(`,"edits":[{"oldText":"two","newText":"three"}]`))
 	m := r.result("read_text_file", args(""))
-	holds(t, m, map[string]string{"/data/data/content/0/text": "one\nthree\n",
-		"/data/data/structuredContent/content": "one\nthree\n"})
+	holds(t, m, map[string]string{
+		"/data/data/content/0/text":            "one\nthree\n",
+		"/data/data/structuredContent/content": "one\nthree\n",
+	})
 	if m := r.result("list_directory", `{"path":`+quoted(r.dir)+`}`); !strings.Contains(m.Get("/data/data/content/0/text"), "[FILE] note.txt") {
 		t.Errorf("the folder: %s", m.Line)
 	}
@@ -354,8 +377,10 @@ func TestFilesystem(t *testing.T) {
 // TestTime: a server in Python, in a virtual environment.
 func TestTime(t *testing.T) {
 	r := newReal(t, map[string]any{
-		"command": peer(t, "venv", "bin", "python3"), "args": []any{"-m", "mcp_server_time",
-			"--local-timezone=Europe/Oslo"}, "network": false,
+		"command": peer(t, "venv", "bin", "python3"), "args": []any{
+			"-m", "mcp_server_time",
+			"--local-timezone=Europe/Oslo",
+		}, "network": false,
 	})
 	assert.Slice(t, r.toolNames(), []string{"all__convert_time", "all__get_current_time"}, "tools")
 	text := r.result("convert_time", `{"source_timezone":"Asia/Tokyo","time":"16:30","target_timezone":"Asia/Kolkata"}`).Get("/data/data/content/0/text")
@@ -407,8 +432,10 @@ func TestMemory(t *testing.T) {
 	})
 	holds(t, r.result("read_graph", `{}`), map[string]string{"/data/data/structuredContent/relations/0/relationType": "programmed"})
 	r.result("delete_entities", `{"entityNames":["Ada"]}`)
-	holds(t, r.result("read_graph", `{}`), map[string]string{"/data/data/structuredContent/entities/0/name": "Engine",
-		"/data/data/structuredContent/relations": "[]"})
+	holds(t, r.result("read_graph", `{}`), map[string]string{
+		"/data/data/structuredContent/entities/0/name": "Engine",
+		"/data/data/structuredContent/relations":       "[]",
+	})
 	r.Refused(protocol.TypeToolCallReq, callFields("all__create_entities", `{"entities":[{"name":3}]}`, ""),
 		protocol.CodeSchemaViolation)
 }

@@ -42,7 +42,8 @@ func (p *Plugin) allowList() (*sandbox.AllowList, error) {
 // register answers mcp/server/register/req: it connects to a server and tells what became
 // of it. One that could not be connected is not kept.
 func (p *Plugin) register(ctx context.Context, req *protocol.MCPServerRegisterRequest,
-	_ host.Emitter) (*protocol.MCPServerRegisterResponse, error) {
+	_ host.Emitter,
+) (*protocol.MCPServerRegisterResponse, error) {
 	o, err := readRegistration(req.Config)
 	refused := func(err error) (*protocol.MCPServerRegisterResponse, error) {
 		return &protocol.MCPServerRegisterResponse{Server: p.failedRow(o, err), Error: err.Error()}, nil
@@ -241,7 +242,8 @@ func (p *Plugin) remove(s *server) {
 // unregister answers mcp/server/unregister/req. The servers of the config are their
 // owner's: without one of them its name would be free for another server.
 func (p *Plugin) unregister(ctx context.Context, req *protocol.MCPServerUnregisterRequest,
-	_ host.Emitter) (*protocol.MCPServerUnregisterResponse, error) {
+	_ host.Emitter,
+) (*protocol.MCPServerUnregisterResponse, error) {
 	s, err := p.find(req.ServerID)
 	if err != nil {
 		return nil, err
@@ -258,7 +260,8 @@ func (p *Plugin) unregister(ctx context.Context, req *protocol.MCPServerUnregist
 
 // list answers mcp/server/list/req.
 func (p *Plugin) list(_ context.Context, req *protocol.MCPServerListRequest,
-	_ host.Emitter) (*protocol.MCPServerListResponse, error) {
+	_ host.Emitter,
+) (*protocol.MCPServerListResponse, error) {
 	resp := &protocol.MCPServerListResponse{Servers: []map[string]any{}}
 	for _, s := range p.all() {
 		row := s.row()

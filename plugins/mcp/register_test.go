@@ -108,8 +108,10 @@ func TestRegisterRefuses(t *testing.T) {
 		"a folder outside":              {`{"server_id":"x","command":"sh","cwd":"../"}`, "workspace"},
 		"code by the environment":       {`{"server_id":"x","command":"sh","env":{"LD_PRELOAD":"x.so"}}`, "LD_PRELOAD"},
 		"this machine":                  {`{"server_id":"x","url":"` + web.URL + `"}`, "public"},
-		"what is not a server": {`{"server_id":"x","command":"cat","args":["/etc/hostname"]}`,
-			"could not be connected"},
+		"what is not a server": {
+			`{"server_id":"x","command":"cat","args":["/etc/hostname"]}`,
+			"could not be connected",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := s.ask(protocol.TypeMCPServerRegisterReq, `{"config":`+c.config+`}`, nil)
@@ -155,7 +157,7 @@ func TestServerOverHTTP(t *testing.T) {
 			if kind == "sse" {
 				handler = sdk.NewSSEHandler(func(*http.Request) *sdk.Server { return fake }, nil)
 			}
-			var keys = make(chan string, 100)
+			keys := make(chan string, 100)
 			web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				select {
 				case keys <- r.Header.Get("X-Key"):
@@ -164,8 +166,10 @@ func TestServerOverHTTP(t *testing.T) {
 				handler.ServeHTTP(w, r)
 			}))
 			t.Cleanup(web.Close)
-			s := newStage(t, map[string]any{"web": map[string]any{"url": web.URL, "type": kind,
-				"headers": map[string]any{"X-Key": "hunter2"}}}, nil)
+			s := newStage(t, map[string]any{"web": map[string]any{
+				"url": web.URL, "type": kind,
+				"headers": map[string]any{"X-Key": "hunter2"},
+			}}, nil)
 			t.Cleanup(s.Close) // before the web server, which waits for its connections
 			s.tool("web__echo", `{"text":"x"}`)
 			assert.Equal(t, <-keys, "hunter2", "the header")
@@ -183,8 +187,10 @@ func TestServerOverHTTP(t *testing.T) {
 // A host with many servers, most of which hang, answers its handshake at once, and what
 // the others have.
 func TestManyServersThatHang(t *testing.T) {
-	servers := map[string]any{"good": child(t, "full"), "gone": child(t, "gone"),
-		"off": child(t, "full", "disabled", true)}
+	servers := map[string]any{
+		"good": child(t, "full"), "gone": child(t, "gone"),
+		"off": child(t, "full", "disabled", true),
+	}
 	for i := range 6 {
 		servers[fmt.Sprintf("hang%d", i)] = child(t, "hang")
 	}
@@ -306,24 +312,34 @@ func TestParseServersErrors(t *testing.T) {
 		"no JSON":       {`{`, "not a JSON object"},
 		"no servers":    {`{"theme":"dark"}`, "no servers in it"},
 		"not a mapping": {`{"mcpServers":3}`, "mapping of ids"},
-		"wrong type": {`{"mcpServers":{"x":{"command":"hunter2","args":7}}}`,
-			`x.args: must be a list of strings, not a number`},
+		"wrong type": {
+			`{"mcpServers":{"x":{"command":"hunter2","args":7}}}`,
+			`x.args: must be a list of strings, not a number`,
+		},
 		"wrong element": {`{"mcpServers":{"x":{"command":"hunter2","args":[[]]}}}`, `x.args.0: must be a string`},
 		"unknown field": {`{"mcpServers":{"x":{"command":"hunter2","argz":[]}}}`, `x.argz: unknown option`},
 		"no mapping":    {`{"mcpServers":{"x":"hunter2"}}`, `x: should be a mapping`},
-		"both ways": {`{"mcpServers":{"x":{"command":"hunter2","url":"http://example.org"}}}`,
-			`x.url: it has a command and a url`},
+		"both ways": {
+			`{"mcpServers":{"x":{"command":"hunter2","url":"http://example.org"}}}`,
+			`x.url: it has a command and a url`,
+		},
 		"no way":    {`{"mcpServers":{"x":{"args":["hunter2"]}}}`, `x.command: it has neither`},
 		"bad url":   {`{"mcpServers":{"x":{"url":"ftp://hunter2/"}}}`, `x.url: its url should begin with https:`},
 		"bad id":    {`{"mcpServers":{"my server":{"command":"hunter2"}}}`, `"my-server" would do`},
 		"parted id": {`{"mcpServers":{"a__b":{"command":"hunter2"}}}`, `"a_b" would do`},
-		"asked for": {`{"mcpServers":{"x":{"command":"c","env":{"K":"${input:hunter2}"}}}}`,
-			`x.env: has a variable ${input:…}`},
-		"milliseconds": {`{"mcpServers":{"x":{"command":"c","timeout":60000}}}`,
-			`x.timeout: must be a number of seconds`},
+		"asked for": {
+			`{"mcpServers":{"x":{"command":"c","env":{"K":"${input:hunter2}"}}}}`,
+			`x.env: has a variable ${input:…}`,
+		},
+		"milliseconds": {
+			`{"mcpServers":{"x":{"command":"c","timeout":60000}}}`,
+			`x.timeout: must be a number of seconds`,
+		},
 		"in a list": {`{"servers":[{"command":"c"}]}`, `0.server_id`},
-		"another id": {`{"mcpServers":{"x":{"server_id":"y","command":"c"}}}`,
-			`x.server_id: is "y", but the key of the entry is "x"`},
+		"another id": {
+			`{"mcpServers":{"x":{"server_id":"y","command":"c"}}}`,
+			`x.server_id: is "y", but the key of the entry is "x"`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := ParseServers([]byte(c.text))

@@ -71,7 +71,8 @@ func matcher(template string) (re *regexp.Regexp) {
 // resources answers mcp/resource/list/req: the resources and templates of the servers,
 // page by page.
 func (p *Plugin) resources(ctx context.Context, req *protocol.MCPResourceListRequest,
-	_ host.Emitter) (*protocol.MCPResourceListResponse, error) {
+	_ host.Emitter,
+) (*protocol.MCPResourceListResponse, error) {
 	rows, next, err := p.page(ctx, req.Cursor, "resources", req.ServerID, (*server).resourceEntries)
 	return &protocol.MCPResourceListResponse{Resources: rows, NextCursor: next}, err
 }
@@ -196,7 +197,8 @@ func (s *server) usable() error {
 
 // read answers mcp/resource/read/req.
 func (p *Plugin) read(ctx context.Context, req *protocol.MCPResourceReadRequest,
-	_ host.Emitter) (*protocol.MCPResourceReadResponse, error) {
+	_ host.Emitter,
+) (*protocol.MCPResourceReadResponse, error) {
 	s, err := p.serverOf(ctx, req.URI, req.ServerID)
 	if err != nil {
 		return nil, err
@@ -280,7 +282,8 @@ const maxSubscriptions = 1_000
 // subscribe answers mcp/resource/subscribe/req: from then on changes of the resource come
 // as mcp/server/push with the req_id of the request, until the session ends.
 func (p *Plugin) subscribe(ctx context.Context, req *protocol.MCPResourceSubscribeRequest,
-	_ host.Emitter) (*protocol.MCPResourceSubscribeResponse, error) {
+	_ host.Emitter,
+) (*protocol.MCPResourceSubscribeResponse, error) {
 	s, err := p.serverOf(ctx, req.URI, req.ServerID)
 	if err != nil {
 		return nil, err

@@ -24,7 +24,8 @@ const uriScheme = "mcp://"
 
 // ForwardMCP implements host.MCPGateway.
 func (p *Plugin) ForwardMCP(ctx context.Context, method string, params jsontext.Value,
-	emit host.Emitter) (jsontext.Value, error) {
+	emit host.Emitter,
+) (jsontext.Value, error) {
 	switch method {
 	case "completion/complete":
 		return p.complete(ctx, params)

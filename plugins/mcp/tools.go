@@ -187,8 +187,10 @@ func (s *server) define(full string, t *serverTool, input jsontext.Value) protoc
 		Name: full, Description: t.description, InputParameters: schema.Parameters(decoded(input)),
 		Streaming: true, Version: "1.0.0", Tags: []string{"mcp", s.opts.ID},
 		OutputParameters: []protocol.ToolParameter{
-			{Name: "content", Type: "array", Description: "What it gave back, in blocks such as {type, text}.",
-				Required: true},
+			{
+				Name: "content", Type: "array", Description: "What it gave back, in blocks such as {type, text}.",
+				Required: true,
+			},
 			{Name: "structuredContent", Type: "any", Description: "The same as data, from tools that give it."},
 		},
 	}

@@ -85,8 +85,10 @@ func TestToolsThatDoNotFit(t *testing.T) {
 	if got := s.tool("raw__loop", `{"a":1}`); got != "called" { // a schema without an end is the server's to check
 		t.Errorf("loop gave %q", got)
 	}
-	for _, want := range []string{`deny: \"ehco\" matches no tool of the MCP server; did you mean \"echo\"?`,
-		`deny: \"no_such_*\" matches no tool of the MCP server"`} {
+	for _, want := range []string{
+		`deny: \"ehco\" matches no tool of the MCP server; did you mean \"echo\"?`,
+		`deny: \"no_such_*\" matches no tool of the MCP server"`,
+	} {
 		assert.Contains(t, s.log.String(), want, "the log does not say …:\n%s", s.log)
 	}
 	assert.Contains(t, s.log.String(), "another tool of the server", "the log says nothing of what is withheld")
@@ -123,8 +125,10 @@ func TestAliases(t *testing.T) {
 // Two servers may give one name; then it is the first one's, and the other tool is withheld.
 func TestNamesThatCollide(t *testing.T) {
 	s := newStage(t, nil, anyCommand)
-	for _, cfg := range []map[string]any{withEnv(child(t, "full", "server_id", "a"), secondVar, "_x"),
-		withEnv(child(t, "full", "server_id", "a_"), secondVar, "x")} {
+	for _, cfg := range []map[string]any{
+		withEnv(child(t, "full", "server_id", "a"), secondVar, "_x"),
+		withEnv(child(t, "full", "server_id", "a_"), secondVar, "x"),
+	} {
 		s.ask(protocol.TypeMCPServerRegisterReq, `{"config":`+quoted(cfg)+`}`, nil)
 	}
 	s.tool("a___x", `{}`)
@@ -168,21 +172,31 @@ func TestContract(t *testing.T) {
 	hosttest.Contract(t, newOne, []hosttest.Sample{
 		{Type: protocol.TypeMCPServerListReq, Fields: `{"status_filter":"ready"}`},
 		{Type: protocol.TypeMCPServerRegisterReq, Fields: `{"config":{"server_id":"x","command":"no-such-program"}}`},
-		{Name: "wrong config", Type: protocol.TypeMCPServerRegisterReq,
-			Fields: `{"config":{"server_id":"x","command":"sh","args":3}}`, Code: protocol.CodeSchemaViolation},
-		{Type: protocol.TypeMCPServerUnregisterReq, Fields: `{"server_id":"none"}`,
-			Code: protocol.CodeMCPServerNotFound},
+		{
+			Name: "wrong config", Type: protocol.TypeMCPServerRegisterReq,
+			Fields: `{"config":{"server_id":"x","command":"sh","args":3}}`, Code: protocol.CodeSchemaViolation,
+		},
+		{
+			Type: protocol.TypeMCPServerUnregisterReq, Fields: `{"server_id":"none"}`,
+			Code: protocol.CodeMCPServerNotFound,
+		},
 		{Type: protocol.TypeMCPResourceListReq, Fields: `{"server_id":"srv"}`},
-		{Name: "bad cursor", Type: protocol.TypeMCPResourceListReq, Fields: `{"cursor":"x"}`,
-			Code: protocol.CodeSchemaViolation},
+		{
+			Name: "bad cursor", Type: protocol.TypeMCPResourceListReq, Fields: `{"cursor":"x"}`,
+			Code: protocol.CodeSchemaViolation,
+		},
 		{Type: protocol.TypeMCPResourceReadReq, Fields: `{"uri":"test://1","server_id":"srv"}`},
-		{Name: "disabled", Type: protocol.TypeMCPResourceReadReq, Fields: `{"uri":"test://1","server_id":"off"}`,
-			Code: protocol.CodeMCPServerUnavailable},
+		{
+			Name: "disabled", Type: protocol.TypeMCPResourceReadReq, Fields: `{"uri":"test://1","server_id":"off"}`,
+			Code: protocol.CodeMCPServerUnavailable,
+		},
 		{Type: protocol.TypeMCPResourceSubscribeReq, Fields: `{"uri":"test://1","server_id":"srv"}`},
 		{Type: protocol.TypeMCPPromptListReq, Fields: `{}`},
 		{Type: protocol.TypeMCPPromptGetReq, Fields: `{"name":"greet","arguments":{"who":"you"},"server_id":"srv"}`},
-		{Name: "no prompt", Type: protocol.TypeMCPPromptGetReq, Fields: `{"name":"none"}`,
-			Code: protocol.CodeMCPPromptNotFound},
+		{
+			Name: "no prompt", Type: protocol.TypeMCPPromptGetReq, Fields: `{"name":"none"}`,
+			Code: protocol.CodeMCPPromptNotFound,
+		},
 		{Type: protocol.TypeToolListReq, Fields: `{}`},
 		{Type: protocol.TypeToolCallReq, Fields: callFields("srv__echo", `{"text":"x"}`, "")},
 	})
@@ -195,13 +209,17 @@ func TestChecker(t *testing.T) {
 	for name, c := range map[string]struct{ schema, args, path string }{
 		"fits":             {`{"type":"object","properties":{"a":{"type":"string"}}}`, `{"a":"x"}`, ""},
 		"wrong type below": {`{"type":"object","properties":{"a":{"type":"object","properties":{"b":{"type":"string"}}}}}`, `{"a":{"b":1}}`, "/arguments/a/b"},
-		"a pattern": {`{"type":"object","properties":{"a":{"type":"string","pattern":"^[a-z]+$"}}}`,
-			`{"a":"1"}`, "/arguments/a"},
+		"a pattern": {
+			`{"type":"object","properties":{"a":{"type":"string","pattern":"^[a-z]+$"}}}`,
+			`{"a":"1"}`, "/arguments/a",
+		},
 		"undeclared":       {`{"type":"object","properties":{}}`, `{"a":"1"}`, ""},
 		"others forbidden": {`{"properties":{},"additionalProperties":false}`, `{"a":"1"}`, "/arguments/a"},
 		"no schema":        {``, `{"a":"1"}`, ""},
-		"a type that is none": {`{"properties":{"a":{"type":"any"},"b":{"type":"date"}}}`, `{"a":1,"b":"x"}`,
-			""},
+		"a type that is none": {
+			`{"properties":{"a":{"type":"any"},"b":{"type":"date"}}}`, `{"a":1,"b":"x"}`,
+			"",
+		},
 		"beside it":          {`{"properties":{"a":{"type":"x"},"b":{"const":1}}}`, `{"b":2}`, "/arguments/b"},
 		"a wrong keyword":    {`{"properties":{"a":{"minLength":"3"}},"required":null}`, `{"a":"x"}`, ""},
 		"a foreign pattern":  {`{"type":"object","properties":{"a":{"pattern":"(?i)x"}}}`, `{"a":"y"}`, ""},
@@ -214,12 +232,16 @@ func TestChecker(t *testing.T) {
 		"OpenAPI 3.1":        {dialect("https://spec.openapis.org/oas/3.1/dialect/base"), `{"a":1}`, ""},
 		"an unknown dialect": {dialect("https://example.org/own"), `{"a":"1"}`, ""},
 		"draft-03":           {dialect("http://json-schema.org/draft-03/schema#"), `{"a":"1"}`, ""},
-		"others allowed": {`{"type":"object","properties":{},"additionalProperties":true}`, `{"a":"1"}`,
-			""},
+		"others allowed": {
+			`{"type":"object","properties":{},"additionalProperties":true}`, `{"a":"1"}`,
+			"",
+		},
 		"nothing declared": {`{"type":"object"}`, `{"a":"1"}`, ""},
 		"refers to itself": {`{"type":"object","properties":{"a":{"$ref":"#/properties/a"}}}`, `{"a":1}`, ""},
-		"a default that is not text": {`{"type":"object","properties":{"a":{"type":"string","default":3}}}`,
-			`{"a":"x"}`, ""},
+		"a default that is not text": {
+			`{"type":"object","properties":{"a":{"type":"string","default":3}}}`,
+			`{"a":"x"}`, "",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			args, err := protocol.ParseObject([]byte(c.args))
@@ -405,8 +427,10 @@ func TestPages(t *testing.T) {
 		}
 	}
 	assert.That(t, len(all) == 1220 && seen == 1220, "%d rows, %d of them different, of 1220", seen, len(all))
-	for _, c := range []cursor{{Plugin: "mcp", List: "prompts", Server: "a"}, {Plugin: "mcp", List: "resources",
-		Filter: "b", Server: "a"}, {}} {
+	for _, c := range []cursor{{Plugin: "mcp", List: "prompts", Server: "a"}, {
+		Plugin: "mcp", List: "resources",
+		Filter: "b", Server: "a",
+	}, {}} {
 		_, _, err := p.page(t.Context(), c.String(), "resources", "", nil)
 		assert.That(t, err != nil, "%+v: the cursor is taken", c)
 	}

@@ -41,8 +41,10 @@ type subject struct {
 
 // asked returns the hash of what a request asks for.
 func asked(agent string, req *protocol.MemoryRetrieveRequest) ([]byte, error) {
-	raw, err := json.Marshal(subject{req.MemoryID, agent, req.Query, req.MemorySelection, req.MinScore,
-		req.ListNamespaces, req.MaxDepth}, json.Deterministic(true))
+	raw, err := json.Marshal(subject{
+		req.MemoryID, agent, req.Query, req.MemorySelection, req.MinScore,
+		req.ListNamespaces, req.MaxDepth,
+	}, json.Deterministic(true))
 	sum := sha256.Sum256(raw)
 	return sum[:signature], err
 }

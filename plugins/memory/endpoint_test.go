@@ -140,7 +140,8 @@ func TestVectorsOfTwoModelsDoNotMix(t *testing.T) {
 	assert.That(t, len(resp.Stored) == 1, "the working tier refused: %+v", resp)
 	var steps []string
 	must.OK(t, Reembed(t.Context(), st, b.plugin.embedder, func(done,
-		total int) {
+		total int,
+	) {
 		steps = append(steps, fmt.Sprintf("%d/%d", done, total))
 	}))
 	assert.That(t, strings.Join(steps, " ") == "2/2", "progress was %v", steps)

@@ -72,8 +72,10 @@ func past(tx *store.Tx, space int64, key string, of *row) ([]*row, error) {
 		FROM memory_history
 		WHERE `+ofKey+` AND version < $3 ORDER BY version DESC`, []any{space, key, of.version}, func(r *row) []any {
 		r.Key, r.Tier = of.Key, of.Tier
-		return []any{&r.version, store.JSON(&r.Tags), &r.Source, &r.Weight, &r.TTL, &r.created, &r.updated,
-			(*[]byte)(&r.Content), &r.folder}
+		return []any{
+			&r.version, store.JSON(&r.Tags), &r.Source, &r.Weight, &r.TTL, &r.created, &r.updated,
+			(*[]byte)(&r.Content), &r.folder,
+		}
 	})
 }
 
@@ -107,9 +109,11 @@ const selectHistory = `SELECT n.namespace, n.scope, s.tier, s.owner, e.sent, h.c
 	ORDER BY h.id`
 
 func (r *versionRecord) columns() []any {
-	return []any{&r.Namespace, store.JSON(&r.Scope), &r.Tier, &r.Owner, (*[]byte)(&r.Key), (*[]byte)(&r.Content),
+	return []any{
+		&r.Namespace, store.JSON(&r.Scope), &r.Tier, &r.Owner, (*[]byte)(&r.Key), (*[]byte)(&r.Content),
 		store.JSON(&r.Tags), &r.Source, &r.Weight, &r.TTL,
-		&r.CreatedAt, &r.UpdatedAt, &r.Version, &r.Folder}
+		&r.CreatedAt, &r.UpdatedAt, &r.Version, &r.Folder,
+	}
 }
 
 // importPast takes a version in where its entry is there, as a later one.
@@ -133,5 +137,6 @@ func importPast(r *versionRecord, tx *store.Tx) error {
 		return err
 	}
 	return putPast(tx, space, r.canonical, &row{entry: r.entry, stored: stored{
-		created: r.CreatedAt, updated: r.UpdatedAt, version: r.Version, folder: r.Folder}})
+		created: r.CreatedAt, updated: r.UpdatedAt, version: r.Version, folder: r.Folder,
+	}})
 }

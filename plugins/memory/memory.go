@@ -56,8 +56,10 @@ type Embeddings struct {
 
 // DefaultOptions returns the options of a plugin without any.
 func DefaultOptions() Options {
-	return Options{WorkingLimit: 10_000, EpisodicLimit: 100_000, SemanticLimit: 1_000_000, Versions: 10,
-		MaxEntryBytes: 1 << 20}
+	return Options{
+		WorkingLimit: 10_000, EpisodicLimit: 100_000, SemanticLimit: 1_000_000, Versions: 10,
+		MaxEntryBytes: 1 << 20,
+	}
 }
 
 // Embedder returns what makes the vectors. The error says which option does not fit.
@@ -119,7 +121,8 @@ func (p *Plugin) Needs() []host.Need {
 	if e.URL == "" {
 		return nil
 	}
-	return []host.Need{{Of: "embeddings of the memory", Option: "embeddings.url",
+	return []host.Need{{
+		Of: "embeddings of the memory", Option: "embeddings.url",
 		Look: func() (string, error) { return "model " + e.Model, nil },
 		Live: func(ctx context.Context) (string, error) {
 			vectors, err := p.embedder.Embed(ctx, []string{"hello"})
@@ -127,7 +130,8 @@ func (p *Plugin) Needs() []host.Need {
 				return "", err
 			}
 			return fmt.Sprintf("%s answers, with %s", e.Model, protocol.Count(len(vectors[0]), "dimension")), nil
-		}}}
+		},
+	}}
 }
 
 // Info implements host.Plugin.
@@ -238,7 +242,8 @@ func nameOf(namespace string, scope map[string]string) (name, error) {
 
 // init opens a memory. It costs nothing on disk until something is stored.
 func (p *Plugin) init(_ context.Context, req *protocol.MemoryInitRequest, _ host.Emitter) (*protocol.MemoryInitResponse,
-	error) {
+	error,
+) {
 	n, err := nameOf(req.Namespace, req.Scope)
 	if err != nil {
 		return nil, err

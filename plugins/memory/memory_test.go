@@ -51,8 +51,10 @@ func (c *clock) advance(d time.Duration) {
 
 func pluginOn(t testing.TB, st store.Store, opts Options, c *clock) *Plugin {
 	t.Helper()
-	return must.Get(New("memory", opts, host.Env{Store: func(context.Context) (store.Store, error) { return st, nil },
-		Now: c.Now}))(t)
+	return must.Get(New("memory", opts, host.Env{
+		Store: func(context.Context) (store.Store, error) { return st, nil },
+		Now:   c.Now,
+	}))(t)
 }
 
 // agent is an agent with a host of its own and one memory.
@@ -162,21 +164,33 @@ func TestContract(t *testing.T) {
 			2000) + `"}`, Code: protocol.CodeSchemaViolation},
 		{Type: protocol.TypeMemoryStoreReq, Make: opened(`{"memory_id":%q,"entries":[{"key":{"a":1},"content":{"x":[1,2]},"tier":"semantic"}]}`)},
 		{Name: "no entries", Type: protocol.TypeMemoryStoreReq, Make: opened(`{"memory_id":%q}`)},
-		{Name: "store in an unknown memory", Type: protocol.TypeMemoryStoreReq, Fields: `{"memory_id":"nope"}`,
-			Code: protocol.CodeMemoryNotFound},
+		{
+			Name: "store in an unknown memory", Type: protocol.TypeMemoryStoreReq, Fields: `{"memory_id":"nope"}`,
+			Code: protocol.CodeMemoryNotFound,
+		},
 		{Type: protocol.TypeMemoryRetrieveReq, Make: opened(`{"memory_id":%q,"query":"anything","tags":["t"],"keys":[{"a":1}]}`)},
-		{Name: "retrieve from an unknown memory", Type: protocol.TypeMemoryRetrieveReq, Fields: `{"memory_id":"nope"}`,
-			Code: protocol.CodeMemoryNotFound},
-		{Name: "an unknown tier", Type: protocol.TypeMemoryRetrieveReq,
-			Make: opened(`{"memory_id":%q,"tier":"eternal"}`), Code: protocol.CodeSchemaViolation},
-		{Name: "a negative limit", Type: protocol.TypeMemoryRetrieveReq, Make: opened(`{"memory_id":%q,"limit":-1}`),
-			Code: protocol.CodeSchemaViolation},
-		{Name: "too many tags", Type: protocol.TypeMemoryRetrieveReq,
+		{
+			Name: "retrieve from an unknown memory", Type: protocol.TypeMemoryRetrieveReq, Fields: `{"memory_id":"nope"}`,
+			Code: protocol.CodeMemoryNotFound,
+		},
+		{
+			Name: "an unknown tier", Type: protocol.TypeMemoryRetrieveReq,
+			Make: opened(`{"memory_id":%q,"tier":"eternal"}`), Code: protocol.CodeSchemaViolation,
+		},
+		{
+			Name: "a negative limit", Type: protocol.TypeMemoryRetrieveReq, Make: opened(`{"memory_id":%q,"limit":-1}`),
+			Code: protocol.CodeSchemaViolation,
+		},
+		{
+			Name: "too many tags", Type: protocol.TypeMemoryRetrieveReq,
 			Make: opened(`{"memory_id":%q,"tags":["t"` + strings.Repeat(`,"t"`, 1000) + `]}`),
-			Code: protocol.CodeSchemaViolation},
+			Code: protocol.CodeSchemaViolation,
+		},
 		{Type: protocol.TypeMemoryForgetReq, Make: opened(`{"memory_id":%q,"keys":[{"a":1}]}`)},
-		{Name: "forget in an unknown memory", Type: protocol.TypeMemoryForgetReq, Fields: `{"memory_id":"nope"}`,
-			Code: protocol.CodeMemoryNotFound},
+		{
+			Name: "forget in an unknown memory", Type: protocol.TypeMemoryForgetReq, Fields: `{"memory_id":"nope"}`,
+			Code: protocol.CodeMemoryNotFound,
+		},
 	})
 }
 
@@ -282,8 +296,10 @@ func TestIsolation(t *testing.T) {
 	if n := bob.forget(`{"keys":[{"n":1},{"n":2}],"tier":""}`); n != 0 {
 		t.Errorf("bob forgot %d entries of ann", n)
 	}
-	for _, other := range []string{`{"namespace":"n"}`, `{"scope":{"project":"x"}}`,
-		`{"namespace":"n","scope":{"project":"x"}}`} {
+	for _, other := range []string{
+		`{"namespace":"n"}`, `{"scope":{"project":"x"}}`,
+		`{"namespace":"n","scope":{"project":"x"}}`,
+	} {
 		id := ann.id
 		ann.id = ann.open(other)
 		assert.That(t, ann.id != id, "%s has the id of the default memory", other)
@@ -355,8 +371,10 @@ func TestExpiredEntriesAreNeverServed(t *testing.T) {
 		c.advance(9 * time.Second)
 		a.want("before", `{}`, `{"n":2} {"n":1}`)
 		c.advance(time.Second)
-		for _, fields := range []string{`{}`, `{"tags":["t"]}`, `{"query":"lived"}`, `{"query":"lived","tags":["t"]}`,
-			`{"keys":[{"n":1},{"n":2}]}`, `{"min_score":0.1}`} {
+		for _, fields := range []string{
+			`{}`, `{"tags":["t"]}`, `{"query":"lived"}`, `{"query":"lived","tags":["t"]}`,
+			`{"keys":[{"n":1},{"n":2}]}`, `{"min_score":0.1}`,
+		} {
 			resp := a.want("after", fields, `{"n":2}`)
 			assert.That(t, resp.Total == 1, "%s %s: total is %d", tier, fields, resp.Total)
 		}
@@ -498,10 +516,12 @@ func entriesOfAnOlderVersion(t *testing.T, gone string) {
 	newAgent(t, st, "ann", DefaultOptions(), c).store(one(1, "semantic", "the postgres connection pool"),
 		one(2, "semantic", "a red kite"))
 	must.OK(t, st.Write(t.Context(), func(tx *store.Tx) error {
-		for _, q := range []string{"DELETE FROM memory_forms WHERE " + gone, "INSERT INTO memory_unkeyed SELECT " +
-			"max(id) FROM memory_entries",
+		for _, q := range []string{
+			"DELETE FROM memory_forms WHERE " + gone, "INSERT INTO memory_unkeyed SELECT " +
+				"max(id) FROM memory_entries",
 			"INSERT INTO memory_vectors (entry, space, sketch, vector) SELECT id, space, secret, secret FROM " +
-				"memory_entries, memory_secret"} {
+				"memory_entries, memory_secret",
+		} {
 			if _, err := tx.Exec(q); err != nil {
 				return err
 			}

@@ -98,8 +98,10 @@ func (m *plainModel) store(r *rapid.T) {
 	if k.n != nil {
 		content["n"] = k.n
 	}
-	fields := map[string]any{"key": map[string]string{"k": k.key}, "tier": k.tier, "tags": k.tags, "source": k.source,
-		"content": content}
+	fields := map[string]any{
+		"key": map[string]string{"k": k.key}, "tier": k.tier, "tags": k.tags, "source": k.source,
+		"content": content,
+	}
 	if there {
 		k.version = was.version + 1
 	}

@@ -74,7 +74,8 @@ func (s *segment) entry(i int) int64 { return int64(binary.LittleEndian.Uint64(s
 // nearest returns the n entries of some spaces whose vectors are nearest to that of a query,
 // nearest first, among those allowed; nil allows all.
 func (x *index) nearest(tx *store.Tx, spaces []int64, query embed.Vector, n int, allowed map[int64]bool) ([]near,
-	error) {
+	error,
+) {
 	if len(query) == 0 {
 		return nil, nil
 	}
@@ -401,8 +402,10 @@ func (x *index) followSegmentsLocked(tx *store.Tx, space int64, known, fresh *sp
 	if x.cached+more > x.limit {
 		return nil // each search reads these
 	}
-	return tx.Each("SELECT id, entries, codes FROM memory_segments WHERE space = $1 AND id > $2", []any{space,
-		known.newest}, func(scan func(...any) error) error {
+	return tx.Each("SELECT id, entries, codes FROM memory_segments WHERE space = $1 AND id > $2", []any{
+		space,
+		known.newest,
+	}, func(scan func(...any) error) error {
 		var id int64
 		var entries, codes []byte
 		err := scan(&id, &entries, &codes)
@@ -424,7 +427,8 @@ func (s *spaceIndex) followLoose(tx *store.Tx, space int64, size int) (changed b
 	var missing []int64
 	for _, id := range ids {
 		if at, there := slices.BinarySearchFunc(s.loose, id, func(l loose,
-			id int64) int {
+			id int64,
+		) int {
 			return cmp.Compare(l.entry, id)
 		}); there {
 			kept = append(kept, s.loose[at])

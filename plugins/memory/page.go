@@ -170,7 +170,8 @@ func tierOf(working bool) protocol.MemoryTier {
 
 // finish puts entries into an answer, and the place where the next one begins if there is more.
 func (p *Plugin) finish(ctx context.Context, w *want, resp *protocol.MemoryRetrieveResponse, hits []hit, more,
-	cutShort bool, next *cursor) error {
+	cutShort bool, next *cursor,
+) error {
 	if w.refresh {
 		if err := p.refresh(ctx, w, hits); err != nil {
 			resp.Detail = with(resp.Detail, "refresh_ttl", "the entries expire as before: "+storeTrouble(err).Error())
@@ -221,8 +222,10 @@ func (p *Plugin) namespaces(ctx context.Context, w *want, depth int) (*protocol.
 		return nil, err
 	}
 	all := slices.Sorted(maps.Keys(sums))
-	resp := &protocol.MemoryRetrieveResponse{Entries: []protocol.MemoryEntry{},
-		Namespaces: []protocol.MemoryNamespace{}, Total: len(all)}
+	resp := &protocol.MemoryRetrieveResponse{
+		Entries:    []protocol.MemoryEntry{},
+		Namespaces: []protocol.MemoryNamespace{}, Total: len(all),
+	}
 	from := w.offset
 	if w.Last != nil {
 		at, there := slices.BinarySearch(all, *w.Last)

@@ -40,9 +40,11 @@ type pick struct {
 
 // picked checks what a request says of entries.
 func (p *Plugin) picked(n name, sess *host.Session, sel *protocol.MemorySelection) (*pick, error) {
-	w := &pick{name: n, sess: sess, now: p.now(), names: make(map[int64]string), prefix: sel.NamespacePrefix,
+	w := &pick{
+		name: n, sess: sess, now: p.now(), names: make(map[int64]string), prefix: sel.NamespacePrefix,
 		tags: sel.Tags, source: sel.Source, since: sel.Since, until: sel.Until,
-		folder: wall.PlaceIn(p.env.Workspace, sel.Folder)}
+		folder: wall.PlaceIn(p.env.Workspace, sel.Folder),
+	}
 	switch {
 	case len(sel.Keys) > maxBatch:
 		return nil, violation("/keys", "has %d keys; send at most %d in one request", len(sel.Keys), maxBatch)

@@ -83,8 +83,10 @@ func TestRefusedRequests(t *testing.T) {
 		{protocol.TypeMemoryRetrieveReq, `{"filter":{"v":{"exists":1}}}`, "/filter/v/exists", "true or false"},
 		{protocol.TypeMemoryRetrieveReq, `{"filter":{"a..b":1}}`, "/filter/a..b", "empty name"},
 		{protocol.TypeMemoryRetrieveReq, `{"filter":{"a\\b":1}}`, `/filter/a\b`, `lone \`},
-		{protocol.TypeMemoryRetrieveReq, `{"filter":{"` + deep + `":1}}`, "/filter/" + deep[:maxPath],
-			"1024 are allowed"},
+		{
+			protocol.TypeMemoryRetrieveReq, `{"filter":{"` + deep + `":1}}`, "/filter/" + deep[:maxPath],
+			"1024 are allowed",
+		},
 		{protocol.TypeMemoryRetrieveReq, `{"filter":[1]}`, "/filter", ""},
 		{protocol.TypeMemoryRetrieveReq, `{"since":-1}`, "/since", "seconds since 1970"},
 		{protocol.TypeMemoryRetrieveReq, `{"offset":10001}`, "/offset", "cursor"},
@@ -96,10 +98,14 @@ func TestRefusedRequests(t *testing.T) {
 		{protocol.TypeMemoryRetrieveReq, `{"list_namespaces":true,"tags":["x"]}`, "/list_namespaces", "alone"},
 		{protocol.TypeMemoryRetrieveReq, `{"max_depth":1}`, "/max_depth", "list_namespaces"},
 		{protocol.TypeMemoryForgetReq, `{"filter":{"$or":[{"v":1},{"v":2}]}}`, "/filter/$or", "all conditions"},
-		{protocol.TypeMemoryStoreReq, `{"if_version":7,"entries":[{"key":{"n":0},"content":1}]}`, "/if_version",
-			"in each of the entries"},
-		{protocol.TypeMemoryStoreReq, `{"namespace":"x","entries":[{"key":{"n":0},"content":1}]}`, "/namespace",
-			`"default"`},
+		{
+			protocol.TypeMemoryStoreReq, `{"if_version":7,"entries":[{"key":{"n":0},"content":1}]}`, "/if_version",
+			"in each of the entries",
+		},
+		{
+			protocol.TypeMemoryStoreReq, `{"namespace":"x","entries":[{"key":{"n":0},"content":1}]}`, "/namespace",
+			`"default"`,
+		},
 		{protocol.TypeMemoryForgetReq, `{"all":true}`, "/confirm", "should be true"},
 		{protocol.TypeMemoryForgetReq, `{"confirm":true}`, "/confirm", "all: true"},
 		{protocol.TypeMemoryForgetReq, `{"all":true,"confirm":true,"tags":["x"]}`, "/all", "does not go with"},
@@ -221,27 +227,43 @@ func TestDedupe(t *testing.T) {
 	}{
 		{"The deployment is allowed since version 1.5.", "deployment IS allowed, since version 1.5", []string{
 			"the deployment is not allowed since version 1.5", "the deployment isn't allowed since version 1.5",
-			"the deployment is allowed since version 15", "is the deployment allowed since version 1.5?"}},
-		{"Alice reports to Bob before the release on 2026-11-26", "alice reports to bob before release on 2026-11-26.",
+			"the deployment is allowed since version 15", "is the deployment allowed since version 1.5?",
+		}},
+		{
+			"Alice reports to Bob before the release on 2026-11-26", "alice reports to bob before release on 2026-11-26.",
 			[]string{
 				"Bob reports to Alice before the release on 2026-11-26", "Alice reports to Bob after the release on " +
 					"2026-11-26", "Alice reported to Bob before the release on 2026-11-26",
 				"Alice reports to Rob before the release on 2026-11-26", "Alice reports to Bob before the release on " +
-					"2026-11-27"}},
-		{"the limit of the queue is -5", "The limit of the queue is -5!", []string{"the limit of the queue is 5",
-			"the limits of the queue is -5", "the limit of the queue is 10²", "the limit of the queue is 102"}},
-		{"Das Deployment ist am Freitag erlaubt", "das deployment ist am freitag erlaubt.",
-			[]string{"Das Deployment ist am Freitag nicht erlaubt", "Das Deployment ist am Freitag kein erlaubt",
-				"Das Deployment war am Freitag erlaubt"}},
-		{"Der Hund beißt den Mann in der Straße", "der hund beisst den mann in der STRASSE",
-			[]string{"Den Hund beißt der Mann in der Straße", "Der Mann beißt den Hund in der Straße"}},
+					"2026-11-27",
+			},
+		},
+		{"the limit of the queue is -5", "The limit of the queue is -5!", []string{
+			"the limit of the queue is 5",
+			"the limits of the queue is -5", "the limit of the queue is 10²", "the limit of the queue is 102",
+		}},
+		{
+			"Das Deployment ist am Freitag erlaubt", "das deployment ist am freitag erlaubt.",
+			[]string{
+				"Das Deployment ist am Freitag nicht erlaubt", "Das Deployment ist am Freitag kein erlaubt",
+				"Das Deployment war am Freitag erlaubt",
+			},
+		},
+		{
+			"Der Hund beißt den Mann in der Straße", "der hund beisst den mann in der STRASSE",
+			[]string{"Den Hund beißt der Mann in der Straße", "Der Mann beißt den Hund in der Straße"},
+		},
 		{"Die Aufgabe ist schon gefordert", "die Aufgabe ist schon gefordert!", []string{"Die Aufgabe ist schön " +
 			"gefordert", "Die Aufgabe ist schon gefördert"}},
-		{"Маша любит Ваню с 2019 года", "маша любит ваню с 2019 года.", []string{"Машу любит Ваня с 2019 года",
+		{"Маша любит Ваню с 2019 года", "маша любит ваню с 2019 года.", []string{
+			"Машу любит Ваня с 2019 года",
 			"Маша не любит Ваню с 2019 года", "Ваня любит Машу с 2019 года", "Маша любит Ваню с 2020 года",
-			"Маша любила Ваню с 2019 года"}},
-		{"النشر مسموح به قبل الساعة 5", "النشر مسموح به، قبل الساعة 5.", []string{"النشر غير مسموح به قبل الساعة 5",
-			"النشر مسموح به بعد الساعة 5", "النشر مسموح به قبل الساعة 6"}},
+			"Маша любила Ваню с 2019 года",
+		}},
+		{"النشر مسموح به قبل الساعة 5", "النشر مسموح به، قبل الساعة 5.", []string{
+			"النشر غير مسموح به قبل الساعة 5",
+			"النشر مسموح به بعد الساعة 5", "النشر مسموح به قبل الساعة 6",
+		}},
 		{"部署在周五是允许的", "部署在周五是允许的。", []string{"部署在周五是不允许的", "部署在周六是允许的"}},
 		{"वह कल काम करेगा", "वह कल काम करेगा।", []string{"वह काल काम करेगा", "वह कल काम नहीं करेगा"}},
 	} {

@@ -54,7 +54,8 @@ type hit struct {
 // retrieve finds entries: all that fit what the request says of them, ranked by their
 // relevance to the query or else newest first.
 func (p *Plugin) retrieve(ctx context.Context, req *protocol.MemoryRetrieveRequest,
-	_ host.Emitter) (*protocol.MemoryRetrieveResponse, error) {
+	_ host.Emitter,
+) (*protocol.MemoryRetrieveResponse, error) {
 	n, err := p.find(ctx, req.MemoryID)
 	if err != nil {
 		return nil, err
@@ -137,7 +138,8 @@ func (w *want) ask(query string, vector embed.Vector) {
 
 // each calls do on the repositories that hold the tiers asked for, with the spaces there.
 func (p *Plugin) each(ctx context.Context, w *want, do func(tx *store.Tx, s *repository, working bool,
-	spaces []space) error) error {
+	spaces []space) error,
+) error {
 	durable := slices.DeleteFunc(slices.Clone(w.tiers),
 		func(t protocol.MemoryTier) bool { return t == protocol.TierWorking })
 	if len(durable) < len(w.tiers) {

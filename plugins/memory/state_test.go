@@ -107,8 +107,10 @@ func TestScopesOfChildAgents(t *testing.T) {
 		parent.Call(hosttest.TypeProbe, `{}`)
 		return probe.Err
 	}
-	for child, scope := range map[string]protocol.MemoryScope{"sharing": protocol.MemoryShared,
-		"alone": protocol.MemoryIsolated, "copying": protocol.MemorySnapshot} {
+	for child, scope := range map[string]protocol.MemoryScope{
+		"sharing": protocol.MemoryShared,
+		"alone":   protocol.MemoryIsolated, "copying": protocol.MemorySnapshot,
+	} {
 		if err := set(child, scope); err != nil {
 			t.Fatalf("%s: %v", child, err)
 		}

@@ -143,8 +143,10 @@ func importEntry(tx *store.Tx, raw jsontext.Value) error {
 	if err != nil {
 		return err
 	}
-	at := stored{created: r.CreatedAt, updated: r.UpdatedAt, expires: r.ExpiresAt, version: max(r.Version, 1),
-		folder: r.Folder}
+	at := stored{
+		created: r.CreatedAt, updated: r.UpdatedAt, expires: r.ExpiresAt, version: max(r.Version, 1),
+		folder: r.Folder,
+	}
 	if was != nil {
 		at.created = was.created
 	}
@@ -229,8 +231,10 @@ func openSpace(tx *store.Tx, n name, tier protocol.MemoryTier, owner string) (in
 
 // spaceOf returns the space of a memory's tier; 0 = nothing was ever stored there.
 func spaceOf(tx *store.Tx, memoryID string, tier protocol.MemoryTier, owner string) (id int64, err error) {
-	_, err = tx.Get("SELECT id FROM memory_spaces WHERE memory_id = $1 AND tier = $2 AND owner = $3", []any{memoryID,
-		string(tier), owner}, &id)
+	_, err = tx.Get("SELECT id FROM memory_spaces WHERE memory_id = $1 AND tier = $2 AND owner = $3", []any{
+		memoryID,
+		string(tier), owner,
+	}, &id)
 	return id, err
 }
 
@@ -292,8 +296,10 @@ const columns = "e.id, e.space, e.sent, e.content, s.tier, e.tags, e.source, e.w
 const fromEntries = " FROM memory_entries e JOIN memory_spaces s ON s.id = e.space "
 
 func (r *row) columns() []any {
-	return []any{&r.id, &r.space, (*[]byte)(&r.Key), (*[]byte)(&r.Content), &r.Tier, store.JSON(&r.Tags), &r.Source,
-		&r.Weight, &r.TTL, &r.created, &r.updated, &r.expires, &r.version, &r.folder}
+	return []any{
+		&r.id, &r.space, (*[]byte)(&r.Key), (*[]byte)(&r.Content), &r.Tier, store.JSON(&r.Tags), &r.Source,
+		&r.Weight, &r.TTL, &r.created, &r.updated, &r.expires, &r.version, &r.folder,
+	}
 }
 
 // expired reports whether the entry is gone at a time.

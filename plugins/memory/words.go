@@ -85,8 +85,10 @@ func (s *repository) catchUp(ctx context.Context) error {
 		}
 		var found []*row
 		bytes := 0
-		err := tx.Each("SELECT "+columns+fromEntries+"WHERE e.id <= $1 ORDER BY e.id DESC LIMIT $2", []any{upto,
-			maxCaughtUp}, func(scan func(...any) error) error {
+		err := tx.Each("SELECT "+columns+fromEntries+"WHERE e.id <= $1 ORDER BY e.id DESC LIMIT $2", []any{
+			upto,
+			maxCaughtUp,
+		}, func(scan func(...any) error) error {
 			r := new(row)
 			err := scan(r.columns()...)
 			if err == nil && bytes < caughtUpBytes {

@@ -50,7 +50,8 @@ func always(*incoming) bool { return true }
 // store writes entries. Those of a request that can be stored are, whatever is wrong with
 // the others.
 func (p *Plugin) store(ctx context.Context, req *protocol.MemoryStoreRequest,
-	_ host.Emitter) (*protocol.MemoryStoreResponse, error) {
+	_ host.Emitter,
+) (*protocol.MemoryStoreResponse, error) {
 	n, err := p.find(ctx, req.MemoryID)
 	if err != nil {
 		return nil, err
@@ -143,8 +144,10 @@ func (p *Plugin) storeTier(ctx context.Context, tx *store.Tx, n name, tier proto
 	if err != nil {
 		return err
 	}
-	w := writing{Plugin: p, batch: b, tx: tx, tier: tier, owner: owner, space: space, now: p.now(),
-		folder: wall.PlaceIn(p.env.Workspace, ".")}
+	w := writing{
+		Plugin: p, batch: b, tx: tx, tier: tier, owner: owner, space: space, now: p.now(),
+		folder: wall.PlaceIn(p.env.Workspace, "."),
+	}
 	for _, i := range places {
 		if err := w.store(ctx, i); err != nil {
 			return err
@@ -219,8 +222,10 @@ func (w *writing) store(ctx context.Context, i int) error {
 // conflict refuses an entry whose if_version is not the version there is.
 func (w *writing) conflict(i, version int) {
 	in := w.entries[i]
-	w.conflicts = append(w.conflicts, map[string]any{"entry": i, "key": in.Key, "version": version,
-		"if_version": *in.IfVersion})
+	w.conflicts = append(w.conflicts, map[string]any{
+		"entry": i, "key": in.Key, "version": version,
+		"if_version": *in.IfVersion,
+	})
 	if version == 0 {
 		w.refuse(i, fmt.Errorf("version_conflict: if_version is %d, and there is no entry of this key, which is "+
 			"version 0", *in.IfVersion))
@@ -270,8 +275,10 @@ func purge(tx *store.Tx, now float64) error {
 // answer lists what was stored and why the rest was not. Where fullness alone left nothing
 // stored, the answer is the error.
 func (b *batch) answer(note string) (*protocol.MemoryStoreResponse, error) {
-	resp := &protocol.MemoryStoreResponse{Stored: []protocol.Object{}, Errors: []string{}, Versions: []int{},
-		Detail: detail(note)}
+	resp := &protocol.MemoryStoreResponse{
+		Stored: []protocol.Object{}, Errors: []string{}, Versions: []int{},
+		Detail: detail(note),
+	}
 	for i, e := range b.entries {
 		if b.refused[i] != nil {
 			resp.Errors = append(resp.Errors, fmt.Sprintf("entries[%d]: %v", i, b.refused[i]))
@@ -310,7 +317,8 @@ const forgetBatch = 1_000
 // forget deletes the entries that meet the conditions of a request; without any it deletes
 // nothing, unless all of them are confirmed.
 func (p *Plugin) forget(ctx context.Context, req *protocol.MemoryForgetRequest,
-	_ host.Emitter) (*protocol.MemoryForgetResponse, error) {
+	_ host.Emitter,
+) (*protocol.MemoryForgetResponse, error) {
 	n, err := p.find(ctx, req.MemoryID)
 	if err != nil {
 		return nil, err
@@ -352,7 +360,8 @@ func (p *Plugin) forget(ctx context.Context, req *protocol.MemoryForgetRequest,
 // forgetSome deletes some entries below an id, and returns the one below which there may be
 // more; -1 = there are none.
 func (p *Plugin) forgetSome(ctx context.Context, s *repository, w *pick, tiers []protocol.MemoryTier,
-	below int64) (deleted int, next int64, err error) {
+	below int64,
+) (deleted int, next int64, err error) {
 	if err := ctx.Err(); err != nil {
 		return 0, -1, context.Cause(ctx)
 	}

@@ -62,8 +62,10 @@ func shown(r *fleet.Result) string {
 // TestModelResults: what a task comes to that a model does.
 func TestModelResults(t *testing.T) {
 	t.Parallel()
-	write := llm.Reply{Text: []string{"so"}, Calls: []llm.Call{{Name: "write_file",
-		Arguments: `{"path":"a","content":"b"}`}}, Input: 50, Output: 10}
+	write := llm.Reply{Text: []string{"so"}, Calls: []llm.Call{{
+		Name:      "write_file",
+		Arguments: `{"path":"a","content":"b"}`,
+	}}, Input: 50, Output: 10}
 	for name, c := range map[string]struct {
 		script []llm.Reply
 		worker func(*worker.Worker)
@@ -73,28 +75,44 @@ func TestModelResults(t *testing.T) {
 		"a text": {script: []llm.Reply{llm.Text("all", " done").Used(5, 2)}, want: "done 7 | all done"},
 		"a result": {script: []llm.Reply{llm.Text("So:\n```json\n{\n \"status\": \"partial\",\n "+
 			"\"summary\": \"half\", \"tokens_spent\": 1,\n \"remaining\": [1]\n}\n```").Used(5, 2)}, want: "partial 7 | half | [1]"},
-		"a result in a talk": {script: []llm.Reply{llm.Text(`{"status":"done"}`).Used(5, 2)},
-			task: func(t *host.WorkerTask) { t.Talk = &host.Talk{} }, want: `done 7 | {"status":"done"}`},
-		"as JSON": {script: []llm.Reply{llm.Text("hi").Used(5, 2)},
-			task: func(t *host.WorkerTask) { t.Task.ReplySchema = fleet.ReplyJSON }, want: `done 7 | {"text":"hi"}`},
+		"a result in a talk": {
+			script: []llm.Reply{llm.Text(`{"status":"done"}`).Used(5, 2)},
+			task:   func(t *host.WorkerTask) { t.Talk = &host.Talk{} }, want: `done 7 | {"status":"done"}`,
+		},
+		"as JSON": {
+			script: []llm.Reply{llm.Text("hi").Used(5, 2)},
+			task:   func(t *host.WorkerTask) { t.Task.ReplySchema = fleet.ReplyJSON }, want: `done 7 | {"text":"hi"}`,
+		},
 		"blocked": {script: []llm.Reply{llm.Text(`{"status":"blocked","blocked_reason":"no disk"}`).Used(5,
 			2)}, want: "blocked 7 | no disk"},
 		"with a tool": {script: []llm.Reply{write, llm.Text("done").Used(70, 5)}, want: "done 135 | done"},
-		"at the model's limit": {script: []llm.Reply{{Text: []string{"so"}, Finish: "length", Input: 3, Output: 2}},
-			want: `partial 5 | so | {"reason":"max_tokens","detail":"the model came to a limit of its own before the end of its answer","calls_not_made":[]}`},
-		"no turns left": {script: []llm.Reply{write}, worker: func(w *worker.Worker) { w.MaxTurns = 1 },
-			want: `partial 60 | so | {"reason":"max_turns","detail":"the model did not finish within 1 turn (max_turns)","calls_not_made":[]}`},
-		"worker's budget": {script: []llm.Reply{write}, worker: func(w *worker.Worker) { w.TokenBudget = 60 },
+		"at the model's limit": {
+			script: []llm.Reply{{Text: []string{"so"}, Finish: "length", Input: 3, Output: 2}},
+			want:   `partial 5 | so | {"reason":"max_tokens","detail":"the model came to a limit of its own before the end of its answer","calls_not_made":[]}`,
+		},
+		"no turns left": {
+			script: []llm.Reply{write}, worker: func(w *worker.Worker) { w.MaxTurns = 1 },
+			want: `partial 60 | so | {"reason":"max_turns","detail":"the model did not finish within 1 turn (max_turns)","calls_not_made":[]}`,
+		},
+		"worker's budget": {
+			script: []llm.Reply{write}, worker: func(w *worker.Worker) { w.TokenBudget = 60 },
 			task: func(t *host.WorkerTask) { t.Task.TokenBudget = 1000 },
-			want: `partial 60 | so | {"reason":"token_budget","detail":"the token budget of 60 is used up: 60 were spent","calls_not_made":["write_file"]}`},
-		"task's budget": {script: []llm.Reply{write}, worker: func(w *worker.Worker) { w.TokenBudget = 1000 },
+			want: `partial 60 | so | {"reason":"token_budget","detail":"the token budget of 60 is used up: 60 were spent","calls_not_made":["write_file"]}`,
+		},
+		"task's budget": {
+			script: []llm.Reply{write}, worker: func(w *worker.Worker) { w.TokenBudget = 1000 },
 			task: func(t *host.WorkerTask) { t.Task.TokenBudget = 59 },
-			want: `partial 60 | so | {"reason":"token_budget","detail":"the token budget of 59 is used up: 60 were spent","calls_not_made":["write_file"]}`},
-		"a runaway answer": {script: []llm.Reply{{Text: []string{strings.Repeat("x", 100), "y"}, Stall: true}},
+			want: `partial 60 | so | {"reason":"token_budget","detail":"the token budget of 59 is used up: 60 were spent","calls_not_made":["write_file"]}`,
+		},
+		"a runaway answer": {
+			script: []llm.Reply{{Text: []string{strings.Repeat("x", 100), "y"}, Stall: true}},
 			worker: func(w *worker.Worker) { w.TokenBudget = 20 }, want: `partial ~ | ` + strings.Repeat("x", 100) +
-				` | {"reason":"token_budget","detail":"the token budget of 20 was used up while the model answered","calls_not_made":[]}`},
-		"a refusal": {script: []llm.Reply{{Refusal: "no", Input: 5, Output: 2}},
-			want: "error 7 | no | the model declined: no"},
+				` | {"reason":"token_budget","detail":"the token budget of 20 was used up while the model answered","calls_not_made":[]}`,
+		},
+		"a refusal": {
+			script: []llm.Reply{{Refusal: "no", Input: 5, Output: 2}},
+			want:   "error 7 | no | the model declined: no",
+		},
 		"no such model": {script: []llm.Reply{llm.Fail(404, "no model test")}, want: "error 0 | worker " +
 			"coder: the model at URL: status 404 Not Found: no model test"},
 	} {

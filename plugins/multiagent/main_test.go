@@ -107,8 +107,10 @@ func shell(name, script string) worker.Worker {
 func fleetWorker(t testing.TB, name string) worker.Worker {
 	t.Helper()
 	self := must.Get(os.Executable())(t)
-	return worker.Worker{Name: name, Mode: worker.ModeFleet, Command: []string{self},
-		Env: map[string]string{roleVar: "fleet"}, MaxTasks: 4}
+	return worker.Worker{
+		Name: name, Mode: worker.ModeFleet, Command: []string{self},
+		Env: map[string]string{roleVar: "fleet"}, MaxTasks: 4,
+	}
 }
 
 // ask sends a request, expects its response and reads it.

@@ -32,7 +32,8 @@ type mail struct{ text string }
 // else it stands in the brief of the child's next task. It is not delivered to a child that
 // is terminated, or whose mailbox is full; the event `message` says why.
 func (p *Plugin) message(ctx context.Context, r *protocol.SubagentMessageRequest,
-	_ host.Emitter) (*protocol.SubagentMessageResponse, error) {
+	_ host.Emitter,
+) (*protocol.SubagentMessageResponse, error) {
 	to, err := p.find(ctx, r.ToSubagentID)
 	if err != nil {
 		return nil, err
@@ -57,8 +58,10 @@ func (p *Plugin) message(ctx context.Context, r *protocol.SubagentMessageRequest
 	if !delivered {
 		how, delivered = p.post(to, text)
 	}
-	p.tellMessage(to, map[string]any{"from": r.FromSubagentID, "type": r.Message.Type, "delivered": delivered,
-		"to": how})
+	p.tellMessage(to, map[string]any{
+		"from": r.FromSubagentID, "type": r.Message.Type, "delivered": delivered,
+		"to": how,
+	})
 	return &protocol.SubagentMessageResponse{Delivered: delivered}, nil
 }
 

@@ -22,8 +22,10 @@ type memories struct {
 }
 
 func (m *memories) Info() host.PluginInfo {
-	return host.PluginInfo{Name: "memories", Capability: protocol.CapMemory,
-		Also: []protocol.Capability{protocol.CapMCP}}
+	return host.PluginInfo{
+		Name: "memories", Capability: protocol.CapMemory,
+		Also: []protocol.Capability{protocol.CapMCP},
+	}
 }
 
 func (m *memories) Routes() []host.Route        { return nil }

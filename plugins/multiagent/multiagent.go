@@ -104,8 +104,10 @@ func New(name string, opts Options, env Env) (*Plugin, error) {
 	if err != nil {
 		return nil, fmt.Errorf("plugin %q: %w", name, err)
 	}
-	return &Plugin{Pool: pool, name: name, opts: opts, env: env, ctx: context.Background(),
-		groups: make(map[*host.Session]*group)}, nil
+	return &Plugin{
+		Pool: pool, name: name, opts: opts, env: env, ctx: context.Background(),
+		groups: make(map[*host.Session]*group),
+	}, nil
 }
 
 // Part is what the plugins of this type keep in a store.
@@ -132,7 +134,8 @@ func (p *Plugin) Routes() []host.Route {
 		host.Handle(protocol.TypeSubagentDelegateReq, p.delegateLong),
 		host.Handle(protocol.TypeAgentAwaitReq, p.await),
 		host.Handle(protocol.TypeSubagentAwaitReq, func(ctx context.Context, r *protocol.SubagentAwaitRequest,
-			e host.Emitter) (*protocol.SubagentAwaitResponse, error) {
+			e host.Emitter,
+		) (*protocol.SubagentAwaitResponse, error) {
 			resp, err := p.await(ctx, (*protocol.AgentAwaitRequest)(r), e)
 			return (*protocol.SubagentAwaitResponse)(resp), err
 		}),
@@ -143,7 +146,8 @@ func (p *Plugin) Routes() []host.Route {
 		host.Handle(protocol.TypeSubagentCancelReq, p.cancel),
 		host.Handle(protocol.TypeAgentTerminateReq, p.terminate),
 		host.Handle(protocol.TypeSubagentTerminateReq, func(ctx context.Context, r *protocol.SubagentTerminateRequest,
-			e host.Emitter) (*protocol.AgentTerminateResponse, error) {
+			e host.Emitter,
+		) (*protocol.AgentTerminateResponse, error) {
 			return p.terminate(ctx, (*protocol.AgentTerminateRequest)(r), e)
 		}),
 	}

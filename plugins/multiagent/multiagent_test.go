@@ -33,14 +33,20 @@ func TestContract(t *testing.T) {
 	}
 	hosttest.Contract(t, newOne, []hosttest.Sample{
 		{Type: protocol.TypeAgentSpawnReq, Fields: `{"name":"n","role":"r","model":"x","max_steps":3,"metadata":{"worker":"w"}}`},
-		{Name: "unknown worker", Type: protocol.TypeAgentSpawnReq, Fields: `{"name":"n","metadata":{"worker":"x"}}`,
-			Code: protocol.CodeSchemaViolation},
+		{
+			Name: "unknown worker", Type: protocol.TypeAgentSpawnReq, Fields: `{"name":"n","metadata":{"worker":"x"}}`,
+			Code: protocol.CodeSchemaViolation,
+		},
 		{Type: protocol.TypeAgentDelegateReq, Make: with(`{"subagent_id":"ID","task_name":"t","instruction":"i","success_criteria":["c"]}`)},
-		{Name: "nothing to do", Type: protocol.TypeAgentDelegateReq,
-			Make: with(`{"subagent_id":"ID","task_name":"t","instruction":""}`), Code: protocol.CodeSchemaViolation},
+		{
+			Name: "nothing to do", Type: protocol.TypeAgentDelegateReq,
+			Make: with(`{"subagent_id":"ID","task_name":"t","instruction":""}`), Code: protocol.CodeSchemaViolation,
+		},
 		{Type: protocol.TypeAgentAwaitReq, Make: with(`{"subagent_id":"ID"}`)},
-		{Name: "unknown", Type: protocol.TypeAgentAwaitReq, Fields: `{"subagent_id":"x"}`,
-			Code: protocol.CodeUnknownSubagent},
+		{
+			Name: "unknown", Type: protocol.TypeAgentAwaitReq, Fields: `{"subagent_id":"x"}`,
+			Code: protocol.CodeUnknownSubagent,
+		},
 		{Type: protocol.TypeAgentListReq, Fields: `{}`},
 		{Type: protocol.TypeAgentTerminateReq, Make: with(`{"subagent_id":"ID"}`)},
 		{Type: protocol.TypeSubagentSpawnReq, Fields: `{"agent":{"name":"n","model":"m"},"parent_agent_id":null,"root_agent_id":null}`},
@@ -49,8 +55,10 @@ func TestContract(t *testing.T) {
 		{Type: protocol.TypeSubagentListReq, Fields: `{}`},
 		{Type: protocol.TypeSubagentMessageReq, Make: with(`{"from_subagent_id":"","to_subagent_id":"ID","message":{"type":"note","content":null}}`)},
 		{Type: protocol.TypeSubagentMergeReq, Make: with(`{"subagent_ids":["ID"],"strategy":"voting"}`)},
-		{Name: "nothing to merge", Type: protocol.TypeSubagentMergeReq, Fields: `{"subagent_ids":[]}`,
-			Code: protocol.CodeSchemaViolation},
+		{
+			Name: "nothing to merge", Type: protocol.TypeSubagentMergeReq, Fields: `{"subagent_ids":[]}`,
+			Code: protocol.CodeSchemaViolation,
+		},
 		{Type: protocol.TypeSubagentCancelReq, Make: with(`{"subagent_id":"ID"}`)},
 		{Type: protocol.TypeSubagentTerminateReq, Make: with(`{"subagent_id":"ID"}`)},
 	})
@@ -227,8 +235,10 @@ func TestTooManyWait(t *testing.T) {
 
 // The handshake names the workers, never as null.
 func TestHandshakeNamesTheWorkers(t *testing.T) {
-	for want, workers := range map[string][]worker.Worker{`["a","b"]`: {shell("a", "cat"), shell("b", "cat")},
-		`[]`: nil} {
+	for want, workers := range map[string][]worker.Worker{
+		`["a","b"]`: {shell("a", "cat"), shell("b", "cat")},
+		`[]`:        nil,
+	} {
 		s := newStage(t, options(workers...))
 		m := s.Handshake(protocol.CapMultiAgent)
 		assert.Equal(t, m.Get("/accepted_caps/0/metadata/workers"), want, "%s", m)
@@ -337,8 +347,10 @@ func TestStorm(t *testing.T) {
 	for _, id := range ids {
 		sent = append(sent, s.Go(protocol.TypeSubagentTerminateReq, sub(id))) // ends the awaits
 	}
-	may := []protocol.ErrorCode{"", protocol.CodeCancelled, protocol.CodeUnknownSubagent, protocol.CodeSubagentLimit,
-		protocol.CodeOverloaded}
+	may := []protocol.ErrorCode{
+		"", protocol.CodeCancelled, protocol.CodeUnknownSubagent, protocol.CodeSubagentLimit,
+		protocol.CodeOverloaded,
+	}
 	for _, id := range sent {
 		m := s.Answer(id)
 		assert.That(t, slices.Contains(may, m.Code), "%s", m)

@@ -128,7 +128,8 @@ const (
 // way, and says what became of it. A child without one has what became of its last one. The
 // request's end ends only the wait.
 func (p *Plugin) await(ctx context.Context, r *protocol.AgentAwaitRequest,
-	_ host.Emitter) (*protocol.AgentAwaitResponse, error) {
+	_ host.Emitter,
+) (*protocol.AgentAwaitResponse, error) {
 	c, err := p.find(ctx, r.SubagentID)
 	if err != nil {
 		return nil, err
@@ -193,7 +194,8 @@ const stopWait = 10 * time.Second
 // cancel serves SUBAGENT_CANCEL_REQ: the tasks of a child and of all below it end. success
 // reports whether there was one. The children may be given others.
 func (p *Plugin) cancel(ctx context.Context, r *protocol.SubagentCancelRequest,
-	_ host.Emitter) (*protocol.AgentTerminateResponse, error) {
+	_ host.Emitter,
+) (*protocol.AgentTerminateResponse, error) {
 	c, err := p.find(ctx, r.SubagentID)
 	if err != nil {
 		return nil, err
@@ -214,7 +216,8 @@ func (p *Plugin) cancel(ctx context.Context, r *protocol.SubagentCancelRequest,
 // terminate serves multi_agent/terminate: a child and all below it end for good. One that is
 // terminated already stays so.
 func (p *Plugin) terminate(ctx context.Context, r *protocol.AgentTerminateRequest,
-	_ host.Emitter) (*protocol.AgentTerminateResponse, error) {
+	_ host.Emitter,
+) (*protocol.AgentTerminateResponse, error) {
 	c, err := p.find(ctx, r.SubagentID)
 	if err != nil {
 		return nil, err
@@ -262,7 +265,8 @@ const (
 
 // merge serves SUBAGENT_MERGE_REQ. Tasks that are under way are waited for.
 func (p *Plugin) merge(ctx context.Context, r *protocol.SubagentMergeRequest,
-	_ host.Emitter) (*protocol.SubagentMergeResponse, error) {
+	_ host.Emitter,
+) (*protocol.SubagentMergeResponse, error) {
 	switch r.Strategy { // before what is under way is waited for
 	case "", merge.HierarchicalSummary, merge.Voting, merge.Custom:
 	default:
@@ -302,8 +306,10 @@ func (p *Plugin) merge(ctx context.Context, r *protocol.SubagentMergeRequest,
 		size += len(in.Result) + len(in.Summary)
 	}
 	host.ReleaseSlot(ctx) // a command or a model takes its time
-	merged, err := merge.Merge(ctx, r.Strategy, inputs, merge.Options{Command: p.opts.MergeCommand, Run: p.runCommand,
-		Sample: p.sampler(ctx)})
+	merged, err := merge.Merge(ctx, r.Strategy, inputs, merge.Options{
+		Command: p.opts.MergeCommand, Run: p.runCommand,
+		Sample: p.sampler(ctx),
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -368,8 +374,10 @@ func (p *Plugin) sampler(ctx context.Context) func(context.Context, string) (str
 func (p *Plugin) sample(ctx context.Context, prompt string) (string, error) {
 	ctx, done := context.WithTimeout(ctx, sampleWait)
 	defer done()
-	raw, err := json.Marshal(map[string]any{"role": "user", "content": map[string]string{"type": "text",
-		"text": prompt}}, json.Deterministic(true))
+	raw, err := json.Marshal(map[string]any{"role": "user", "content": map[string]string{
+		"type": "text",
+		"text": prompt,
+	}}, json.Deterministic(true))
 	if err != nil {
 		return "", err
 	}
@@ -377,8 +385,10 @@ func (p *Plugin) sample(ctx context.Context, prompt string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	req := &protocol.MCPSampleRequest{ServerID: "multi_agent", MCPRequestID: "merge", Messages: []protocol.Object{msg},
-		StopSequences: []string{}}
+	req := &protocol.MCPSampleRequest{
+		ServerID: "multi_agent", MCPRequestID: "merge", Messages: []protocol.Object{msg},
+		StopSequences: []string{},
+	}
 	req.SetDefaults()
 	req.MaxTokens = sampleTokens
 	var resp protocol.MCPSampleResponse

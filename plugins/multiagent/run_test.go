@@ -85,8 +85,10 @@ func TestOutcomes(t *testing.T) {
 	}{
 		{"fails", protocol.SubagentFailed, "exit status 3", `"status":"error","summary":"half"`},
 		{"blocked", protocol.SubagentFailed, "blocked: no key", `"blocked_reason":"no key"`},
-		{"partial", protocol.SubagentCompleted, "",
-			`"files_changed":["f"],"next_steps":["go on"],"pr":"http://x","remaining":["rest"],"status":"partial","summary":"half","tokens_spent":5`},
+		{
+			"partial", protocol.SubagentCompleted, "",
+			`"files_changed":["f"],"next_steps":["go on"],"pr":"http://x","remaining":["rest"],"status":"partial","summary":"half","tokens_spent":5`,
+		},
 		{"slow", protocol.SubagentFailed, "timeout_seconds of ", `"status":"error"`},
 	} {
 		seconds := 100 // which only the slow one takes
@@ -339,18 +341,30 @@ func TestLongNamesAndLists(t *testing.T) {
 		typ          protocol.Type
 		fields, path string
 	}{
-		{protocol.TypeSubagentSpawnReq, `{"agent":{"name":"n","model":"m"},"parent_agent_id":"` + long + `"}`,
-			"/parent_agent_id"},
-		{protocol.TypeSubagentSpawnReq, `{"agent":{"name":"n","model":"m"},"root_agent_id":"` + long + `"}`,
-			"/root_agent_id"},
-		{protocol.TypeAgentSpawnReq, `{"name":"n","metadata":{"root_agent_id":"` + long + `"}}`,
-			"/metadata/root_agent_id"},
-		{protocol.TypeSubagentSpawnReq, `{"agent":{"name":"n","model":"m","metadata":{"required_mcp":` + many + `}}}`,
-			"/agent/metadata/required_mcp"},
-		{protocol.TypeSubagentDelegateReq, task(`,"metadata":{"required_capabilities":` + many + `}`),
-			"/task/metadata/required_capabilities"},
-		{protocol.TypeSubagentDelegateReq, task(`,"metadata":{"x":"` + strings.Repeat("x", maxTaskBytes) + `"}`),
-			"/task/instruction"},
+		{
+			protocol.TypeSubagentSpawnReq, `{"agent":{"name":"n","model":"m"},"parent_agent_id":"` + long + `"}`,
+			"/parent_agent_id",
+		},
+		{
+			protocol.TypeSubagentSpawnReq, `{"agent":{"name":"n","model":"m"},"root_agent_id":"` + long + `"}`,
+			"/root_agent_id",
+		},
+		{
+			protocol.TypeAgentSpawnReq, `{"name":"n","metadata":{"root_agent_id":"` + long + `"}}`,
+			"/metadata/root_agent_id",
+		},
+		{
+			protocol.TypeSubagentSpawnReq, `{"agent":{"name":"n","model":"m","metadata":{"required_mcp":` + many + `}}}`,
+			"/agent/metadata/required_mcp",
+		},
+		{
+			protocol.TypeSubagentDelegateReq, task(`,"metadata":{"required_capabilities":` + many + `}`),
+			"/task/metadata/required_capabilities",
+		},
+		{
+			protocol.TypeSubagentDelegateReq, task(`,"metadata":{"x":"` + strings.Repeat("x", maxTaskBytes) + `"}`),
+			"/task/instruction",
+		},
 		{protocol.TypeSubagentDelegateReq, task(`,"success_criteria":[""` + strings.Repeat(`,""`, maxTaskBytes/2) +
 			`]`), "/task/instruction"},
 	} {

@@ -210,7 +210,8 @@ func waitJobs(ctx context.Context, tasks []*job) {
 
 // listShort serves multi_agent/list.
 func (p *Plugin) listShort(ctx context.Context, _ *protocol.AgentListRequest,
-	_ host.Emitter) (*protocol.AgentListResponse, error) {
+	_ host.Emitter,
+) (*protocol.AgentListResponse, error) {
 	resp := &protocol.AgentListResponse{Subagents: []map[string]any{}}
 	p.each(ctx, func(c *subagent) {
 		row := map[string]any{
@@ -229,7 +230,8 @@ func (p *Plugin) listShort(ctx context.Context, _ *protocol.AgentListRequest,
 
 // listLong serves SUBAGENT_LIST_REQ.
 func (p *Plugin) listLong(ctx context.Context, _ *protocol.SubagentListRequest,
-	_ host.Emitter) (*protocol.SubagentListResponse, error) {
+	_ host.Emitter,
+) (*protocol.SubagentListResponse, error) {
 	resp := &protocol.SubagentListResponse{Subagents: []protocol.SubagentInfo{}}
 	p.each(ctx, func(c *subagent) {
 		parent, root := c.agent.ParentAgentID, c.agent.RootAgentID

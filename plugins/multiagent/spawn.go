@@ -17,7 +17,8 @@ import (
 
 // spawnShort serves multi_agent/spawn.
 func (p *Plugin) spawnShort(ctx context.Context, r *protocol.AgentSpawnRequest,
-	_ host.Emitter) (*protocol.AgentSpawnResponse, error) {
+	_ host.Emitter,
+) (*protocol.AgentSpawnResponse, error) {
 	long, err := longForm(r)
 	if err != nil {
 		return nil, err
@@ -27,7 +28,8 @@ func (p *Plugin) spawnShort(ctx context.Context, r *protocol.AgentSpawnRequest,
 
 // spawnLong serves SUBAGENT_SPAWN_REQ.
 func (p *Plugin) spawnLong(ctx context.Context, r *protocol.SubagentSpawnRequest,
-	_ host.Emitter) (*protocol.SubagentSpawnResponse, error) {
+	_ host.Emitter,
+) (*protocol.SubagentSpawnResponse, error) {
 	resp, err := p.spawn(ctx, "/agent", r)
 	return (*protocol.SubagentSpawnResponse)(resp), err
 }
@@ -35,7 +37,8 @@ func (p *Plugin) spawnLong(ctx context.Context, r *protocol.SubagentSpawnRequest
 // spawn starts a child agent. path is where its config stands in the
 // request.
 func (p *Plugin) spawn(ctx context.Context, path string,
-	r *protocol.SubagentSpawnRequest) (*protocol.AgentSpawnResponse, error) {
+	r *protocol.SubagentSpawnRequest,
+) (*protocol.AgentSpawnResponse, error) {
 	if err := checkConfig(path, &r.Agent); err != nil {
 		return nil, err
 	}

@@ -18,14 +18,18 @@ const maxTaskBytes = 1 << 20
 
 // delegateShort serves multi_agent/delegate.
 func (p *Plugin) delegateShort(ctx context.Context, r *protocol.AgentDelegateRequest,
-	_ host.Emitter) (*protocol.AgentDelegateResponse, error) {
-	return p.delegate(ctx, r.SubagentID, "", &protocol.TaskDefinition{Name: r.TaskName, Instruction: r.Instruction,
-		SuccessCriteria: r.SuccessCriteria})
+	_ host.Emitter,
+) (*protocol.AgentDelegateResponse, error) {
+	return p.delegate(ctx, r.SubagentID, "", &protocol.TaskDefinition{
+		Name: r.TaskName, Instruction: r.Instruction,
+		SuccessCriteria: r.SuccessCriteria,
+	})
 }
 
 // delegateLong serves SUBAGENT_DELEGATE_REQ.
 func (p *Plugin) delegateLong(ctx context.Context, r *protocol.SubagentDelegateRequest,
-	_ host.Emitter) (*protocol.SubagentDelegateResponse, error) {
+	_ host.Emitter,
+) (*protocol.SubagentDelegateResponse, error) {
 	resp, err := p.delegate(ctx, r.SubagentID, "/task", &r.Task)
 	return (*protocol.SubagentDelegateResponse)(resp), err
 }
@@ -33,7 +37,8 @@ func (p *Plugin) delegateLong(ctx context.Context, r *protocol.SubagentDelegateR
 // delegate has a child do a task from now on. It is not accepted while the child has one, or
 // where it is terminated; the status says which. path is where the task stands in the request.
 func (p *Plugin) delegate(ctx context.Context, id, path string,
-	def *protocol.TaskDefinition) (*protocol.AgentDelegateResponse, error) {
+	def *protocol.TaskDefinition,
+) (*protocol.AgentDelegateResponse, error) {
 	c, err := p.find(ctx, id)
 	if err != nil {
 		return nil, err

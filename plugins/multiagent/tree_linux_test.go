@@ -34,8 +34,10 @@ func TestTheWholeTreeEnds(t *testing.T) {
 				got = ask[protocol.AgentTerminateResponse](s, protocol.TypeSubagentCancelReq, sub(top))
 				assert.That(t, !got.Success, "again: %+v", got)
 			case "terminate", "terminate short":
-				typ := map[string]protocol.Type{"terminate": protocol.TypeSubagentTerminateReq,
-					"terminate short": protocol.TypeAgentTerminateReq}[how]
+				typ := map[string]protocol.Type{
+					"terminate":       protocol.TypeSubagentTerminateReq,
+					"terminate short": protocol.TypeAgentTerminateReq,
+				}[how]
 				for range 2 {
 					got := ask[protocol.AgentTerminateResponse](s, typ, sub(top))
 					assert.That(t, got.Success, "%+v", got)

@@ -92,8 +92,10 @@ func (p *Plugin) recordForce(ctx context.Context, what, holder, who string) {
 	who, holder = cmp.Or(who, "somebody without a name"), protocol.Clip(holder, maxOwner)
 	p.env.Log.Warn().Str("deleted", what).Str("claimed_by", holder).Str("by",
 		who).Msg("a claimed task was deleted by force")
-	e := event.Event{Type: "planning/forced", Capability: string(protocol.CapPlanning),
-		Name: "delete of " + what + ", which " + holder + " had claimed, by " + who}
+	e := event.Event{
+		Type: "planning/forced", Capability: string(protocol.CapPlanning),
+		Name: "delete of " + what + ", which " + holder + " had claimed, by " + who,
+	}
 	if s := host.SessionFrom(ctx); s != nil {
 		e.SessionID = s.ID
 	}
@@ -147,8 +149,10 @@ func (c *change) remove(tx *store.Tx, pl *plan, t *task) error {
 		fresh := *w
 		fresh.Deps = slices.DeleteFunc(slices.Clone(w.Deps), func(id string) bool { return id == t.ID })
 		if c.forces(w) {
-			fresh.Comments = append(slices.Clip(w.Comments), comment{Author: c.who(), Text: c.forceText(w),
-				CreatedAt: c.now})
+			fresh.Comments = append(slices.Clip(w.Comments), comment{
+				Author: c.who(), Text: c.forceText(w),
+				CreatedAt: c.now,
+			})
 		}
 		fresh.Version++
 		fresh.UpdatedAt = c.now

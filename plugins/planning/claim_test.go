@@ -73,8 +73,14 @@ func TestClaim(t *testing.T) {
 		s.declined("w1 has claimed it until 2030-03-17T17:47:40Z", plan, a, "action", "claim", "owner", who)
 	}
 	s.declined("waits for others: "+a, plan, b, "action", "claim", "owner", "w2")
-	for _, more := range [][]any{{"status", "done"}, {"title", "mine"}, {"action", "delete"}, {"action", "renew"},
-		{"action", "release"}, {"status", "done", "comment", "c"}} {
+	for _, more := range [][]any{
+		{"status", "done"},
+		{"title", "mine"},
+		{"action", "delete"},
+		{"action", "renew"},
+		{"action", "release"},
+		{"status", "done", "comment", "c"},
+	} {
 		left := s.declined("w1 has claimed it", plan, a, append(more, "owner", "w2")...)
 		assert.That(t, left.Task.Version == 2 && left.Task.TaskID == a, "%+v", left)
 	}
@@ -262,8 +268,10 @@ func TestFolders(t *testing.T) {
 	must.OK(t, s.Close())
 	kept, top := openStore(t, path), t.TempDir()
 	in := func(folder string) *stage {
-		env := host.Env{Store: func(context.Context) (store.Store, error) { return kept, nil },
-			Workspace: filepath.Join(top, folder)}
+		env := host.Env{
+			Store:     func(context.Context) (store.Store, error) { return kept, nil },
+			Workspace: filepath.Join(top, folder),
+		}
 		at := &stage{t: t, store: kept}
 		at.Pair = hosttest.New(t, host.Options{Plugins: []host.Plugin{must.Get(New("plans", Options{}, env))(t)}})
 		at.Handshake(protocol.CapPlanning)
@@ -273,9 +281,12 @@ func TestFolders(t *testing.T) {
 	a.plan("name", "of a")
 	b.plan("name", "of b")
 	for _, c := range [][2]string{
-		{`{}`, "old  , of a a, of b b"}, {`{"folder":""}`, "old  , of a a, of b b"}, {`{"folder":"."}`, "of a a"},
+		{`{}`, "old  , of a a, of b b"},
+		{`{"folder":""}`, "old  , of a a, of b b"},
+		{`{"folder":"."}`, "of a a"},
 		{`{"folder":"../b"}`, "of b b"},
-		{fmt.Sprintf(`{"folder":%q}`, filepath.Join(top, "b")), "of b b"}, {`{"folder":"c"}`, ""},
+		{fmt.Sprintf(`{"folder":%q}`, filepath.Join(top, "b")), "of b b"},
+		{`{"folder":"c"}`, ""},
 	} {
 		var list struct {
 			Plans []struct {
@@ -335,8 +346,10 @@ for all
 	assert.That(t, strings.HasSuffix(got, "\n## shut\n\n- [x] 1\\. a \"b\" c%%{ `"+a+"`\n\n## Dependencies\n\n```mermaid\n"+flow+"```\n"), "%s", got)
 	assert.Equal(t, s.text(plan, "mermaid"), flow)
 	assert.Equal(t, s.text(absent, "markdown"), "")
-	for want, more := range map[string][]any{"/format": {"plan_id", plan, "format", "html"},
-		"/plan_id": {"format", "markdown"}} {
+	for want, more := range map[string][]any{
+		"/format":  {"plan_id", plan, "format", "html"},
+		"/plan_id": {"format", "markdown"},
+	} {
 		path, _ := s.refused(protocol.TypePlanBoardReq, fields(t, more...))
 		assert.Equal(t, path, want)
 	}

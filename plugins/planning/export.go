@@ -12,8 +12,10 @@ import (
 
 // export writes a plan as text, the same for the same plan.
 func (p *Plugin) export(ctx context.Context, req *protocol.PlanBoardRequest, resp *protocol.PlanBoardResponse) error {
-	write, known := map[string]func(*plan, []*task) string{protocol.PlanMarkdown: markdownOf,
-		protocol.PlanMermaid: mermaidOf}[req.Format]
+	write, known := map[string]func(*plan, []*task) string{
+		protocol.PlanMarkdown: markdownOf,
+		protocol.PlanMermaid:  mermaidOf,
+	}[req.Format]
 	switch {
 	case !known:
 		return refusal("/format", "is %.40q; should be %s or %s", req.Format, protocol.PlanMarkdown,
@@ -69,8 +71,11 @@ func (t *task) markdown(b *strings.Builder, done bool) {
 	if t.Priority != 0 {
 		facts = append(facts, "priority "+t.Priority.String())
 	}
-	for _, f := range [][2]string{{"due ", t.Due.String()}, {"takes ", t.Estimate.String()},
-		{"assigned to ", plain(t.Assignee)}} {
+	for _, f := range [][2]string{
+		{"due ", t.Due.String()},
+		{"takes ", t.Estimate.String()},
+		{"assigned to ", plain(t.Assignee)},
+	} {
 		if f[1] != "" {
 			facts = append(facts, f[0]+f[1])
 		}
@@ -116,7 +121,8 @@ func plain(text string) string {
 	line := oneLine(text)
 	for i, r := range line {
 		switch {
-		case strings.ContainsRune("\\`*_[]<>|~&", r), i == 0 && strings.ContainsRune("#-+=", r), // and a number that begins a list
+		// and a number that begins a list
+		case strings.ContainsRune("\\`*_[]<>|~&", r), i == 0 && strings.ContainsRune("#-+=", r),
 			i > 0 && i < 10 && (r == '.' || r == ')') && strings.Trim(line[:i], "0123456789") == "":
 			b.WriteByte('\\')
 		}

@@ -97,15 +97,18 @@ func (p *Plugin) now() store.Micros { return store.Micros(p.env.Now().UnixMicro(
 
 // create makes a plan, or deletes one.
 func (p *Plugin) create(ctx context.Context, req *protocol.PlanCreateRequest,
-	_ host.Emitter) (*protocol.PlanCreateResponse, error) {
+	_ host.Emitter,
+) (*protocol.PlanCreateResponse, error) {
 	if req.Delete {
 		return p.delete(ctx, req)
 	}
 	if req.PlanID != "" {
 		return nil, refusal("/plan_id", "goes with \"delete\": true; a new plan gets its id from the host")
 	}
-	pl := plan{Name: req.Name, Description: req.Description, Columns: req.Columns, DoneColumn: req.DoneColumn,
-		Folder: wall.PlaceIn(p.env.Workspace, ".")}
+	pl := plan{
+		Name: req.Name, Description: req.Description, Columns: req.Columns, DoneColumn: req.DoneColumn,
+		Folder: wall.PlaceIn(p.env.Workspace, "."),
+	}
 	if pl.Name == "" {
 		req.SetDefaults()
 		pl.Name = req.Name
@@ -144,8 +147,10 @@ func (p *Plugin) delete(ctx context.Context, req *protocol.PlanCreateRequest) (*
 			return err
 		}
 		if pl == nil {
-			return host.NotOwnerBut(&protocol.PlanCreateResponse{PlanID: req.PlanID, Columns: []string{},
-				Error: unknownPlan(req.PlanID)})
+			return host.NotOwnerBut(&protocol.PlanCreateResponse{
+				PlanID: req.PlanID, Columns: []string{},
+				Error: unknownPlan(req.PlanID),
+			})
 		}
 		holders, err = store.Column[string](tx, "SELECT claimed_by FROM planning_tasks WHERE plan_id = $1 AND "+
 			"claimed_until > $2", pl.ID, p.now())
@@ -158,8 +163,10 @@ func (p *Plugin) delete(ctx context.Context, req *protocol.PlanCreateRequest) (*
 			return nil
 		}
 		resp.Success, resp.Columns = true, pl.Columns
-		for _, q := range []string{"DELETE FROM planning_tasks WHERE plan_id = $1",
-			"DELETE FROM planning_plans WHERE id = $1"} {
+		for _, q := range []string{
+			"DELETE FROM planning_tasks WHERE plan_id = $1",
+			"DELETE FROM planning_plans WHERE id = $1",
+		} {
 			if _, err := tx.Exec(q, pl.ID); err != nil {
 				return err
 			}
@@ -205,7 +212,8 @@ func (p *Plugin) plans(
 }
 
 func (p *Plugin) board(ctx context.Context, req *protocol.PlanBoardRequest,
-	_ host.Emitter) (*protocol.PlanBoardResponse, error) {
+	_ host.Emitter,
+) (*protocol.PlanBoardResponse, error) {
 	resp := &protocol.PlanBoardResponse{}
 	if req.Format != "" {
 		return resp, p.export(ctx, req, resp)

@@ -31,8 +31,10 @@ func newFile(t testing.TB) string { return filepath.Join(t.TempDir(), store.File
 // newPlugin makes a plugin on a store.
 func newPlugin(t testing.TB, name string, s store.Store, now func() time.Time) *Plugin {
 	t.Helper()
-	return must.Get(New(name, Options{}, host.Env{Store: func(context.Context) (store.Store, error) { return s, nil },
-		Now: now}))(t)
+	return must.Get(New(name, Options{}, host.Env{
+		Store: func(context.Context) (store.Store, error) { return s, nil },
+		Now:   now,
+	}))(t)
 }
 
 // stage is a host with a planning plugin and a session.
@@ -182,17 +184,23 @@ func TestContract(t *testing.T) {
 	newOne := func(t testing.TB) host.Plugin { return newPlugin(t, "plans", openStore(t, newFile(t)), nil) }
 	hosttest.Contract(t, newOne, []hosttest.Sample{
 		{Type: protocol.TypePlanCreateReq, Fields: `{"name":"n","columns":["a","b"],"description":"d"}`},
-		{Name: "double column", Type: protocol.TypePlanCreateReq, Fields: `{"columns":["a","a"]}`,
-			Code: protocol.CodeSchemaViolation},
+		{
+			Name: "double column", Type: protocol.TypePlanCreateReq, Fields: `{"columns":["a","a"]}`,
+			Code: protocol.CodeSchemaViolation,
+		},
 		{Type: protocol.TypePlanListReq, Fields: `{}`},
 		{Type: protocol.TypeTaskAddReq, Make: with(`{"plan_id":"PLAN","title":"t","status":"todo","description":"d","assignee":"me","deps":["TASK"],"metadata":{"a":null}}`)},
 		{Name: "unknown plan", Type: protocol.TypeTaskAddReq, Fields: `{"plan_id":"x","title":"t"}`},
-		{Name: "unknown status", Type: protocol.TypeTaskAddReq,
-			Make: with(`{"plan_id":"PLAN","title":"t","status":"x"}`), Code: protocol.CodeSchemaViolation},
+		{
+			Name: "unknown status", Type: protocol.TypeTaskAddReq,
+			Make: with(`{"plan_id":"PLAN","title":"t","status":"x"}`), Code: protocol.CodeSchemaViolation,
+		},
 		{Type: protocol.TypeTaskUpdateReq, Make: with(`{"plan_id":"PLAN","task_id":"TASK","status":"done","assignee":"me"}`)},
 		{Name: "unknown task", Type: protocol.TypeTaskUpdateReq, Make: with(`{"plan_id":"PLAN","task_id":"x"}`)},
-		{Name: "itself", Type: protocol.TypeTaskUpdateReq,
-			Make: with(`{"plan_id":"PLAN","task_id":"TASK","deps":["TASK"]}`), Code: protocol.CodeSchemaViolation},
+		{
+			Name: "itself", Type: protocol.TypeTaskUpdateReq,
+			Make: with(`{"plan_id":"PLAN","task_id":"TASK","deps":["TASK"]}`), Code: protocol.CodeSchemaViolation,
+		},
 		{Type: protocol.TypeTaskListReq, Make: with(`{"plan_id":"PLAN","status":"backlog"}`)},
 		{Type: protocol.TypePlanBoardReq, Make: with(`{"plan_id":"PLAN"}`)},
 	})
@@ -227,8 +235,10 @@ func TestTwoStores(t *testing.T) {
 		nil)}})}
 	behind.Handshake(protocol.CapPlanning)
 	theirs := behind.plan("name", "theirs")
-	s := &stage{t: t, Pair: hosttest.New(t, host.Options{Plugins: []host.Plugin{newPlugin(t, "one", first, nil),
-		newPlugin(t, "two", second, nil), newPlugin(t, "again", second, nil)}})}
+	s := &stage{t: t, Pair: hosttest.New(t, host.Options{Plugins: []host.Plugin{
+		newPlugin(t, "one", first, nil),
+		newPlugin(t, "two", second, nil), newPlugin(t, "again", second, nil),
+	}})}
 	s.Handshake(protocol.CapPlanning)
 	ours := s.plan("name", "ours")
 	s.task(ours, "of ours")

@@ -88,8 +88,10 @@ func (s *stage) bigTasks(plan string, sizes ...int) {
 			if err != nil {
 				return err
 			}
-			t := task{ID: plan[:8] + fmt.Sprintf("%04x", i), PlanID: plan, Place: pl.tasks, Status: "todo",
-				Title: "big", Description: strings.Repeat("x", size), Metadata: jsontext.Value("{}")}
+			t := task{
+				ID: plan[:8] + fmt.Sprintf("%04x", i), PlanID: plan, Place: pl.tasks, Status: "todo",
+				Title: "big", Description: strings.Repeat("x", size), Metadata: jsontext.Value("{}"),
+			}
 			if err := t.put(tx, pl, nil); err != nil {
 				return err
 			}
@@ -121,8 +123,10 @@ func TestTextOfAPlanIsBounded(t *testing.T) {
 	task := s.task(plan, "t") // 1 byte, 7 of "backlog", 2 of {}
 	s.bigTasks(plan, maxTasksSize-10-len("todo"+"big"+"{}")-10)
 	for typ, more := range map[protocol.Type][]any{
-		protocol.TypeTaskAddReq: {"title", "too much"}, protocol.TypeTaskUpdateReq: {"task_id", task, "assignee",
-			"somebody else"},
+		protocol.TypeTaskAddReq: {"title", "too much"}, protocol.TypeTaskUpdateReq: {
+			"task_id", task, "assignee",
+			"somebody else",
+		},
 	} {
 		path, message := s.refused(typ, fields(t, append(more, "plan_id", plan)...))
 		assert.That(t, path == "/plan_id" && strings.Contains(message, fmt.Sprint(maxTasksSize)), "%s: %q: %s", typ,
@@ -318,10 +322,14 @@ func TestImportRefuses(t *testing.T) {
 			maxMetadata)+`"},"deps"`, 1), "/metadata"},
 		"unknown dep": {plan + two, "/deps/0"},
 		"itself":      {plan + strings.Replace(task, `"deps":[]`, `"deps":["00000000000b"]`, 1), "not a task"},
-		"circle": {plan + task + two + strings.Replace(task, `"deps":[]`, `"deps":["00000000000c"]`, 1),
-			"circle"},
-		"another plan": {plan + other + task + strings.Replace(task, "00000000000a", "00000000000d", 1),
-			"belongs to"},
+		"circle": {
+			plan + task + two + strings.Replace(task, `"deps":[]`, `"deps":["00000000000c"]`, 1),
+			"circle",
+		},
+		"another plan": {
+			plan + other + task + strings.Replace(task, "00000000000a", "00000000000d", 1),
+			"belongs to",
+		},
 		"changed columns":  {plan + strings.Replace(plan, `"open"`, `"shut"`, 1), "other columns"},
 		"good, then wrong": {plan + task + two + `{"kind":"planning.task","record":{}}`, "/task_id"},
 	} {

@@ -82,8 +82,10 @@ func findPlans(tx *store.Tx, id string) ([]*plan, error) {
 		query, args = selectPlans+" WHERE id = $1", []any{id}
 	}
 	return store.Rows(tx, query, args, func(pl *plan) []any {
-		return []any{&pl.ID, &pl.Name, &pl.Description, store.JSON(&pl.Columns), &pl.DoneColumn, &pl.CreatedAt,
-			&pl.tasks, &pl.tasksSize, &pl.done, &pl.Folder}
+		return []any{
+			&pl.ID, &pl.Name, &pl.Description, store.JSON(&pl.Columns), &pl.DoneColumn, &pl.CreatedAt,
+			&pl.tasks, &pl.tasksSize, &pl.done, &pl.Folder,
+		}
 	})
 }
 
@@ -161,7 +163,8 @@ func (t *task) put(tx *store.Tx, pl *plan, old *task) error {
 	return pl.add(tx, tasks, size, done)
 }
 
-const putTask = `INSERT INTO planning_tasks (id, plan_id, created_at, place, updated_at, status, done, assignee, title, deps, description, metadata,
+const putTask = `INSERT INTO planning_tasks (id, plan_id, created_at, place, updated_at, status, done, assignee, title,
+	deps, description, metadata,
 		priority, due, estimate, claimed_by, claimed_until, claimed_for, comments, version)
 	VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20) ON CONFLICT
 		(id) DO UPDATE SET
@@ -206,10 +209,12 @@ const (
 )
 
 func (t *task) columns() []any {
-	return []any{&t.ID, &t.PlanID, &t.Title, &t.Status, &t.Assignee, &t.Description, store.JSON(&t.Deps),
+	return []any{
+		&t.ID, &t.PlanID, &t.Title, &t.Status, &t.Assignee, &t.Description, store.JSON(&t.Deps),
 		(*[]byte)(&t.Metadata), (*int)(&t.Priority), &t.Due, (*int64)(&t.Estimate),
 		store.JSON(&t.Comments), &t.ClaimedBy, &t.ClaimedUntil, &t.ClaimedFor, &t.Version, &t.Place, &t.CreatedAt,
-		&t.UpdatedAt}
+		&t.UpdatedAt,
+	}
 }
 
 // filter says which tasks a query is about; what is empty does not matter.
@@ -226,8 +231,13 @@ type filter struct {
 func eachTask(tx *store.Tx, f *filter, do func(*task) error) error {
 	var conditions []string
 	var args store.Args
-	for _, c := range [][2]string{{"plan_id = %s", f.PlanID}, {"status = %s", f.Status}, {"id = %s", f.TaskID},
-		{"assignee = %s", f.Assignee}, {"assignee IN ('', %s)", f.For}} {
+	for _, c := range [][2]string{
+		{"plan_id = %s", f.PlanID},
+		{"status = %s", f.Status},
+		{"id = %s", f.TaskID},
+		{"assignee = %s", f.Assignee},
+		{"assignee IN ('', %s)", f.For},
+	} {
 		if c[1] != "" {
 			conditions = append(conditions, fmt.Sprintf(c[0], args.Add(c[1])))
 		}

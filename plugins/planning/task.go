@@ -43,7 +43,8 @@ func (p *problems) value(path, text string, to encoding.TextUnmarshaler) {
 }
 
 func (p *Plugin) add(ctx context.Context, req *protocol.TaskAddRequest, _ host.Emitter) (*protocol.TaskAddResponse,
-	error) {
+	error,
+) {
 	t := task{
 		PlanID: req.PlanID, Title: req.Title, Assignee: req.Assignee, Description: req.Description,
 		Deps: req.Deps, Metadata: jsontext.Value(req.Metadata.Raw()), Comments: []comment{}, Version: 1,
@@ -149,9 +150,12 @@ type change struct {
 
 // update changes a task, see change.apply and change.take.
 func (p *Plugin) update(ctx context.Context, req *protocol.TaskUpdateRequest,
-	_ host.Emitter) (*protocol.TaskUpdateResponse, error) {
-	c := &change{TaskUpdateRequest: req, me: req.Owner,
-		lease: time.Duration(cmp.Or(req.Lease, usualLease)) * time.Second, now: p.now()}
+	_ host.Emitter,
+) (*protocol.TaskUpdateResponse, error) {
+	c := &change{
+		TaskUpdateRequest: req, me: req.Owner,
+		lease: time.Duration(cmp.Or(req.Lease, usualLease)) * time.Second, now: p.now(),
+	}
 	s := host.SessionFrom(ctx)
 	if s != nil {
 		c.me = cmp.Or(c.me, s.AgentID)
@@ -350,12 +354,15 @@ func (c *change) apply(tx *store.Tx, pl *plan, t *task) error {
 }
 
 func (p *Plugin) tasks(ctx context.Context, req *protocol.TaskListRequest, _ host.Emitter) (*protocol.TaskListResponse,
-	error) {
+	error,
+) {
 	if req.Limit < 0 {
 		return nil, refusal("/limit", "is less than 0; 0 means no limit")
 	}
-	f := &filter{PlanID: req.PlanID, Status: req.Status, TaskID: req.TaskID, Assignee: req.Assignee, Ready: req.Ready,
-		Now: p.now(), Limit: req.Limit}
+	f := &filter{
+		PlanID: req.PlanID, Status: req.Status, TaskID: req.TaskID, Assignee: req.Assignee, Ready: req.Ready,
+		Now: p.now(), Limit: req.Limit,
+	}
 	resp := &protocol.TaskListResponse{}
 	err := p.kept.Read(ctx, func(tx *store.Tx) error {
 		var size answer

@@ -158,7 +158,10 @@ func TestUnknownPlanAndTask(t *testing.T) {
 			strings.Contains(added.Error, "planning/plan/create"), "%q: %+v", id, added)
 	}
 	for _, tc := range []struct{ plan, task, says string }{
-		{absent, task, "no plan"}, {"", "", "no plan"}, {plan, absent, "no task"}, {plan, "", "no task"},
+		{absent, task, "no plan"},
+		{"", "", "no plan"},
+		{plan, absent, "no task"},
+		{plan, "", "no task"},
 		{plan, task, other},
 	} {
 		var resp protocol.TaskUpdateResponse
@@ -190,15 +193,24 @@ func TestUpdate(t *testing.T) {
 		{"status", []any{"status", "done", "force", true}, func(r *row) { r.Status = "done" }},
 		{"assignee", []any{"assignee", "you"}, func(r *row) { r.Assignee = "you" }},
 		{"deps", []any{"deps", []string{b, a, b}}, func(r *row) { r.Deps = []string{b, a} }},
-		{"others", []any{"status", "todo", "assignee", "we", "deps", []string{b}},
-			func(r *row) { r.Status, r.Assignee, r.Deps = "todo", "we", []string{b} }},
-		{"all", []any{"title", "t2", "description", "d2", "metadata", jsontext.Value(`{"l":[]}`), "priority", "urgent",
-			"due", "2031-02-03T04:05:06+01:00", "estimate", "1h30m"}, func(r *row) {
+		{
+			"others",
+			[]any{"status", "todo", "assignee", "we", "deps", []string{b}},
+			func(r *row) { r.Status, r.Assignee, r.Deps = "todo", "we", []string{b} },
+		},
+		{"all", []any{
+			"title", "t2", "description", "d2", "metadata", jsontext.Value(`{"l":[]}`), "priority", "urgent",
+			"due", "2031-02-03T04:05:06+01:00", "estimate", "1h30m",
+		}, func(r *row) {
 			r.Title, r.Description, r.Metadata, r.Priority, r.Due, r.Estimate = "t2", "d2", jsontext.Value(`{"l":[]}`),
 				"urgent", "2031-02-03T03:05:06Z", "1h30m"
 		}},
-		{"clear", []any{"clear", []string{"assignee", "deps", "description", "due", "estimate", "metadata"}, "priority",
-			"normal"}, func(r *row) {
+		{"clear", []any{
+			"clear",
+			[]string{"assignee", "deps", "description", "due", "estimate", "metadata"},
+			"priority",
+			"normal",
+		}, func(r *row) {
 			r.Assignee, r.Deps, r.Description, r.Due, r.Estimate, r.Metadata, r.Priority = "", []string{}, "", "", "",
 				jsontext.Value(`{}`), "normal"
 		}},
@@ -238,20 +250,36 @@ func TestRefusals(t *testing.T) {
 	}{
 		"empty column": {create, []any{"columns", []string{"a", ""}}, "/columns/1", []string{"empty"}},
 		"blank column": {create, []any{"columns", []string{" \t"}}, "/columns/0", []string{"empty"}},
-		"double column": {create, []any{"columns", []string{"a", "b", "a"}}, "/columns/2",
-			[]string{"/columns/0"}},
-		"long column": {create, []any{"columns", []string{text(maxColumn + 1)}}, "/columns/0",
-			[]string{"at most 100"}},
+		"double column": {
+			create,
+			[]any{"columns", []string{"a", "b", "a"}},
+			"/columns/2",
+			[]string{"/columns/0"},
+		},
+		"long column": {
+			create,
+			[]any{"columns", []string{text(maxColumn + 1)}},
+			"/columns/0",
+			[]string{"at most 100"},
+		},
 		"many columns": {create, []any{"columns", many}, "/columns", []string{"at most 50"}},
 		"long name":    {create, []any{"name", text(maxName + 1)}, "/name", []string{"at most 1000"}},
-		"long description": {create, []any{"description", text(maxDescription + 1)}, "/description",
-			[]string{"at most 100000"}},
+		"long description": {
+			create,
+			[]any{"description", text(maxDescription + 1)},
+			"/description",
+			[]string{"at most 100000"},
+		},
 		"status":        {add, []any{"status", "doing"}, "/status", []string{`"doing"`, "open, closed"}},
 		"no title":      {add, []any{"title", " \n"}, "/title", []string{"empty"}},
 		"long title":    {add, []any{"title", text(maxName + 1)}, "/title", []string{"at most 1000"}},
 		"long assignee": {add, []any{"assignee", text(maxName + 1)}, "/assignee", []string{"at most 1000"}},
-		"long task": {add, []any{"description", text(maxDescription + 1)}, "/description",
-			[]string{"at most 100000"}},
+		"long task": {
+			add,
+			[]any{"description", text(maxDescription + 1)},
+			"/description",
+			[]string{"at most 100000"},
+		},
 		"metadata":       {add, []any{"metadata", big}, "/metadata", []string{"at most 65536"}},
 		"unknown dep":    {add, []any{"deps", []string{a, absent}}, "/deps/1", []string{absent, plan}},
 		"empty dep":      {add, []any{"deps", []string{""}}, "/deps/0", []string{`""`}},
@@ -260,8 +288,12 @@ func TestRefusals(t *testing.T) {
 		"many deps":      {add, []any{"deps", make([]string, maxDeps+1)}, "/deps", []string{"at most 1000"}},
 		"new status":     {update, []any{"status", "x", "assignee", "me"}, "/status", []string{"open, closed"}},
 		"new assignee":   {update, []any{"assignee", text(maxName + 1)}, "/assignee", []string{"at most"}},
-		"new unknown dep": {update, []any{"status", "closed", "deps", []string{absent}}, "/deps/0",
-			[]string{absent}},
+		"new unknown dep": {
+			update,
+			[]any{"status", "closed", "deps", []string{absent}},
+			"/deps/0",
+			[]string{absent},
+		},
 		"new many deps":        {update, []any{"deps", make([]string, maxDeps+1)}, "/deps", []string{"at most"}},
 		"unknown field":        {update, []any{"titel", "x"}, "/titel", []string{"title"}},
 		"unknown field of add": {add, []any{"prio", "high"}, "/prio", []string{"no such field"}},
@@ -273,22 +305,36 @@ func TestRefusals(t *testing.T) {
 		"long lease":           {update, []any{"action", "claim", "lease", 604801}, "/lease", []string{"1 to 604800"}},
 		"negative lease":       {update, []any{"action", "claim", "lease", -1}, "/lease", []string{"1 to 604800"}},
 		"lease of nothing":     {update, []any{"lease", 5}, "/lease", []string{"claim and renew"}},
-		"long owner": {update, []any{"action", "claim", "owner", text(101)}, "/owner",
-			[]string{"at most 200"}},
+		"long owner": {
+			update,
+			[]any{"action", "claim", "owner", text(101)},
+			"/owner",
+			[]string{"at most 200"},
+		},
 		"version":      {update, []any{"if_version", -1}, "/if_version", []string{"from 1"}},
 		"long comment": {update, []any{"comment", text(maxComment + 1)}, "/comment", []string{"at most 10000"}},
 		"clear":        {update, []any{"clear", []string{"due", "title"}}, "/clear/1", []string{"assignee"}},
 		"blank title":  {update, []any{"title", " "}, "/title", []string{"empty"}},
-		"done column": {create, []any{"columns", []string{"a"}, "done_column", "b"}, "/done_column",
-			[]string{"not one of the columns: a"}},
+		"done column": {
+			create,
+			[]any{"columns", []string{"a"}, "done_column", "b"},
+			"/done_column",
+			[]string{"not one of the columns: a"},
+		},
 		"waits for itself":     {update, []any{"deps", []string{a}}, "/deps/0", []string{a + " → " + a}},
 		"two wait for another": {update, []any{"deps", []string{b}}, "/deps/0", []string{a + " → " + b + " → " + a}},
-		"three": {update, []any{"deps", []string{c}}, "/deps/0",
-			[]string{a + " → " + c + " → " + b + " → " + a}},
+		"three": {
+			update,
+			[]any{"deps", []string{c}},
+			"/deps/0",
+			[]string{a + " → " + c + " → " + b + " → " + a},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			more := map[protocol.Type][]any{add: {"plan_id", plan, "title", "t"},
-				update: {"plan_id", plan, "task_id", a}}[tc.typ]
+			more := map[protocol.Type][]any{
+				add:    {"plan_id", plan, "title", "t"},
+				update: {"plan_id", plan, "task_id", a},
+			}[tc.typ]
 			path, message := s.refused(tc.typ, fields(t, append(more, tc.more...)...))
 			assert.Equal(t, path, tc.path, "… is blamed: %s", message)
 			for _, word := range tc.says {
@@ -310,9 +356,16 @@ func TestFilters(t *testing.T) {
 	for _, tc := range []struct {
 		plan, status, want string
 	}{
-		{"", "", "[a b c d e]"}, {one, "", "[a c e]"}, {"", "todo", "[a b e]"}, {one, "todo", "[a e]"},
+		{"", "", "[a b c d e]"},
+		{one, "", "[a c e]"},
+		{"", "todo", "[a b e]"},
+		{one, "todo", "[a e]"},
 		{two, "done", "[]"},
-		{absent, "", "[]"}, {absent, "todo", "[]"}, {"", "x", "[]"}, {one, "TODO", "[]"}, {one, "' OR 1=1 --", "[]"},
+		{absent, "", "[]"},
+		{absent, "todo", "[]"},
+		{"", "x", "[]"},
+		{one, "TODO", "[]"},
+		{one, "' OR 1=1 --", "[]"},
 	} {
 		assert.Equal(t, s.titles("plan_id", tc.plan, "status", tc.status), tc.want, "plan %q, status %q", tc.plan,
 			tc.status)

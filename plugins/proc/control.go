@@ -17,7 +17,8 @@ import (
 
 // write queues input for a process. It never waits for the process to read it.
 func (p *Plugin) write(ctx context.Context, req *protocol.ProcWriteRequest,
-	_ host.Emitter) (*protocol.ProcWriteResponse, error) {
+	_ host.Emitter,
+) (*protocol.ProcWriteResponse, error) {
 	r, err := p.procs.find(host.SessionFrom(ctx), req.ProcID)
 	if err != nil {
 		return nil, err
@@ -173,7 +174,8 @@ const signalWait = 300 * time.Millisecond
 
 // kill sends a signal to a whole process tree and answers with the state after it.
 func (p *Plugin) kill(ctx context.Context, req *protocol.ProcKillRequest, _ host.Emitter) (*protocol.ProcKillResponse,
-	error) {
+	error,
+) {
 	r, err := p.procs.find(host.SessionFrom(ctx), req.ProcID)
 	if err != nil {
 		return nil, err
@@ -261,7 +263,8 @@ func signalName(sig syscall.Signal) string {
 
 // status tells how one process does, or all of the session.
 func (p *Plugin) status(ctx context.Context, req *protocol.ProcStatusRequest,
-	_ host.Emitter) (*protocol.ProcStatusResponse, error) {
+	_ host.Emitter,
+) (*protocol.ProcStatusResponse, error) {
 	sess := host.SessionFrom(ctx)
 	if req.ProcID != "" {
 		r, err := p.procs.find(sess, req.ProcID)

@@ -61,7 +61,8 @@ func TestKillThatIsCaught(t *testing.T) {
 		last  string
 		state protocol.ProcState
 	}{
-		{"exit 0", "stdout code 0", "completed"}, {"exit 5", "stderr code 5", "failed"},
+		{"exit 0", "stdout code 0", "completed"},
+		{"exit 5", "stderr code 5", "failed"},
 		{"exit 143", "killed", "killed"}, // the shell's way of saying SIGTERM
 		{"kill -USR1 $$", "stderr code 138", "failed"},
 	} {

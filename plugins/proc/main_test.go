@@ -44,8 +44,10 @@ func newStage(t testing.TB, opts Options) *stage {
 	t.Helper()
 	dir := t.TempDir()
 	plugin := newPlugin(t, "procs", dir, opts)
-	s := &stage{t: t, dir: dir, plugin: plugin, Pair: hosttest.New(t, host.Options{Plugins: []host.Plugin{plugin},
-		MaxParallel: 16})}
+	s := &stage{t: t, dir: dir, plugin: plugin, Pair: hosttest.New(t, host.Options{
+		Plugins:     []host.Plugin{plugin},
+		MaxParallel: 16,
+	})}
 	s.Handshake(protocol.CapProc)
 	return s
 }

@@ -209,7 +209,8 @@ func refuse(format string, args ...any) error { return refusal{fmt.Errorf(format
 // policy says what to start: cmd in the folder cwd of the workspace. release
 // gives back what it holds. The error is a refusal.
 func (p *Plugin) policy(cmd []string, cwd string, env map[string]string) (policy sandbox.Policy, release func(),
-	err error) {
+	err error,
+) {
 	if len(cmd) == 0 {
 		return policy, nil, refuse("cmd is empty; it needs at least the bare name of a program")
 	}

@@ -42,19 +42,29 @@ func TestContract(t *testing.T) {
 	hosttest.Contract(t, func(t testing.TB) host.Plugin { return newPlugin(t, "procs", t.TempDir(), opts) },
 		[]hosttest.Sample{
 			{Type: protocol.TypeProcSpawnReq, Fields: `{"session_id":"","cmd":["echo","hi"],"cwd":"","env":{"A":"b"},"stdin_mode":"pipe","timeout":10,"metadata":{"pty":false}}`},
-			{Name: "terminal", Type: protocol.TypeProcSpawnReq,
-				Fields: `{"cmd":["echo","hi"],"metadata":{"pty":true,"cols":90,"rows":20}}`},
+			{
+				Name: "terminal", Type: protocol.TypeProcSpawnReq,
+				Fields: `{"cmd":["echo","hi"],"metadata":{"pty":true,"cols":90,"rows":20}}`,
+			},
 			{Name: "refused", Type: protocol.TypeProcSpawnReq, Fields: `{"cmd":["no-such-program"]}`},
-			{Name: "wrong mode", Type: protocol.TypeProcSpawnReq, Fields: `{"cmd":["echo"],"stdin_mode":"x"}`,
-				Code: protocol.CodeSchemaViolation},
+			{
+				Name: "wrong mode", Type: protocol.TypeProcSpawnReq, Fields: `{"cmd":["echo"],"stdin_mode":"x"}`,
+				Code: protocol.CodeSchemaViolation,
+			},
 			{Type: protocol.TypeProcWriteReq, Make: with(`{"proc_id":"ID","data":"x\n","eof":false}`)},
-			{Name: "write to nobody", Type: protocol.TypeProcWriteReq, Fields: `{"proc_id":"x","data":"x"}`,
-				Code: protocol.CodeUnknownProc},
+			{
+				Name: "write to nobody", Type: protocol.TypeProcWriteReq, Fields: `{"proc_id":"x","data":"x"}`,
+				Code: protocol.CodeUnknownProc,
+			},
 			{Type: protocol.TypeProcKillReq, Make: with(`{"proc_id":"ID","signal":"SIGUSR1"}`)},
-			{Name: "wrong signal", Type: protocol.TypeProcKillReq, Make: with(`{"proc_id":"ID","signal":"SIGSTOP"}`),
-				Code: protocol.CodeSchemaViolation},
-			{Name: "kill nobody", Type: protocol.TypeProcKillReq, Fields: `{"proc_id":"x"}`,
-				Code: protocol.CodeUnknownProc},
+			{
+				Name: "wrong signal", Type: protocol.TypeProcKillReq, Make: with(`{"proc_id":"ID","signal":"SIGSTOP"}`),
+				Code: protocol.CodeSchemaViolation,
+			},
+			{
+				Name: "kill nobody", Type: protocol.TypeProcKillReq, Fields: `{"proc_id":"x"}`,
+				Code: protocol.CodeUnknownProc,
+			},
 			{Type: protocol.TypeProcStatusReq, Make: with(`{"proc_id":"ID"}`)},
 			{Name: "all", Type: protocol.TypeProcStatusReq, Fields: `{"proc_id":""}`},
 			{Name: "nobody", Type: protocol.TypeProcStatusReq, Fields: `{"proc_id":"x"}`},
@@ -164,30 +174,63 @@ func TestRunProc(t *testing.T) {
 		code protocol.ErrorCode
 		says string
 	}{
-		{"output", host.ProcRun{Cmd: bash("echo out; echo err >&2; exit 3")}, host.ProcResult{Stdout: "out\n",
-			Stderr: "err\n", ExitCode: 3}, "", ""},
-		{"stdin and env", host.ProcRun{Cmd: bash("cat; echo $A"), Stdin: "in\n", Env: map[string]string{"A": "b"}},
-			host.ProcResult{Stdout: "in\nb\n"}, "", ""},
+		{"output", host.ProcRun{Cmd: bash("echo out; echo err >&2; exit 3")}, host.ProcResult{
+			Stdout: "out\n",
+			Stderr: "err\n", ExitCode: 3,
+		}, "", ""},
+		{
+			"stdin and env",
+			host.ProcRun{Cmd: bash("cat; echo $A"), Stdin: "in\n", Env: map[string]string{"A": "b"}},
+			host.ProcResult{Stdout: "in\nb\n"},
+			"", "",
+		},
 		{"no stdin", host.ProcRun{Cmd: []string{"cat"}}, host.ProcResult{}, "", ""},
-		{"as much as fits", host.ProcRun{Cmd: bash("printf '%01000d' 0")},
-			host.ProcResult{Stdout: strings.Repeat("0", 1000)}, "", ""},
+		{
+			"as much as fits",
+			host.ProcRun{Cmd: bash("printf '%01000d' 0")},
+			host.ProcResult{Stdout: strings.Repeat("0", 1000)},
+			"", "",
+		},
 		{"too much", host.ProcRun{Cmd: bash("printf '%0999d€x' 0")}, host.ProcResult{
 			Stdout:    strings.Repeat("0", 500) + "\n[49 bytes are missing here]\n" + strings.Repeat("0", 450) + "€x",
 			Truncated: true,
 		}, "", ""},
 		{"binary", host.ProcRun{Cmd: bash(`printf 'a\xff'`)}, host.ProcResult{Stdout: "a\uFFFD"}, "", ""},
 		{"a signal", host.ProcRun{Cmd: bash("kill -9 $$")}, host.ProcResult{ExitCode: 137}, "", ""},
-		{"a folder outside", host.ProcRun{Cmd: []string{"cat"}, Cwd: ".."}, host.ProcResult{}, protocol.CodeToolDenied,
-			"leads out"},
-		{"not a folder", host.ProcRun{Cmd: []string{"cat"}, Cwd: "x"}, host.ProcResult{}, protocol.CodeToolError,
-			"does not exist"},
-		{"not allowed", host.ProcRun{Cmd: []string{"no-such"}}, host.ProcResult{}, protocol.CodeToolDenied,
-			"allow list"},
-		{"a variable", host.ProcRun{Cmd: []string{"cat"}, Env: map[string]string{"PATH": "x"}}, host.ProcResult{},
-			protocol.CodeToolDenied, "PATH"},
+		{
+			"a folder outside",
+			host.ProcRun{Cmd: []string{"cat"}, Cwd: ".."},
+			host.ProcResult{},
+			protocol.CodeToolDenied,
+			"leads out",
+		},
+		{
+			"not a folder",
+			host.ProcRun{Cmd: []string{"cat"}, Cwd: "x"},
+			host.ProcResult{},
+			protocol.CodeToolError,
+			"does not exist",
+		},
+		{
+			"not allowed",
+			host.ProcRun{Cmd: []string{"no-such"}},
+			host.ProcResult{},
+			protocol.CodeToolDenied,
+			"allow list",
+		},
+		{
+			"a variable",
+			host.ProcRun{Cmd: []string{"cat"}, Env: map[string]string{"PATH": "x"}},
+			host.ProcResult{},
+			protocol.CodeToolDenied, "PATH",
+		},
 		{"nothing", host.ProcRun{}, host.ProcResult{}, protocol.CodeToolError, "empty"},
-		{"time is up", host.ProcRun{Cmd: bash("echo begun; sleep 1000"), Timeout: time.Second / 2}, host.ProcResult{},
-			protocol.CodeTimeout, "time was up"},
+		{
+			"time is up",
+			host.ProcRun{Cmd: bash("echo begun; sleep 1000"), Timeout: time.Second / 2},
+			host.ProcResult{},
+			protocol.CodeTimeout, "time was up",
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got, err := p.RunProc(t.Context(), tc.run)
@@ -208,8 +251,10 @@ func TestRunProcStoppedIsSpilled(t *testing.T) {
 	p := newPlugin(t, "procs", t.TempDir(), opts)
 	defer p.Close(t.Context())
 	p.maxOutput, p.spill = 1000, spill.New(t.TempDir(), nil)
-	_, err := p.RunProc(t.Context(), host.ProcRun{Cmd: []string{"bash", "-c", "printf '%050000d' 0; sleep 1000"},
-		Timeout: 2 * time.Second})
+	_, err := p.RunProc(t.Context(), host.ProcRun{
+		Cmd:     []string{"bash", "-c", "printf '%050000d' 0; sleep 1000"},
+		Timeout: 2 * time.Second,
+	})
 	e, ok := errors.AsType[*protocol.Error](err)
 	must.That(t, ok && e.Code == protocol.CodeTimeout, "%v", err)
 	file, _ := e.Detail["spilled"].(string)

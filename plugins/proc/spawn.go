@@ -30,7 +30,8 @@ const (
 // spawn starts a process. What the plugin does not want to start, or cannot, is
 // an answer with ok false.
 func (p *Plugin) spawn(ctx context.Context, req *protocol.ProcSpawnRequest,
-	_ host.Emitter) (*protocol.ProcSpawnResponse, error) {
+	_ host.Emitter,
+) (*protocol.ProcSpawnResponse, error) {
 	host.HandOff(ctx)
 	env, err := spawnEnv(req)
 	if err != nil {
@@ -141,7 +142,8 @@ func (p *Plugin) limit(seconds float64, stop context.CancelCauseFunc) (free func
 // launch opens the streams and starts the child. ctx is the request's, own the
 // process's.
 func (p *Plugin) launch(ctx, own context.Context, r *process, req *protocol.ProcSpawnRequest,
-	policy sandbox.Policy) error {
+	policy sandbox.Policy,
+) error {
 	l := &live{output: newBacklog(p.maxOutput), secrets: p.env.Secrets}
 	open := l.openPipes
 	if req.Metadata.PTY {
@@ -370,7 +372,8 @@ func (t *terminal) copy(to io.Writer) {
 		switch {
 		case late > 0 && err == nil:
 			late, left = 1, left-n
-		case late < 2 && errors.Is(err, os.ErrDeadlineExceeded): // twice, as a machine may be too busy to begin one in time
+		// twice, as a machine may be too busy to begin one in time
+		case late < 2 && errors.Is(err, os.ErrDeadlineExceeded):
 			late++
 		case err != nil:
 			return

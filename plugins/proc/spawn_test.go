@@ -29,31 +29,55 @@ func TestProcessesRun(t *testing.T) {
 		status protocol.ProcState
 		fails  string
 	}{
-		{name: "lines", cmd: []string{"bash", "-c", "echo one; echo; echo two"},
-			want: []string{"stdout one", "stdout ", "stdout two", "stdout code 0"}, status: "completed"},
-		{name: "no last newline", cmd: []string{"bash", "-c", "printf 'a\nb'"},
-			want: []string{"stdout a", "stdout+ b", "stdout code 0"}, status: "completed"},
-		{name: "stderr and a status", cmd: []string{"bash", "-c", "echo oops >&2; exit 3"},
-			want: []string{"stderr oops", "stderr code 3"}, status: "failed", fails: "exit status 3"},
+		{
+			name: "lines", cmd: []string{"bash", "-c", "echo one; echo; echo two"},
+			want: []string{"stdout one", "stdout ", "stdout two", "stdout code 0"}, status: "completed",
+		},
+		{
+			name: "no last newline", cmd: []string{"bash", "-c", "printf 'a\nb'"},
+			want: []string{"stdout a", "stdout+ b", "stdout code 0"}, status: "completed",
+		},
+		{
+			name: "stderr and a status", cmd: []string{"bash", "-c", "echo oops >&2; exit 3"},
+			want: []string{"stderr oops", "stderr code 3"}, status: "failed", fails: "exit status 3",
+		},
 		{name: "no output", cmd: []string{"bash", "-c", ":"}, want: []string{"stdout code 0"}, status: "completed"},
-		{name: "a signal of its own", cmd: []string{"bash", "-c", "kill -SEGV $$"}, want: []string{"stderr code 139"},
-			status: "failed", fails: "segmentation"},
-		{name: "binary", cmd: []string{"bash", "-c", `printf 'a\xff\x00\nb\n\xfe'`},
+		{
+			name: "a signal of its own", cmd: []string{"bash", "-c", "kill -SEGV $$"}, want: []string{"stderr code 139"},
+			status: "failed", fails: "segmentation",
+		},
+		{
+			name: "binary", cmd: []string{"bash", "-c", `printf 'a\xff\x00\nb\n\xfe'`},
 			want:   []string{`stdout base64 "a\xff\x00\n"`, "stdout b", `stdout base64 "\xfe"`, "stdout code 0"},
-			status: "completed"},
-		{name: "carriage returns", cmd: []string{"bash", "-c", `printf '10%%\r20%%\r\n'`},
-			want: []string{"stdout 10%\r20%\r", "stdout code 0"}, status: "completed"},
-		{name: "stdin", cmd: []string{"cat"}, stdin: "x\ny", want: []string{"stdout x", "stdout+ y", "stdout code 0"},
-			status: "completed"},
-		{name: "no stdin", cmd: []string{"cat"}, more: []any{"stdin_mode", "null"}, want: []string{"stdout code 0"},
-			status: "completed"},
-		{name: "cwd", cmd: []string{"bash", "-c", `basename "$(pwd)"; basename "$PWD"`}, more: []any{"cwd", "sub"},
-			want: []string{"stdout sub", "stdout sub", "stdout code 0"}, status: "completed"},
-		{name: "env", cmd: []string{"bash", "-c", `echo "$A|$B|$C|$D"`}, more: []any{"env",
-			map[string]any{"A": "x y", "B": 1.5, "C": true, "D": ""}},
-			want: []string{"stdout x y|1.5|true|", "stdout code 0"}, status: "completed"},
-		{name: "a long line", cmd: []string{"cat"}, stdin: long + "\n" + long + "x\n",
-			want: []string{"stdout " + long, "stdout " + long + "x", "stdout code 0"}, status: "completed"},
+			status: "completed",
+		},
+		{
+			name: "carriage returns", cmd: []string{"bash", "-c", `printf '10%%\r20%%\r\n'`},
+			want: []string{"stdout 10%\r20%\r", "stdout code 0"}, status: "completed",
+		},
+		{
+			name: "stdin", cmd: []string{"cat"}, stdin: "x\ny", want: []string{"stdout x", "stdout+ y", "stdout code 0"},
+			status: "completed",
+		},
+		{
+			name: "no stdin", cmd: []string{"cat"}, more: []any{"stdin_mode", "null"}, want: []string{"stdout code 0"},
+			status: "completed",
+		},
+		{
+			name: "cwd", cmd: []string{"bash", "-c", `basename "$(pwd)"; basename "$PWD"`}, more: []any{"cwd", "sub"},
+			want: []string{"stdout sub", "stdout sub", "stdout code 0"}, status: "completed",
+		},
+		{
+			name: "env", cmd: []string{"bash", "-c", `echo "$A|$B|$C|$D"`}, more: []any{
+				"env",
+				map[string]any{"A": "x y", "B": 1.5, "C": true, "D": ""},
+			},
+			want: []string{"stdout x y|1.5|true|", "stdout code 0"}, status: "completed",
+		},
+		{
+			name: "a long line", cmd: []string{"cat"}, stdin: long + "\n" + long + "x\n",
+			want: []string{"stdout " + long, "stdout " + long + "x", "stdout code 0"}, status: "completed",
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			p := s.spawn(tc.cmd, tc.more...)
@@ -200,8 +224,11 @@ func TestStatusOfAll(t *testing.T) {
 		cmd   []string
 		state protocol.ProcState
 		code  int
-	}{{one, []string{"bash", "-c", "exit 4"}, "failed", 4}, {two, nil, "failed", 1},
-		{three, []string{"cat"}, "running", -1}} {
+	}{
+		{one, []string{"bash", "-c", "exit 4"}, "failed", 4},
+		{two, nil, "failed", 1},
+		{three, []string{"cat"}, "running", -1},
+	} {
 		got := all.Procs[i]
 		switch {
 		case got.ProcID != want.p.id, got.PID != want.p.pid, got.State != want.state, got.StartedAt < begun,
@@ -229,14 +256,20 @@ func TestOptions(t *testing.T) {
 		env  host.Env
 		says string
 	}{
-		"a path": {Options{AllowedCommands: []string{"/bin/sh"}}, host.Env{Workspace: t.TempDir(),
-			Launcher: launcher}, "allowed_commands"},
-		"a steering variable": {Options{EnvAllow: []string{"LD_PRELOAD"}}, host.Env{Workspace: t.TempDir(),
-			Launcher: launcher}, "env_allow"},
+		"a path": {Options{AllowedCommands: []string{"/bin/sh"}}, host.Env{
+			Workspace: t.TempDir(),
+			Launcher:  launcher,
+		}, "allowed_commands"},
+		"a steering variable": {Options{EnvAllow: []string{"LD_PRELOAD"}}, host.Env{
+			Workspace: t.TempDir(),
+			Launcher:  launcher,
+		}, "env_allow"},
 		"a timeout":   {Options{Timeout: -1}, host.Env{Workspace: t.TempDir(), Launcher: launcher}, "timeout"},
 		"no launcher": {Options{}, host.Env{Workspace: t.TempDir()}, "launcher"},
-		"no workspace": {Options{}, host.Env{Workspace: filepath.Join(t.TempDir(), "missing"),
-			Launcher: launcher}, "workspace"},
+		"no workspace": {Options{}, host.Env{
+			Workspace: filepath.Join(t.TempDir(), "missing"),
+			Launcher:  launcher,
+		}, "workspace"},
 	} {
 		p, err := New("mine", tc.opts, tc.env)
 		assert.That(t, err != nil && strings.Contains(err.Error(), tc.says) && strings.Contains(err.Error(), `"mine"`),

@@ -26,7 +26,8 @@ import (
 // find the skill ─ may it be called? ─ arguments fit? ─ run it, bounded in time ─ result fits? ─ count the call ─
 // answer
 func (p *Plugin) call(ctx context.Context, req *protocol.SkillCallRequest,
-	emit host.Emitter) (*protocol.SkillCallResponse, error) {
+	emit host.Emitter,
+) (*protocol.SkillCallResponse, error) {
 	if req.Name == "" {
 		return nil, protocol.Violation(protocol.FieldError{Path: "/name", Message: "is required: the name of a skill"})
 	}
@@ -50,8 +51,10 @@ func (p *Plugin) call(ctx context.Context, req *protocol.SkillCallRequest,
 	start := p.env.Now()
 	result, err := c.bounded(ctx)
 	end := p.env.Now()
-	record := host.CallRecord{Kind: host.KindSkill, Component: s.name, Correlation: req.CorrelationID,
-		Duration: end.Sub(start)}
+	record := host.CallRecord{
+		Kind: host.KindSkill, Component: s.name, Correlation: req.CorrelationID,
+		Duration: end.Sub(start),
+	}
 	if err != nil {
 		if !host.CutShort(ctx) {
 			p.services.Record(ctx, record)
@@ -161,8 +164,10 @@ func (c *skillCall) instructions() (*protocol.SkillResult, error) {
 	if err != nil {
 		return nil, err
 	}
-	data := instructionsData{Instructions: text, Tools: c.tools, Folder: c.skill.dir,
-		OutputSchema: c.skill.outputs.definition()}
+	data := instructionsData{
+		Instructions: text, Tools: c.tools, Folder: c.skill.dir,
+		OutputSchema: c.skill.outputs.definition(),
+	}
 	if data.Files, data.MoreFiles, err = c.skill.files(); err != nil {
 		return nil, err
 	}
@@ -179,8 +184,10 @@ func (c *skillCall) instructions() (*protocol.SkillResult, error) {
 
 // result makes the answer of what a run gave, and holds that against the outputs.
 func (c *skillCall) result(r *run.Result) *protocol.SkillResult {
-	result := &protocol.SkillResult{Success: !r.Failed, Data: r.Data, Truncated: &r.Truncated,
-		Events: []protocol.PastEvent{}}
+	result := &protocol.SkillResult{
+		Success: !r.Failed, Data: r.Data, Truncated: &r.Truncated,
+		Events: []protocol.PastEvent{},
+	}
 	if r.Summary != "" {
 		result.Summary = protocol.AppendString(nil, r.Summary)
 	}
@@ -407,8 +414,10 @@ func (w *watcher) ToolStarted(round int, c host.ModelCall) {
 // ToolEnded implements host.Watcher.
 func (w *watcher) ToolEnded(round int, c host.ModelCall, r host.ModelResult) {
 	text := agent.ResultText(r)
-	w.tell("tool_result", &toolResultEvent{round, c.ID, c.Name, r.OK,
-		strings.ToValidUTF8(text[:min(len(text), maxEventResult)], "")})
+	w.tell("tool_result", &toolResultEvent{
+		round, c.ID, c.Name, r.OK,
+		strings.ToValidUTF8(text[:min(len(text), maxEventResult)], ""),
+	})
 }
 
 // tell sends an event of a kind of its own.

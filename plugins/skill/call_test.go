@@ -38,10 +38,14 @@ func TestContract(t *testing.T) {
 		{Type: protocol.TypeSkillDiscoverReq, Fields: `{"filter_tags":["analysis"],"filter_categories":["analysis"]}`},
 		{Type: protocol.TypeSkillCallReq, Fields: `{"name":"minimal","arguments":{},"llm_override":null}`},
 		{Type: protocol.TypeSkillCallReq, Name: "unknown", Fields: `{"name":"none"}`, Code: protocol.CodeUnknownSkill},
-		{Type: protocol.TypeSkillCallReq, Name: "blocked",
-			Fields: `{"name":"topic-analysis","arguments":{"topic":"x"}}`, Code: protocol.CodeSkillError},
-		{Type: protocol.TypeSkillCallReq, Name: "arguments", Fields: `{"name":"book-room","arguments":{}}`,
-			Code: protocol.CodeSchemaViolation},
+		{
+			Type: protocol.TypeSkillCallReq, Name: "blocked",
+			Fields: `{"name":"topic-analysis","arguments":{"topic":"x"}}`, Code: protocol.CodeSkillError,
+		},
+		{
+			Type: protocol.TypeSkillCallReq, Name: "arguments", Fields: `{"name":"book-room","arguments":{}}`,
+			Code: protocol.CodeSchemaViolation,
+		},
 	})
 }
 
@@ -109,20 +113,24 @@ func (k *kits) set(change func()) {
 }
 
 func (k *kits) Info() host.PluginInfo {
-	return host.PluginInfo{Name: "kits", Capability: protocol.CapToolkits,
-		Also: []protocol.Capability{protocol.CapTools}}
+	return host.PluginInfo{
+		Name: "kits", Capability: protocol.CapToolkits,
+		Also: []protocol.Capability{protocol.CapTools},
+	}
 }
 func (k *kits) Close(context.Context) error { return nil }
 func (k *kits) Routes() []host.Route {
 	return []host.Route{
 		host.Handle(protocol.TypeToolListReq, func(context.Context, *protocol.ToolListRequest,
-			host.Emitter) (*protocol.ToolListResponse, error) {
+			host.Emitter,
+		) (*protocol.ToolListResponse, error) {
 			k.mu.Lock()
 			defer k.mu.Unlock()
 			return &protocol.ToolListResponse{Tools: k.tools}, k.fail
 		}),
 		host.Handle(protocol.TypeToolkitListReq, func(context.Context, *protocol.ToolkitListRequest,
-			host.Emitter) (*protocol.ToolkitListResponse, error) {
+			host.Emitter,
+		) (*protocol.ToolkitListResponse, error) {
 			k.mu.Lock()
 			defer k.mu.Unlock()
 			return &protocol.ToolkitListResponse{Toolkits: k.kits}, nil
@@ -148,8 +156,13 @@ func TestToolkits(t *testing.T) {
 	}
 	repo := "repo"
 	k.set(func() {
-		k.tools = []protocol.ToolDefinition{{Name: "log", Toolkit: &repo}, {Name: "files__stat"}, {Name: "files__read"},
-			{Name: "other"}, {Name: "diff"}}
+		k.tools = []protocol.ToolDefinition{
+			{Name: "log", Toolkit: &repo},
+			{Name: "files__stat"},
+			{Name: "files__read"},
+			{Name: "other"},
+			{Name: "diff"},
+		}
 		k.kits = []protocol.ToolkitDefinition{{Name: "repo", Tools: []string{"diff"}}}
 	})
 	if got := s.refused("x", `{}`, protocol.CodeSkillError); !strings.Contains(got,
@@ -185,8 +198,10 @@ func TestOutputs(t *testing.T) {
 		return // there is no sh
 	}
 	files := map[string]string{}
-	for name, says := range map[string]string{"fits": `{"result":{"n":1}}`, "wrong": `{"result":{"n":"one"}}`,
-		"lacks": `{"result":{}}`, "none": `{"kind":"status","data":{"message":"m"}}`, "text": "hello", "fails": ""} {
+	for name, says := range map[string]string{
+		"fits": `{"result":{"n":1}}`, "wrong": `{"result":{"n":"one"}}`,
+		"lacks": `{"result":{}}`, "none": `{"kind":"status","data":{"message":"m"}}`, "text": "hello", "fails": "",
+	} {
 		files[name+"/SKILL.md"] = md("name: "+name+"\ndescription: d\nrun: go.sh\noutputs: {n: {type: integer, "+
 			"required: true}}", "")
 		files[name+"/go.sh"] = "#!/bin/sh\nprintf '%s\\n' '" + says + "'\n"
@@ -214,10 +229,12 @@ func TestScriptEvents(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		return // there is no sh
 	}
-	files := map[string]string{"x/SKILL.md": md("name: x\ndescription: d\nrun: go.sh", ""),
+	files := map[string]string{
+		"x/SKILL.md": md("name: x\ndescription: d\nrun: go.sh", ""),
 		"x/go.sh": "#!/bin/sh\necho '{\"kind\":\"progress\",\"data\":{\"pct\":40,\"message\":\"m\"}}'\necho " +
 			"'{\"kind\":\"step\",\"data\":{\"n\":1}}'\necho '{\"kind\":\"number\",\"data\":7}'\necho " +
-			"'{\"result\":true}'\n"}
+			"'{\"result\":true}'\n",
+	}
 	for _, namespaced := range []bool{false, true} {
 		s := newStage(t, files, nil)
 		want := protocol.TypeInvokeEvent
@@ -251,8 +268,10 @@ func TestOwnTimeout(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		return // there is no sh
 	}
-	s := newStage(t, map[string]string{"x/SKILL.md": md("name: x\ndescription: d\nrun: go.sh\ntimeout_seconds: 1", ""),
-		"x/go.sh": "#!/bin/sh\nsleep 300\n"}, nil)
+	s := newStage(t, map[string]string{
+		"x/SKILL.md": md("name: x\ndescription: d\nrun: go.sh\ntimeout_seconds: 1", ""),
+		"x/go.sh":    "#!/bin/sh\nsleep 300\n",
+	}, nil)
 	got := s.refused("x", `{}`, protocol.CodeTimeout)
 	assert.That(t, strings.Contains(got, `its own timeout_seconds of 1`), "%s", got)
 }
@@ -263,8 +282,10 @@ func TestNoLauncher(t *testing.T) {
 	for want, launcher := range map[string]func() (*sandbox.Launcher, error){
 		"this host starts no programs": nil,
 		"this machine lacks: landlock": func() (*sandbox.Launcher, error) {
-			return nil, &sandbox.MissingError{Missing: []sandbox.Finding{{Name: "landlock",
-				Reason: "the kernel has none"}}}
+			return nil, &sandbox.MissingError{Missing: []sandbox.Finding{{
+				Name:   "landlock",
+				Reason: "the kernel has none",
+			}}}
 		},
 	} {
 		s := newStage(t, files, nil)
@@ -286,8 +307,10 @@ func TestRights(t *testing.T) {
 		{"network: true", false, true, false},
 		{"network: true", true, false, false},
 	} {
-		s := newStage(t, map[string]string{"x/SKILL.md": md("name: x\ndescription: d\nrun: go.sh\n"+tc.front, ""),
-			"x/go.sh": "#!/bin/sh\n"}, func(o *Options, _ *Env) {
+		s := newStage(t, map[string]string{
+			"x/SKILL.md": md("name: x\ndescription: d\nrun: go.sh\n"+tc.front, ""),
+			"x/go.sh":    "#!/bin/sh\n",
+		}, func(o *Options, _ *Env) {
 			o.NetworkDisabled, o.TrustWorkspace = tc.disabled,
 				true
 		})
@@ -303,8 +326,10 @@ func TestRights(t *testing.T) {
 // TestRecorded: calls are counted once, with how they went.
 func TestRecorded(t *testing.T) {
 	dir := t.TempDir()
-	write(t, dir, map[string]string{"x/SKILL.md": md("name: x\ndescription: d", ""),
-		"y/SKILL.md": md("name: y\ndescription: d\ninputs: {a: {type: string, required: true}}", "")})
+	write(t, dir, map[string]string{
+		"x/SKILL.md": md("name: x\ndescription: d", ""),
+		"y/SKILL.md": md("name: y\ndescription: d\ninputs: {a: {type: string, required: true}}", ""),
+	})
 	c := &counter{}
 	s := &stage{t: t}
 	s.Pair = hosttest.New(t, optionsOf(newPlugin(t, dir), c))
@@ -338,6 +363,7 @@ func (c *counter) RecordCall(r host.CallRecord) {
 	defer c.mu.Unlock()
 	c.seen = append(c.seen, fmt.Sprint(r.Kind, " ", r.Component, " ", r.Correlation, " ", r.Success))
 }
+
 func (c *counter) Weight(_, component string) float64 {
 	if component == "x" {
 		return 1.5
@@ -403,7 +429,8 @@ func TestAgentByEndpoint(t *testing.T) {
 	}))
 	defer server.Close()
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter,
-		r *http.Request) {
+		r *http.Request,
+	) {
 		t.Error("the other endpoint was asked")
 	}))
 	defer other.Close()
@@ -461,13 +488,17 @@ func TestOverrides(t *testing.T) {
 		"think/SKILL.md": md("name: think\ndescription: d\nagent: true", "Think."),
 	})
 	text := func(of, to string) *host.Override {
-		return &host.Override{Texts: map[string]host.Text{host.TextInstructions: {Of: sha256.Sum256([]byte(of)),
-			To: to}}}
+		return &host.Override{Texts: map[string]host.Text{host.TextInstructions: {
+			Of: sha256.Sum256([]byte(of)),
+			To: to,
+		}}}
 	}
 	s := newStage(t, nil, func(o *Options, e *Env) {
 		o.LLM, e.UserDir = agent.LLM{URL: server.URL, Model: "m", APIKey: config.NewSecret("sk-0123456789")}, user
-	}, hosttest.Overrides{host.KindSkill: {"greet": text("Greet {who}.", "Greet {who} loudly."),
-		"think": text("Think.", "Think twice.")}})
+	}, hosttest.Overrides{host.KindSkill: {
+		"greet": text("Greet {who}.", "Greet {who} loudly."),
+		"think": text("Think.", "Think twice."),
+	}})
 	if got := s.text("greet", `{"who":"Ada"}`); got != "Greet Ada loudly." {
 		t.Errorf("it says %q", got)
 	}
@@ -514,8 +545,10 @@ func TestCancelled(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		return // there is no sh
 	}
-	s := newStage(t, map[string]string{"x/SKILL.md": md("name: x\ndescription: d\nrun: go.sh\nwrite: true", ""),
-		"x/go.sh": "#!/bin/sh\n: > started\nsleep 300\n"}, nil)
+	s := newStage(t, map[string]string{
+		"x/SKILL.md": md("name: x\ndescription: d\nrun: go.sh\nwrite: true", ""),
+		"x/go.sh":    "#!/bin/sh\n: > started\nsleep 300\n",
+	}, nil)
 	id := s.Go(protocol.TypeSkillCallReq, `{"name":"x"}`)
 	hosttest.Eventually(t, "the script starts", func() bool {
 		_, err := os.Stat(filepath.Join(s.work, "started"))

@@ -32,7 +32,8 @@ const briefBytes = 200
 // discover answers skill/discover/req. A skill passes a filter when it has one of its tags
 // or categories, letter case aside; an empty filter lets all pass.
 func (p *Plugin) discover(ctx context.Context, req *protocol.SkillDiscoverRequest,
-	_ host.Emitter) (*protocol.SkillDiscoverResponse, error) {
+	_ host.Emitter,
+) (*protocol.SkillDiscoverResponse, error) {
 	host.HandOff(ctx) // folders may lie on a slow disk
 	resp := &protocol.SkillDiscoverResponse{Skills: []protocol.SkillDefinition{}}
 	weigher := p.services.Weigher()

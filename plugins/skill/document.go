@@ -149,8 +149,10 @@ func noted(all []Note, line int, format string, args []any) []Note {
 // parseFront reads front matter that begins in some line of its file. nil = it cannot be
 // used, and notes say why.
 func parseFront(text []byte, line int, n *notes) *yamltree.Node {
-	rules := yamltree.Rules{Depth: maxDepth, Aliased: maxAliased, AliasedBytes: maxAliasedLen, LinesBefore: line - 1,
-		Name: quote}
+	rules := yamltree.Rules{
+		Depth: maxDepth, Aliased: maxAliased, AliasedBytes: maxAliasedLen, LinesBefore: line - 1,
+		Name: quote,
+	}
 	doc, err := rules.Load(text)
 	if err != nil {
 		again, lines := quoteLines(text, &rules)
@@ -361,8 +363,10 @@ func (r *reader) description(body string) string {
 
 func (r *reader) status() protocol.SkillStatus {
 	text := r.line("status")
-	for _, s := range []protocol.SkillStatus{protocol.SkillCreated, protocol.SkillBlocked, protocol.SkillPublished,
-		protocol.SkillArchived} {
+	for _, s := range []protocol.SkillStatus{
+		protocol.SkillCreated, protocol.SkillBlocked, protocol.SkillPublished,
+		protocol.SkillArchived,
+	} {
 		if strings.EqualFold(text, string(s)) {
 			return s
 		}
@@ -467,8 +471,10 @@ func (r *reader) metadata(f *front) {
 			}
 		}
 	}
-	for _, key := range []string{"license", "compatibility", "author", "model", "user_invocable",
-		"disable_model_invocation"} {
+	for _, key := range []string{
+		"license", "compatibility", "author", "model", "user_invocable",
+		"disable_model_invocation",
+	} {
 		if v, ok := r.value(key); ok {
 			r.keep(f, key, v)
 		}

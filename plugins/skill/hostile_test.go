@@ -38,8 +38,10 @@ func hostilePaths() map[string]hostileFront {
 	return map[string]hostileFront{
 		"run above":    {"name: x\ndescription: d\nrun: ../evil.sh", "leads out of the skill's folder", 4},
 		"run absolute": {"name: x\ndescription: d\nrun: /bin/sh", "leads out of the skill's folder", 4},
-		"run down and up": {"name: x\ndescription: d\nrun: scripts/../../evil.sh",
-			"leads out of the skill's folder", 4},
+		"run down and up": {
+			"name: x\ndescription: d\nrun: scripts/../../evil.sh",
+			"leads out of the skill's folder", 4,
+		},
 		"run the folder": {"name: x\ndescription: d\nrun: scripts/..", "leads out of the skill's folder", 4},
 		"run a drive": {"name: x\ndescription: d\nrun: 'C:\\evil.bat'", "characters that a path here may " +
 			"not have", 4},
@@ -98,22 +100,30 @@ func hostileSchemas() map[string]hostileFront {
 		"schema in a circle": {schema("  type: object\n  $ref: '#'"), "refers to itself", 4},
 		"schema round a corner": {schema("  type: object\n  $defs: {a: {items: {$ref: '#/$defs/a'}}}\n  " +
 			"properties: {x: {$ref: '#/$defs/a'}}"), "refers to itself", 4},
-		"schema from a file": {schema("  type: object\n  properties: {x: {$ref: 'file:///etc/passwd'}}"),
-			"\"file:///etc/passwd\" leads out of the schema", 4},
-		"schema from elsewhere": {schema("  type: object\n  properties: {x: {$ref: 'http://127.0.0.1/x'}}"),
-			"leads out of the schema", 4},
+		"schema from a file": {
+			schema("  type: object\n  properties: {x: {$ref: 'file:///etc/passwd'}}"),
+			"\"file:///etc/passwd\" leads out of the schema", 4,
+		},
+		"schema from elsewhere": {
+			schema("  type: object\n  properties: {x: {$ref: 'http://127.0.0.1/x'}}"),
+			"leads out of the schema", 4,
+		},
 		"schema that doubles": {schema(doubling), "has too many parts, with what references stand for", 4},
 		"schema of choices":   {schema("  x: {anyOf: [" + strings.Repeat("{},", 33) + "]}"), "at most 32", 5},
 		"schema with anchors": {schema("  x: {$dynamicRef: '#a'}"), "$dynamicRef is not understood", 4},
-		"schema with a pattern": {schema("  x: {type: string, pattern: '('}"), "is not a JSON Schema that can be used",
-			4},
+		"schema with a pattern": {
+			schema("  x: {type: string, pattern: '('}"), "is not a JSON Schema that can be used",
+			4,
+		},
 		"schema of a wrong type": {schema("  x: {type: frob}"), `the type "frob" is not known`, 5},
 		"schema of a list":       {schema("  type: array\n  properties: {}"), "should be an object", 5},
 		"schema that is a text":  {"name: x\ndescription: d\ninputs: text", "should be a mapping such as", 4},
 		"inputs twice":           {schema("  - {name: a}\n  - {name: a}"), "appears twice", 6},
 		"inputs without a name":  {schema("  - {type: string, x: y}"), "each entry needs a name", 5},
-		"a wrong default": {schema("  x: {type: integer, default: many}"),
-			"is not a JSON Schema that can be used", 4},
+		"a wrong default": {
+			schema("  x: {type: integer, default: many}"),
+			"is not a JSON Schema that can be used", 4,
+		},
 		"a number beyond all": {schema("  x: {type: number, maximum: .inf}"), "cannot be written in JSON", 4},
 	}
 }
@@ -125,16 +135,22 @@ func hostileValues() map[string]hostileFront {
 			strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*%c,", 'a'+i), 9), ","))
 	}
 	return map[string]hostileFront{
-		"tools in two spellings": {"name: x\ndescription: d\nallowed-tools: a\nallowed_tools: b",
-			`appears twice, as "allowed-tools" in line 4`, 5},
+		"tools in two spellings": {
+			"name: x\ndescription: d\nallowed-tools: a\nallowed_tools: b",
+			`appears twice, as "allowed-tools" in line 4`, 5,
+		},
 		"no description":        {"name: x", "description: is missing", 0},
 		"description a mapping": {"name: x\ndescription: {a: b}", "must be a string, not a mapping", 3},
 		"laughs":                {"name: x\n" + bomb, "aliases stand for more", 6},
 		"a circle":              {"name: x\na: &a [*a]", "an alias stands within its own anchor", 3},
-		"deep": {"name: x\na: " + strings.Repeat("[", 5000) + strings.Repeat("]", 5000),
-			"not valid YAML", 3},
-		"deep mappings": {"name: x\na: " + strings.Repeat("{a: ", 40) + "b" + strings.Repeat("}", 40),
-			"not valid YAML", 3},
+		"deep": {
+			"name: x\na: " + strings.Repeat("[", 5000) + strings.Repeat("]", 5000),
+			"not valid YAML", 3,
+		},
+		"deep mappings": {
+			"name: x\na: " + strings.Repeat("{a: ", 40) + "b" + strings.Repeat("}", 40),
+			"not valid YAML", 3,
+		},
 		"long":                {"name: x\na: " + strings.Repeat("a", maxFrontBytes), "the front matter has 65", 1},
 		"many keys":           {"name: x\n" + strings.Repeat("a: 1\n", 5000), "appears twice", 4},
 		"an own tag":          {"name: x\ndescription: !!python/object/apply:os.system [id]", "own tags", 3},
@@ -175,9 +191,11 @@ func besides(t testing.TB, dir string) {
 // TestWallHostileFrontMatter: each is refused, with its line, and hides nothing.
 func TestWallHostileFrontMatter(t *testing.T) {
 	top := t.TempDir()
-	write(t, top, map[string]string{"outside/secret": "#!/bin/sh\necho got out\n",
+	write(t, top, map[string]string{
+		"outside/secret":         "#!/bin/sh\necho got out\n",
 		"skills/a-good/SKILL.md": md("name: a-good\ndescription: d", ""),
-		"skills/z-good/SKILL.md": md("name: z-good\ndescription: d", "")})
+		"skills/z-good/SKILL.md": md("name: z-good\ndescription: d", ""),
+	})
 	for name, tc := range hostileFronts() {
 		dir := filepath.Join(top, "skills", strings.ReplaceAll(name, " ", "-"))
 		write(t, dir, map[string]string{"SKILL.md": md(tc.front, "")})
@@ -240,18 +258,30 @@ func TestWallHostileFiles(t *testing.T) {
 		want string
 		line int
 	}{
-		"link out": {func(d string) error { return os.Symlink("../../secret.md", filepath.Join(d, "SKILL.md")) },
-			"the file is a link", 0},
-		"link within": {func(d string) error { return os.Symlink("../good/SKILL.md", filepath.Join(d, "SKILL.md")) },
-			"the file is a link", 0},
-		"link to self": {func(d string) error { return os.Symlink("SKILL.md", filepath.Join(d, "SKILL.md")) },
-			"the file is a link", 0},
-		"link to none": {func(d string) error { return os.Symlink("gone", filepath.Join(d, "SKILL.md")) },
-			"the file is a link", 0},
-		"folder": {func(d string) error { return os.Mkdir(filepath.Join(d, "SKILL.md"), 0o755) },
-			"not a regular file", 0},
-		"pipe": {func(d string) error { return makePipe(filepath.Join(d, "SKILL.md")) }, "not a regular file",
-			0},
+		"link out": {
+			func(d string) error { return os.Symlink("../../secret.md", filepath.Join(d, "SKILL.md")) },
+			"the file is a link", 0,
+		},
+		"link within": {
+			func(d string) error { return os.Symlink("../good/SKILL.md", filepath.Join(d, "SKILL.md")) },
+			"the file is a link", 0,
+		},
+		"link to self": {
+			func(d string) error { return os.Symlink("SKILL.md", filepath.Join(d, "SKILL.md")) },
+			"the file is a link", 0,
+		},
+		"link to none": {
+			func(d string) error { return os.Symlink("gone", filepath.Join(d, "SKILL.md")) },
+			"the file is a link", 0,
+		},
+		"folder": {
+			func(d string) error { return os.Mkdir(filepath.Join(d, "SKILL.md"), 0o755) },
+			"not a regular file", 0,
+		},
+		"pipe": {
+			func(d string) error { return makePipe(filepath.Join(d, "SKILL.md")) }, "not a regular file",
+			0,
+		},
 		"huge": {text(good + strings.Repeat("x", maxSkillBytes)), "at most 1048576 are taken", 0},
 		"hole": {func(d string) error {
 			if err := text(good)(d); err != nil {
@@ -269,8 +299,10 @@ func TestWallHostileFiles(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			top := t.TempDir()
-			write(t, top, map[string]string{"secret.md": md("name: secret\ndescription: d", ""),
-				"skills/good/SKILL.md": good, "skills/bad/other": ""})
+			write(t, top, map[string]string{
+				"secret.md":            md("name: secret\ndescription: d", ""),
+				"skills/good/SKILL.md": good, "skills/bad/other": "",
+			})
 			must.OK(t, tc.make(filepath.Join(top, "skills", "bad")))
 			all, err := CheckFolder(filepath.Join(top, "skills"))
 			must.That(t, err == nil && len(all) == 2, "%v, %v", all, err)
@@ -301,8 +333,10 @@ func TestWallHostileFolders(t *testing.T) {
 		"skills/node_modules/SKILL.md":                    md("name: module\ndescription: d", ""),
 		"skills/odd/Skill.md":                             md("name: odd\ndescription: d", ""),
 	})
-	for link, target := range map[string]string{"out": "../outside", "out2": filepath.Join(top, "outside", "secret"),
-		"loop": ".", "up": "..", "again": "good", "gone": "nothing"} {
+	for link, target := range map[string]string{
+		"out": "../outside", "out2": filepath.Join(top, "outside", "secret"),
+		"loop": ".", "up": "..", "again": "good", "gone": "nothing",
+	} {
 		must.OK(t, os.Symlink(target, filepath.Join(top, "skills", link)))
 	}
 	const farm = 2_000
@@ -314,8 +348,10 @@ func TestWallHostileFolders(t *testing.T) {
 	repository := lib.current(true)
 	assert.Equal(t, strings.Join(repository.names, " "), "deep good", "there")
 	said := fmt.Sprint(repository.roots[lib.roots[0]])
-	for _, want := range []string{"it has 2006 links", "more than 4 levels deep",
-		`"odd/Skill.md" is not looked at; call it SKILL.md`} {
+	for _, want := range []string{
+		"it has 2006 links", "more than 4 levels deep",
+		`"odd/Skill.md" is not looked at; call it SKILL.md`,
+	} {
 		assert.Contains(t, said, want, "should be told …; it is told")
 	}
 }
@@ -330,8 +366,10 @@ func TestWallHostileNumbers(t *testing.T) {
 		"skills":  {bounds{folders: 100, names: 100, skills: 7, bytes: 1000}, "there are more than 7 skills in it", 7},
 		"folders": {bounds{folders: 5, names: 100, skills: 100, bytes: 1000}, "there are more than 5 folders in it", 4},
 		"names":   {bounds{folders: 100, names: 11, skills: 100, bytes: 1000}, "there are more than 11 names in it", 3},
-		"bytes": {bounds{folders: 100, names: 100, skills: 100, bytes: 75},
-			"more than 75 bytes; this one is left out", 2},
+		"bytes": {
+			bounds{folders: 100, names: 100, skills: 100, bytes: 75},
+			"more than 75 bytes; this one is left out", 2,
+		},
 		"none": {bounds{folders: 100, names: 100, skills: 100, bytes: 1000}, "", 9},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -410,9 +448,11 @@ func TestWallHostileSwap(t *testing.T) {
 func TestWallHostileWorkspace(t *testing.T) {
 	for _, link := range []string{".a2e", ".a2e/skills", ".claude", ".claude/skills", ".agents/skills"} {
 		top := t.TempDir()
-		write(t, top, map[string]string{"outside/SKILL.md": md("name: secret\ndescription: d", ""),
+		write(t, top, map[string]string{
+			"outside/SKILL.md":                  md("name: secret\ndescription: d", ""),
 			"outside/skills/SKILL.md":           md("name: secret2\ndescription: d", ""),
-			"work/" + filepath.Dir(link) + "/x": ""})
+			"work/" + filepath.Dir(link) + "/x": "",
+		})
 		must.OK(t, os.Symlink(filepath.Join(top, "outside"), filepath.Join(top, "work", link)))
 		all, err := Check(DefaultOptions(), Env{Workspace: filepath.Join(top, "work")})
 		assert.That(t, err == nil && len(all) == 1 && all[0].Folder && strings.Contains(fmt.Sprint(all[0].Problems),
@@ -428,13 +468,17 @@ func TestWallHostileWorkspace(t *testing.T) {
 
 // TestWallHostileTaking: a folder that another one takes the place of is not run.
 func TestWallHostileTaking(t *testing.T) {
-	s := newStage(t, map[string]string{"x/SKILL.md": md("name: x\ndescription: d\nrun: go.sh", ""),
-		"x/go.sh": "#!/bin/sh\necho {}\n"}, nil)
+	s := newStage(t, map[string]string{
+		"x/SKILL.md": md("name: x\ndescription: d\nrun: go.sh", ""),
+		"x/go.sh":    "#!/bin/sh\necho {}\n",
+	}, nil)
 	one := s.plugin.library.current(true).byName["x"]
 	must.Get(one.place())(t)
 	outside := t.TempDir()
-	write(t, outside, map[string]string{"SKILL.md": md("name: x\ndescription: d\nrun: go.sh", ""),
-		"go.sh": "#!/bin/sh\ncat secret\n"})
+	write(t, outside, map[string]string{
+		"SKILL.md": md("name: x\ndescription: d\nrun: go.sh", ""),
+		"go.sh":    "#!/bin/sh\ncat secret\n",
+	})
 	dir := filepath.Join(s.work, ".a2e", "skills", "x")
 	must.OK(t, os.Rename(dir, dir+"2"))
 	must.OK(t, os.Symlink(outside, dir))
@@ -483,8 +527,10 @@ func TestWallHostileArguments(t *testing.T) {
 		{"topic-analysis", `{"topic":"a","args":"b","style":"plain"}`, "/arguments/args", "is not known"},
 		{"book-room", `{"room":"a1","from":1}`, "/arguments/room", "pattern"},
 		{"book-room", `{"room":"A1","from":24}`, "/arguments/from", "greater"},
-		{"book-room", `{"room":"A1","from":1,"guests":[{"name":"x"},{"nome":"y"}]}`, "/arguments/guests/1/name",
-			"is missing"},
+		{
+			"book-room", `{"room":"A1","from":1,"guests":[{"name":"x"},{"nome":"y"}]}`, "/arguments/guests/1/name",
+			"is missing",
+		},
 		{"book-room", `{"room":"A1","from":1,"guests":[{"name":"x"},7]}`, "/arguments/guests/1", "object"},
 		{"minimal", `{"args":7}`, "/arguments/args", "string"},
 		{"minimal", `{"x":"` + strings.Repeat("y", maxArgumentBytes) + `"}`, "/arguments", "at most 1048576 are taken"},

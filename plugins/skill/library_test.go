@@ -28,17 +28,23 @@ func TestRoots(t *testing.T) {
 	named := func(from string) string { return md("name: shared\ndescription: from "+from, "") }
 	write(t, first, map[string]string{"a/SKILL.md": named("first"), "f/SKILL.md": md("name: in-first\ndescription: d",
 		"")})
-	write(t, second, map[string]string{"SKILL.md": named("second"),
+	write(t, second, map[string]string{
+		"SKILL.md":                   named("second"),
 		"skills/below/SKILL.md":      md("name: below\ndescription: d", ""),
-		"skills/below/more/SKILL.md": named("none")}) // is a skill itself
-	write(t, user, map[string]string{"skills/u/SKILL.md": md("name: in-user\ndescription: d", ""),
-		"skills/s/SKILL.md": named("user")})
+		"skills/below/more/SKILL.md": named("none"),
+	}) // is a skill itself
+	write(t, user, map[string]string{
+		"skills/u/SKILL.md": md("name: in-user\ndescription: d", ""),
+		"skills/s/SKILL.md": named("user"),
+	})
 	s := newStage(t, map[string]string{"s/SKILL.md": named(".a2e"), "w/SKILL.md": md("name: in-work\ndescription: d",
 		"")}, func(o *Options, e *Env) {
 		o.SkillsPath, e.UserDir = []any{first, second}, user
 	})
-	write(t, s.work, map[string]string{".claude/skills/c/SKILL.md": md("name: in-claude\ndescription: d", ""),
-		".agents/skills/g/SKILL.md": md("name: in-agents\ndescription: d", "")})
+	write(t, s.work, map[string]string{
+		".claude/skills/c/SKILL.md": md("name: in-claude\ndescription: d", ""),
+		".agents/skills/g/SKILL.md": md("name: in-agents\ndescription: d", ""),
+	})
 	var got []string
 	for _, d := range s.discover() {
 		got = append(got, d.Name+" "+d.Source)
@@ -138,8 +144,11 @@ func TestReloadIsCheap(t *testing.T) {
 	top := t.TempDir()
 	write(t, top, map[string]string{"x/SKILL.md": md("name: x\ndescription: d", "")})
 	now := testNow()
-	lib := newLibrary([]*root{{base: top, rel: ".", show: "top"}, {base: top, rel: ".", show: "same"},
-		{base: filepath.Join(top, "none"), rel: ".", show: "none"}}, func() time.Time { return now }, zerolog.Nop())
+	lib := newLibrary([]*root{
+		{base: top, rel: ".", show: "top"},
+		{base: top, rel: ".", show: "same"},
+		{base: filepath.Join(top, "none"), rel: ".", show: "none"},
+	}, func() time.Time { return now }, zerolog.Nop())
 	first := lib.current(false)
 	again := lib.current(true)
 	assert.That(t, again == first, "it was loaded again without a change")
@@ -280,10 +289,14 @@ func TestNearest(t *testing.T) {
 // TestSeveralPlugins: two plugins share the names and the calls.
 func TestSeveralPlugins(t *testing.T) {
 	one, two := t.TempDir(), t.TempDir()
-	write(t, one, map[string]string{"a/SKILL.md": md("name: a\ndescription: one", "one"),
-		"s/SKILL.md": md("name: s\ndescription: one", "one")})
-	write(t, two, map[string]string{"b/SKILL.md": md("name: b\ndescription: two", "two"),
-		"s/SKILL.md": md("name: s\ndescription: two", "two")})
+	write(t, one, map[string]string{
+		"a/SKILL.md": md("name: a\ndescription: one", "one"),
+		"s/SKILL.md": md("name: s\ndescription: one", "one"),
+	})
+	write(t, two, map[string]string{
+		"b/SKILL.md": md("name: b\ndescription: two", "two"),
+		"s/SKILL.md": md("name: s\ndescription: two", "two"),
+	})
 	s := &stage{t: t}
 	s.Pair = hosttest.New(t, optionsOf(newPlugin(t, one), newPlugin(t, two)))
 	s.Handshake(protocol.CapSkill)

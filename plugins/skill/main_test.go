@@ -56,8 +56,10 @@ type stage struct {
 // launcher makes one for a workspace, when it is needed, which the test closes.
 func launcher(t testing.TB, work string) func() (*sandbox.Launcher, error) {
 	return sync.OnceValues(func() (*sandbox.Launcher, error) {
-		l, err := sandbox.New(sandbox.Options{Workspace: work, Path: sandbox.SafePath(os.Getenv("PATH"), work),
-			Launcher: hosttest.Launcher(t)})
+		l, err := sandbox.New(sandbox.Options{
+			Workspace: work, Path: sandbox.SafePath(os.Getenv("PATH"), work),
+			Launcher: hosttest.Launcher(t),
+		})
 		if err == nil {
 			t.Cleanup(func() { must.OK(t, l.Close()) })
 		}

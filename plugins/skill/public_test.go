@@ -41,22 +41,32 @@ func TestPublicSkills(t *testing.T) {
 		want any
 	}{
 		{"pdf-forms", func(d protocol.SkillDefinition) any { return d.Metadata["version"] }, "2.1"},
-		{"pdf-forms", func(d protocol.SkillDefinition) any { return d.Metadata["license"] },
-			"Complete terms in LICENSE.txt"},
+		{
+			"pdf-forms", func(d protocol.SkillDefinition) any { return d.Metadata["license"] },
+			"Complete terms in LICENSE.txt",
+		},
 		{"pdf-forms", func(d protocol.SkillDefinition) any { return d.Metadata["uri"] }, "skill://pdf-forms/"},
-		{"pdf-forms", func(d protocol.SkillDefinition) any { return filepath.Base(filepath.Dir(*d.FilePath)) },
-			"pdf-forms"},
+		{
+			"pdf-forms", func(d protocol.SkillDefinition) any { return filepath.Base(filepath.Dir(*d.FilePath)) },
+			"pdf-forms",
+		},
 		{"pdf-forms", func(d protocol.SkillDefinition) any { return d.Source }, "system"},
 		{"review-pr", func(d protocol.SkillDefinition) any { return d.Description }, "Review a pull request: bugs " +
 			"first, style last"},
 		{"review-pr", func(d protocol.SkillDefinition) any { return d.ArgumentHint }, "[number] [focus]"},
 		{"review-pr", func(d protocol.SkillDefinition) any { return d.Status }, protocol.SkillPublished},
-		{"review-pr", func(d protocol.SkillDefinition) any { return fmt.Sprint(d.Metadata["unknown_tools"]) },
-			"[Bash(git diff:*) Bash(gh pr view:*)]"},
-		{"move-component", func(d protocol.SkillDefinition) any { return d.Description },
-			"Moves a component of a user interface from one framework to another."},
-		{"move-component", func(d protocol.SkillDefinition) any { return fmt.Sprint(d.Arguments) },
-			"[component from to args]"},
+		{
+			"review-pr", func(d protocol.SkillDefinition) any { return fmt.Sprint(d.Metadata["unknown_tools"]) },
+			"[Bash(git diff:*) Bash(gh pr view:*)]",
+		},
+		{
+			"move-component", func(d protocol.SkillDefinition) any { return d.Description },
+			"Moves a component of a user interface from one framework to another.",
+		},
+		{
+			"move-component", func(d protocol.SkillDefinition) any { return fmt.Sprint(d.Arguments) },
+			"[component from to args]",
+		},
 		{"topic-analysis", func(d protocol.SkillDefinition) any {
 			return fmt.Sprintf("%v %v %s %d %d", d.Triggers, d.Tags, *d.Category, *d.MaxTurns, *d.TimeoutSeconds)
 		}, "[/topic-analysis look into] [analysis Reporting] analysis 5 60"},
@@ -64,8 +74,10 @@ func TestPublicSkills(t *testing.T) {
 		{"word-count", func(d protocol.SkillDefinition) any {
 			return fmt.Sprintf("%s %q %s", d.Version, d.Tags, d.Metadata["kind"])
 		}, `1.0 ["text" "counting"] run`},
-		{"no-front-matter", func(d protocol.SkillDefinition) any { return d.Description },
-			"Turn it off, count to ten, and turn it on again."},
+		{
+			"no-front-matter", func(d protocol.SkillDefinition) any { return d.Description },
+			"Turn it off, count to ten, and turn it on again.",
+		},
 		{"from-windows", func(d protocol.SkillDefinition) any { return *d.Instructions }, "# First\n\nSecond line."},
 		{"old-reports", func(d protocol.SkillDefinition) any { return d.Status }, protocol.SkillArchived},
 		{"release-notes", func(d protocol.SkillDefinition) any { return d.WhenToUse }, "Writes the notes of a release"},
@@ -105,8 +117,10 @@ func TestPublicSchemas(t *testing.T) {
 				"guests":{"type":"array","items":{"type":"object","properties":{"name":{"type":"string"}},"required":["name"]}}},"required":["room","from"],"additionalProperties":false}`,
 			`{}`,
 		},
-		"review-pr": {`{"type":"object","properties":{"args":{"type":"string","description":"[number] [focus]"}}}`,
-			`{}`},
+		"review-pr": {
+			`{"type":"object","properties":{"args":{"type":"string","description":"[number] [focus]"}}}`,
+			`{}`,
+		},
 	} {
 		for _, s := range resp.Skills {
 			if s.Name == name {
@@ -303,8 +317,10 @@ func TestWallTrustSkillOfTheWorkspace(t *testing.T) {
 			o.SkillsPath, o.WorkspaceSkills = link, false
 		},
 		"skills_path is one skill of it": func(_ *testing.T, work string, o *Options, _ *Env) {
-			o.SkillsPath = []string{filepath.Join(work, ".a2e", "skills", "net"),
-				filepath.Join(work, ".a2e", "skills", "model")}
+			o.SkillsPath = []string{
+				filepath.Join(work, ".a2e", "skills", "net"),
+				filepath.Join(work, ".a2e", "skills", "model"),
+			}
 		},
 	}
 	for place, put := range places {

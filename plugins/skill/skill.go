@@ -1,12 +1,15 @@
 // Package skill is the capability `skill`: folders with a SKILL.md, which agents find and
 // call.
 //
-//	skill.go     the plugin and its routes         walk.go        finding the skills in a folder
-//	             the folders, files of a skill      library.go     what was found, kept up to date; how values are read
-//	document.go  SKILL.md: front matter, its keys   discover.go    skill/discover, and which tools a skill has
-//	call.go      skill/call: run one, also by a model  arguments.go  do they fit? and put into the text
+//	skill.go        the plugin, its routes, the folders and the files of skills
+//	walk.go         finds the skills in a folder
+//	library.go      the skills that were found, kept up to date
+//	document.go     SKILL.md: its front matter and the values in it
+//	discover.go     skill/discover, and the tools that a skill names
+//	call.go         skill/call, also for a model
+//	arguments.go    checks arguments and puts them into the text
 //	schemabuild.go  inputs and outputs, and the ways to write them
-//	validate.go  the public format; a skill to begin with
+//	validate.go     checks against the public format; the skill that a2e skills new writes
 //
 // Skills come from these folders, the first of which wins a name: those of skills_path; in
 // the workspace .a2e/skills, .agents/skills and .claude/skills; "skills" in the user's config
@@ -237,8 +240,10 @@ func rootsOf(opts Options, env Env) ([]*root, error) {
 		}
 		for _, owner := range []string{".a2e", ".agents", ".claude"} {
 			rel := filepath.Join(owner, "skills")
-			all = append(all, &root{wall: env.Wall, source: sourceProject, base: abs, rel: rel,
-				show: filepath.Join(env.Workspace, rel)})
+			all = append(all, &root{
+				wall: env.Wall, source: sourceProject, base: abs, rel: rel,
+				show: filepath.Join(env.Workspace, rel),
+			})
 		}
 	}
 	if opts.UserSkills && filepath.IsAbs(env.UserDir) {

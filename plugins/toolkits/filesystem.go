@@ -16,8 +16,10 @@ import (
 
 // filesystemTools names the tools of the toolkit filesystem.
 func filesystemTools() []string {
-	return []string{"filesystem_edit_file", "filesystem_glob", "filesystem_grep", "filesystem_list_dir",
-		"filesystem_read_file", "filesystem_write_file"}
+	return []string{
+		"filesystem_edit_file", "filesystem_glob", "filesystem_grep", "filesystem_list_dir",
+		"filesystem_read_file", "filesystem_write_file",
+	}
 }
 
 // inWorkspace returns the path of a file below a toolkit's folder as seen from the workspace.

@@ -94,8 +94,10 @@ func revision(name, rev string) error {
 	if len(rev) <= 512 && !strings.HasPrefix(rev, "-") && !strings.ContainsAny(rev, "\x00\n") {
 		return nil
 	}
-	return protocol.Violation(protocol.FieldError{Path: "/arguments/" + name,
-		Message: "is not a revision, such as HEAD~1, a branch, a tag, a hash or A..B"})
+	return protocol.Violation(protocol.FieldError{
+		Path:    "/arguments/" + name,
+		Message: "is not a revision, such as HEAD~1, a branch, a tag, a hash or A..B",
+	})
 }
 
 // treePath makes a path relative to the working tree, and refuses one that is not in it.

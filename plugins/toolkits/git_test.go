@@ -88,8 +88,10 @@ func misbehave(t testing.TB, workspace, repo string) (tracks string) {
 		write(t, repo, ".evil/"+name, "#!/bin/sh\ntouch .git/ran-"+name+" ran-"+name+" '"+tracks+"/"+name+"'\ncat\nexit 0\n", 0o755)
 		return filepath.Join(repo, ".evil", name)
 	}
-	for _, hook := range []string{"pre-commit", "prepare-commit-msg", "commit-msg", "post-commit", "post-index-change",
-		"pre-auto-gc", "post-rewrite", "reference-transaction", "fsmonitor-watchman"} {
+	for _, hook := range []string{
+		"pre-commit", "prepare-commit-msg", "commit-msg", "post-commit", "post-index-change",
+		"pre-auto-gc", "post-rewrite", "reference-transaction", "fsmonitor-watchman",
+	} {
 		write(t, repo, ".git/hooks/"+hook, "#!/bin/sh\ntouch .git/ran-hook-"+hook+" '"+tracks+"/hook-"+hook+"'\n",
 			0o755)
 	}
@@ -120,8 +122,10 @@ func misbehave(t testing.TB, workspace, repo string) (tracks string) {
 // ran lists what has left a file behind.
 func ran(t testing.TB, repo, tracks string) (names []string) {
 	t.Helper()
-	for _, pattern := range []string{filepath.Join(tracks, "*"), filepath.Join(repo, "ran-*"),
-		filepath.Join(repo, ".git", "ran-*")} {
+	for _, pattern := range []string{
+		filepath.Join(tracks, "*"), filepath.Join(repo, "ran-*"),
+		filepath.Join(repo, ".git", "ran-*"),
+	} {
 		found := must.Get(filepath.Glob(pattern))(t)
 		names = append(names, found...)
 	}
@@ -137,11 +141,17 @@ func TestGitMisbehaving(t *testing.T) {
 	write(t, repo, "b.txt", "new\n", 0o644)
 	write(t, repo, "c.odd", "new\n", 0o644)
 	for _, c := range [][2]string{
-		{"git_status", `{}`}, {"git_diff", `{}`}, {"git_diff", `{"rev":"HEAD","path":"a.txt"}`},
+		{"git_status", `{}`},
+		{"git_diff", `{}`},
+		{"git_diff", `{"rev":"HEAD","path":"a.txt"}`},
 		{"git_add", `{"paths":["a.txt","b.txt","c.odd",".gitattributes"]}`},
-		{"git_diff", `{"staged":true}`}, {"git_commit", `{"message":"x"}`}, {"git_log", `{"path":"a.txt"}`},
+		{"git_diff", `{"staged":true}`},
+		{"git_commit", `{"message":"x"}`},
+		{"git_log", `{"path":"a.txt"}`},
 		{"git_show", `{}`},
-		{"git_show", `{"path":"a.txt"}`}, {"git_commit", `{"message":"y","all":true}`}, {"git_status", `{}`},
+		{"git_show", `{"path":"a.txt"}`},
+		{"git_commit", `{"message":"y","all":true}`},
+		{"git_status", `{}`},
 	} {
 		m := p.Call(protocol.TypeToolCallReq, `{"tool_name":"`+c[0]+`","arguments":`+c[1]+`}`)
 		if m.Type != protocol.TypeToolCallResp && !strings.Contains(m.Get("/message"), "nothing") {
@@ -266,13 +276,19 @@ func TestHTTP(t *testing.T) {
 			token)},
 	}})
 	for _, c := range []struct{ tool, args, want string }{
-		{"api_get", `{"path":"users/7","query":{"q":"a b&c","n":3,"tag":["x","y"]}}`,
-			`{"method":"GET","uri":"/v1/users/7?n=3&q=a+b%26c&tag=x&tag=y","body":"","type":"","auth":"[redacted]"}`},
+		{
+			"api_get", `{"path":"users/7","query":{"q":"a b&c","n":3,"tag":["x","y"]}}`,
+			`{"method":"GET","uri":"/v1/users/7?n=3&q=a+b%26c&tag=x&tag=y","body":"","type":"","auth":"[redacted]"}`,
+		},
 		{"api_get", `{"path":"/"}`, `{"method":"GET","uri":"/v1/","body":"","type":"","auth":"[redacted]"}`},
-		{"api_post", `{"path":"users","body":{"name":"Ann"}}`,
-			`{"method":"POST","uri":"/v1/users","body":"{\"name\":\"Ann\"}","type":"application/json","auth":"[redacted]"}`},
-		{"api_put", `{"path":"note","body":"text"}`,
-			`{"method":"PUT","uri":"/v1/note","body":"text","type":"text/plain; charset=utf-8","auth":"[redacted]"}`},
+		{
+			"api_post", `{"path":"users","body":{"name":"Ann"}}`,
+			`{"method":"POST","uri":"/v1/users","body":"{\"name\":\"Ann\"}","type":"application/json","auth":"[redacted]"}`,
+		},
+		{
+			"api_put", `{"path":"note","body":"text"}`,
+			`{"method":"PUT","uri":"/v1/note","body":"text","type":"text/plain; charset=utf-8","auth":"[redacted]"}`,
+		},
 		{"api_delete", `{"path":"users/7"}`, `{"method":"DELETE","uri":"/v1/users/7","body":"","type":"","auth":"[redacted]"}`},
 		{"api_get", `{"path":"inside"}`, `{"method":"GET","uri":"/v1/x","body":"","type":"","auth":"[redacted]"}`},
 	} {
@@ -288,12 +304,16 @@ func TestHTTP(t *testing.T) {
 	}
 	call(t, p, "api_get", `{"path":"away"}`).Has(t, "/data/data/status", "302")
 	for _, c := range []struct{ args, code string }{
-		{`{"path":"../admin"}`, "tool_denied"}, {`{"path":"%2e%2e/admin"}`, "tool_denied"},
+		{`{"path":"../admin"}`, "tool_denied"},
+		{`{"path":"%2e%2e/admin"}`, "tool_denied"},
 		{`{"path":"x/../../admin"}`, "tool_denied"},
-		{`{"path":"http://example.com/"}`, "schema_violation"}, {`{"path":"//example.com/"}`, "schema_violation"},
+		{`{"path":"http://example.com/"}`, "schema_violation"},
+		{`{"path":"//example.com/"}`, "schema_violation"},
 		{`{"path":"x?y=1"}`, "schema_violation"},
-		{`{"path":"..\\admin"}`, "schema_violation"}, {`{"path":"x","query":{"a":{}}}`, "schema_violation"},
-		{`{"path":"x","headers":{}}`, "schema_violation"}, {`{}`, "schema_violation"},
+		{`{"path":"..\\admin"}`, "schema_violation"},
+		{`{"path":"x","query":{"a":{}}}`, "schema_violation"},
+		{`{"path":"x","headers":{}}`, "schema_violation"},
+		{`{}`, "schema_violation"},
 	} {
 		m := p.Call(protocol.TypeToolCallReq, `{"tool_name":"api_get","arguments":`+c.args+`}`)
 		assert.Equal(t, string(m.Code), c.code, "%s: %s", c.args, m.Line)

@@ -41,7 +41,8 @@ func (r *repo) status() tools.Tool {
 		Tags: []string{"read"}, Idempotent: true,
 	}
 	return tools.Typed[struct{}, gitStatus](def, reads(), func(ctx context.Context, _ *struct{}) (*tools.Outcome,
-		error) {
+		error,
+	) {
 		out, err := r.Run(ctx, "status", "--porcelain=v2", "--branch", "-z", "--untracked-files=all",
 			"--ignore-submodules=dirty")
 		if err != nil {
@@ -227,14 +228,18 @@ func (r *repo) log() tools.Tool {
 				return &tools.Outcome{Data: &result{Commits: []gitCommit{}}, Summary: "no commits yet"}, nil
 			}
 		}
-		out, err := r.Run(ctx, plain([]string{"log", "--no-color", "--no-show-signature", "--no-notes", "-n",
-			strconv.Itoa(a.Limit), commitFormat}, a.Rev, a.Path)...)
+		out, err := r.Run(ctx, plain([]string{
+			"log", "--no-color", "--no-show-signature", "--no-notes", "-n",
+			strconv.Itoa(a.Limit), commitFormat,
+		}, a.Rev, a.Path)...)
 		if err != nil {
 			return nil, err
 		}
 		commits, _ := parseCommits(out.Text)
-		return &tools.Outcome{Data: &result{commits}, Summary: protocol.Count(len(commits), "commit"),
-			Truncated: out.Cut}, nil
+		return &tools.Outcome{
+			Data: &result{commits}, Summary: protocol.Count(len(commits), "commit"),
+			Truncated: out.Cut,
+		}, nil
 	})
 }
 
@@ -297,7 +302,8 @@ func (r *repo) add() tools.Tool {
 		Paths []string `json:"paths" need:"Files and folders, relative to the repository's top folder; \".\" is all."`
 	}
 	return tools.Typed[in, changed](def, host.ToolDetail{Idempotent: true}, func(ctx context.Context,
-		a *in) (*tools.Outcome, error) {
+		a *in,
+	) (*tools.Outcome, error) {
 		if len(a.Paths) == 0 || len(a.Paths) > 1000 {
 			return nil, protocol.Violation(protocol.FieldError{Path: "/arguments/paths", Message: "must name 1 to " +
 				"1000 files or folders; \".\" is all"})
@@ -324,8 +330,10 @@ func (r *repo) add() tools.Tool {
 		if staged == nil {
 			staged = []string{}
 		}
-		return &tools.Outcome{Data: &changed{staged}, Summary: protocol.Count(len(staged), "file") + " staged",
-			Truncated: out.Cut}, nil
+		return &tools.Outcome{
+			Data: &changed{staged}, Summary: protocol.Count(len(staged), "file") + " staged",
+			Truncated: out.Cut,
+		}, nil
 	})
 }
 
@@ -380,21 +388,27 @@ func (r *repo) commit() tools.Tool {
 	}
 	return tools.Typed[in, result](def, host.ToolDetail{}, func(ctx context.Context, a *in) (*tools.Outcome, error) {
 		if strings.TrimSpace(a.Message) == "" || strings.ContainsRune(a.Message, 0) {
-			return nil, protocol.Violation(protocol.FieldError{Path: "/arguments/message",
-				Message: "must say something, without NUL characters"})
+			return nil, protocol.Violation(protocol.FieldError{
+				Path:    "/arguments/message",
+				Message: "must say something, without NUL characters",
+			})
 		}
 		r.change.Lock()
 		defer r.change.Unlock()
-		args := []string{"commit", "--no-verify", "--no-gpg-sign", "--no-edit", "--no-status", "--quiet",
-			"--cleanup=whitespace", "--message=" + a.Message}
+		args := []string{
+			"commit", "--no-verify", "--no-gpg-sign", "--no-edit", "--no-status", "--quiet",
+			"--cleanup=whitespace", "--message=" + a.Message,
+		}
 		if a.All {
 			args = append(args, "--all")
 		}
 		if _, err := r.Run(ctx, args...); err != nil {
 			return nil, err
 		}
-		out, err := r.Run(ctx, append([]string{"show", "--no-show-signature", "--no-notes", "--name-only",
-			commitFormat}, plain(diffFlags(), "HEAD", "")...)...)
+		out, err := r.Run(ctx, append([]string{
+			"show", "--no-show-signature", "--no-notes", "--name-only",
+			commitFormat,
+		}, plain(diffFlags(), "HEAD", "")...)...)
 		if err != nil {
 			return nil, err
 		}
@@ -402,8 +416,10 @@ func (r *repo) commit() tools.Tool {
 		if len(commits) != 1 {
 			return nil, protocol.Errorf(protocol.CodeToolError, "the commit was made, but git does not show it")
 		}
-		data := &result{commits[0].Hash, commits[0].Subject,
-			len(strings.FieldsFunc(files, func(c rune) bool { return c == '\n' }))}
+		data := &result{
+			commits[0].Hash, commits[0].Subject,
+			len(strings.FieldsFunc(files, func(c rune) bool { return c == '\n' })),
+		}
 		return &tools.Outcome{Data: data, Summary: data.Hash[:min(len(data.Hash), 10)] + " " + data.Subject}, nil
 	})
 }

@@ -46,13 +46,19 @@ func (p *Plugin) newHTTP(o HTTPOptions, byConfig bool) (*made, error) {
 		return nil, err
 	}
 	all := []tools.Tool{
-		a.tool("api_get", http.MethodGet, "Read something of the API", host.ToolDetail{ReadOnly: true, Idempotent: true,
-			OpenWorld: true}),
+		a.tool("api_get", http.MethodGet, "Read something of the API", host.ToolDetail{
+			ReadOnly: true, Idempotent: true,
+			OpenWorld: true,
+		}),
 		a.tool("api_post", http.MethodPost, "Send something to the API", host.ToolDetail{OpenWorld: true}),
-		a.tool("api_put", http.MethodPut, "Create or replace something in the API", host.ToolDetail{Destructive: true,
-			Idempotent: true, OpenWorld: true}),
-		a.tool("api_delete", http.MethodDelete, "Delete something of the API", host.ToolDetail{Destructive: true,
-			Idempotent: true, OpenWorld: true}),
+		a.tool("api_put", http.MethodPut, "Create or replace something in the API", host.ToolDetail{
+			Destructive: true,
+			Idempotent:  true, OpenWorld: true,
+		}),
+		a.tool("api_delete", http.MethodDelete, "Delete something of the API", host.ToolDetail{
+			Destructive: true,
+			Idempotent:  true, OpenWorld: true,
+		}),
 	}
 	return newMade(kitHTTP, all, a.web.Close), nil
 }
@@ -96,8 +102,10 @@ func (a *api) setHeaders(headers map[string]config.Secret) error {
 			return headerError("has a name that a header cannot have")
 		case !httpguts.ValidHeaderFieldValue(value):
 			return headerError(name + " has a value that no header can have, such as a line break")
-		case slices.Contains([]string{"Host", "Content-Length", "Transfer-Encoding", "Connection", "Trailer",
-			"Upgrade"}, name):
+		case slices.Contains([]string{
+			"Host", "Content-Length", "Transfer-Encoding", "Connection", "Trailer",
+			"Upgrade",
+		}, name):
 			return headerError(name + " cannot be set; the host does that itself")
 		}
 		a.headers.Set(name, value)
@@ -143,7 +151,8 @@ func (a *api) tool(name, method, description string, detail host.ToolDetail) too
 			"that were configured.",
 	}
 	t := tools.Typed[request, apiAnswer](def, detail, func(ctx context.Context, in *request) (*tools.Outcome,
-		error) {
+		error,
+	) {
 		return a.do(ctx, method, in)
 	})
 	if method != http.MethodPost && method != http.MethodPut {
@@ -180,8 +189,10 @@ func (a *api) do(ctx context.Context, method string, in *request) (*tools.Outcom
 // send makes a request with the headers that were configured, whose values it takes out of the
 // answer: some APIs send back what they got.
 func (a *api) send(ctx context.Context, req *http.Request) (*tools.Outcome, *tools.WebAnswer, error) {
-	for name, value := range map[string]string{"Accept": "application/json, text/*;q=0.9, */*;q=0.1",
-		"User-Agent": "a2e (toolkit " + a.kit + ")"} {
+	for name, value := range map[string]string{
+		"Accept":     "application/json, text/*;q=0.9, */*;q=0.1",
+		"User-Agent": "a2e (toolkit " + a.kit + ")",
+	} {
 		if req.Header.Get(name) == "" {
 			req.Header.Set(name, value)
 		}
@@ -220,8 +231,10 @@ func (a *api) url(in *request) (*url.URL, error) {
 	for key, val := range in.Query.All() {
 		values, ok := queryValues(val)
 		if !ok {
-			return nil, protocol.Violation(protocol.FieldError{Path: "/arguments/query/" + string(key),
-				Message: "must be a string, number or boolean, or a list of them"})
+			return nil, protocol.Violation(protocol.FieldError{
+				Path:    "/arguments/query/" + string(key),
+				Message: "must be a string, number or boolean, or a list of them",
+			})
 		}
 		query[string(key)] = values
 	}

@@ -85,7 +85,9 @@ func kinds() []kind {
 // kindOf completes a toolkit with what makes it of its options, and where the config has these.
 func kindOf[T any](k kind, in func(*Options) *T, make func(p *Plugin, opts T, byConfig bool) (*made, error)) kind {
 	k.schema = func() (*jsonschema.Schema, error) {
-		return jsonschema.For[T](&jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{reflect.TypeFor[config.Secret](): {Type: "string"}}})
+		return jsonschema.For[T](&jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{
+			reflect.TypeFor[config.Secret](): {Type: "string"},
+		}})
 	}
 	k.fromAgent = func(p *Plugin, o protocol.Object) (*made, error) {
 		var opts T
@@ -304,7 +306,8 @@ func (k *kind) fits(config protocol.Object) error {
 
 // list answers toolkit/list/req. filter_kind is a toolkit's name or category.
 func (p *Plugin) list(_ context.Context, req *protocol.ToolkitListRequest,
-	_ host.Emitter) (*protocol.ToolkitListResponse, error) {
+	_ host.Emitter,
+) (*protocol.ToolkitListResponse, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	resp := &protocol.ToolkitListResponse{Toolkits: []protocol.ToolkitDefinition{}}
@@ -359,7 +362,8 @@ func (k *kit) definition() (protocol.ToolkitDefinition, error) {
 // configure answers toolkit/configure/req: what was configured before is there until the
 // new one is. An empty config takes the toolkit's tools away.
 func (p *Plugin) configure(ctx context.Context, req *protocol.ToolkitConfigureRequest,
-	_ host.Emitter) (*protocol.ToolkitConfigureResponse, error) {
+	_ host.Emitter,
+) (*protocol.ToolkitConfigureResponse, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	i := slices.IndexFunc(p.kits, func(k *kit) bool { return k.name == req.ToolkitName })

@@ -57,7 +57,8 @@ func (p *Plugin) newOpenAPI(o OpenAPIOptions, byConfig bool) (*made, error) {
 		}
 	}
 	return &made{loading: make(chan struct{}, 1), load: func(ctx context.Context) (*made,
-		error) {
+		error,
+	) {
 		return p.loadOpenAPI(ctx, o, byConfig)
 	}}, nil
 }

@@ -57,14 +57,18 @@ type parameter struct {
 // bodies lists the media types of bodies that can be sent, the best first. The others, such as
 // files, are no arguments for a tool.
 func bodies() []string {
-	return []string{"application/json", "+json", "application/x-www-form-urlencoded", "multipart/form-data",
-		"text/plain", "text/"}
+	return []string{
+		"application/json", "+json", "application/x-www-form-urlencoded", "multipart/form-data",
+		"text/plain", "text/",
+	}
 }
 
 // methods lists those of which tools are made.
 func methods() []string {
-	return []string{http.MethodGet, http.MethodPut, http.MethodPost, http.MethodDelete, http.MethodOptions,
-		http.MethodHead, http.MethodPatch}
+	return []string{
+		http.MethodGet, http.MethodPut, http.MethodPost, http.MethodDelete, http.MethodOptions,
+		http.MethodHead, http.MethodPatch,
+	}
 }
 
 // server returns the URL of the API that an operation is of: the first one of the servers that stand nearest to

@@ -75,8 +75,10 @@ func newEcho(t testing.TB, header *string) *httptest.Server {
 		if strings.HasSuffix(r.URL.Path, "/gone") {
 			w.WriteHeader(http.StatusNotFound)
 		}
-		out := must.Get(json.Marshal(map[string]string{"got": r.Method + " " + r.RequestURI, "body": string(body),
-			"type": r.Header.Get("Content-Type"), "header": r.Header.Get(*header)}))(t)
+		out := must.Get(json.Marshal(map[string]string{
+			"got": r.Method + " " + r.RequestURI, "body": string(body),
+			"type": r.Header.Get("Content-Type"), "header": r.Header.Get(*header),
+		}))(t)
 		w.Write(out)
 	}))
 	t.Cleanup(server.Close)
@@ -96,10 +98,14 @@ func TestOpenAPI(t *testing.T) {
 		"/toolkits/0/tools", "[]")
 	for _, c := range []struct{ tool, args, want string }{ // the first call loads the description
 		{"getPet", `{"id":"a/b ?"}`, "GET /v1/pets/a%2Fb%20%3F"},
-		{"put_pet", `{"id":"7","body":{"name":"Rex","parent":{"name":"Max"}}}`,
-			`PUT /v1/pets/7 {"name":"Rex","parent":{"name":"Max"}}`},
-		{"listPets", `{"tag":["a&b","c"],"ids":[1,2],"pipe":["x","y"],"filter":{"a":{"b":1},"c":true},"where":{"q":"="},"limit":5}`,
-			`GET /v1/pets?tag=a%26b&tag=c&ids=1,2&pipe=x%7Cy&filter%5Ba%5D%5Bb%5D=1&filter%5Bc%5D=true&where=%7B%22q%22%3A%22%3D%22%7D&limit=5`},
+		{
+			"put_pet", `{"id":"7","body":{"name":"Rex","parent":{"name":"Max"}}}`,
+			`PUT /v1/pets/7 {"name":"Rex","parent":{"name":"Max"}}`,
+		},
+		{
+			"listPets", `{"tag":["a&b","c"],"ids":[1,2],"pipe":["x","y"],"filter":{"a":{"b":1},"c":true},"where":{"q":"="},"limit":5}`,
+			`GET /v1/pets?tag=a%26b&tag=c&ids=1,2&pipe=x%7Cy&filter%5Ba%5D%5Bb%5D=1&filter%5Bc%5D=true&where=%7B%22q%22%3A%22%3D%22%7D&limit=5`,
+		},
 		{"post_pets", `{"body":{"a":"x y","b":[1,2]}}`, `POST /v1/pets a=x+y&b=1&b=2`},
 		{"styles", `{"m":["1","2"],"l":{"k":"v"}}`, "GET /v1/x/;m=1;m=2/.k,v"},
 	} {
@@ -117,20 +123,28 @@ func TestOpenAPI(t *testing.T) {
 	assert.Equal(t, toolNames(t, p), "openapi_form openapi_getPet openapi_listPets openapi_post_pets "+
 		"openapi_put_pet openapi_styles", "tools")
 	for _, c := range []struct{ tool, args, path string }{
-		{"getPet", `{}`, "/arguments/id"}, {"getPet", `{"id":"x","Id":"y"}`, "/arguments/Id"},
-		{"getPet", `{"id":7}`, "/arguments/id"}, {"listPets", `{"limit":101}`, "/arguments/limit"},
+		{"getPet", `{}`, "/arguments/id"},
+		{"getPet", `{"id":"x","Id":"y"}`, "/arguments/Id"},
+		{"getPet", `{"id":7}`, "/arguments/id"},
+		{"listPets", `{"limit":101}`, "/arguments/limit"},
 		{"listPets", `{"X-Key":"mine"}`, "/arguments/X-Key"},
-		{"getPet", `{"id":""}`, "/arguments/id"}, {"getPet", `{"id":"x","X-Trace":"a\r\nX: y"}`, "/arguments/X-Trace"},
+		{"getPet", `{"id":""}`, "/arguments/id"},
+		{"getPet", `{"id":"x","X-Trace":"a\r\nX: y"}`, "/arguments/X-Trace"},
 		{"put_pet", `{"id":"7","body":{"name":"","parent":{"parent":{"nome":1}}}}`, "/arguments/body/name"},
-		{"put_pet", `{"id":"7"}`, "/arguments/body"}, {"put_pet", `{"id":"7","body":{"name":"x","id":1}}`,
-			"/arguments/body/id"},
+		{"put_pet", `{"id":"7"}`, "/arguments/body"},
+		{
+			"put_pet", `{"id":"7","body":{"name":"x","id":1}}`,
+			"/arguments/body/id",
+		},
 	} {
 		m := p.Call(protocol.TypeToolCallReq, `{"tool_name":"openapi_`+c.tool+`","arguments":`+c.args+`}`)
 		assert.That(t, m.Code == protocol.CodeSchemaViolation && m.Problem() == c.path, "%s %s: %s", c.tool, c.args,
 			m.Line)
 	}
-	for _, id := range []string{"..", ".", "../x", "..%2f", "%2e%2e", "..;/x", `..\\x`, "a/../../admin",
-		"\uff0e\uff0e"} {
+	for _, id := range []string{
+		"..", ".", "../x", "..%2f", "%2e%2e", "..;/x", `..\\x`, "a/../../admin",
+		"\uff0e\uff0e",
+	} {
 		p.Refused(protocol.TypeToolCallReq, `{"tool_name":"openapi_getPet","arguments":{"id":"`+id+`"}}`,
 			protocol.CodeToolDenied)
 	}
@@ -223,8 +237,10 @@ func TestOpenAPIHostile(t *testing.T) {
 		`"p%d":{"name":"p%[1]d","in":"query","schema":{"const":%q}}`, strings.Repeat("x", 10_000)))
 	for name, c := range map[string]struct{ text, want string }{
 		"wrong paths": {fmt.Sprintf(whole, repeat(20_000, `"/a%d":1`), ""), "should be an object"},
-		"parameters": {fmt.Sprintf(whole, fmt.Sprintf(listed, 1, repeat(20_000, `{"name":"p%d","in":"query"}`)), ""),
-			"has 20000 parameters; at most 2000"},
+		"parameters": {
+			fmt.Sprintf(whole, fmt.Sprintf(listed, 1, repeat(20_000, `{"name":"p%d","in":"query"}`)), ""),
+			"has 20000 parameters; at most 2000",
+		},
 		"references": {fmt.Sprintf(whole, repeat(100, listed, repeat(90, `{"$ref":"#/components/parameters/p%d"}`)),
 			shared), "with those before it 3"},
 		"default": {fmt.Sprintf(whole, fmt.Sprintf(listed, 1,
@@ -273,17 +289,23 @@ func TestOpenAPIServers(t *testing.T) {
 	p := open(t, dir, Options{AllowPrivate: true})
 	m := configure(p, "openapi", `{"spec":"a.json"}`)
 	m.Has(t, "/status", "ok")
-	for _, want := range []string{"openapi_root, openapi_path", "2 parts of it left out, with mistakes",
-		"/paths/~1c/put/servers/0: the URL \"ftp://x/{v}\" cannot be used", "(bad)", "the server \"ftp://x\""} {
+	for _, want := range []string{
+		"openapi_root, openapi_path", "2 parts of it left out, with mistakes",
+		"/paths/~1c/put/servers/0: the URL \"ftp://x/{v}\" cannot be used", "(bad)", "the server \"ftp://x\"",
+	} {
 		assert.Contains(t, m.Get("/message"), want)
 	}
-	for tool, want := range map[string]string{"root": "GET /root/a", "path": "GET /path/b", "own": "PUT /v2/b",
-		"none": "GET /root/c"} {
+	for tool, want := range map[string]string{
+		"root": "GET /root/a", "path": "GET /path/b", "own": "PUT /v2/b",
+		"none": "GET /root/c",
+	} {
 		call(t, p, "openapi_"+tool, `{}`).Has(t, "/data/data/content/got", want)
 	}
 	configure(p, "openapi", `{"spec":"a.json","base_url":"`+second.URL+`/mine","headers":{"X-Key":"tok-1234567"}}`).Has(t, "/status", "ok")
-	for tool, want := range map[string]string{"root": "GET /mine/a", "path": "GET /mine/b", "own": "PUT /mine/b",
-		"bad": "PUT /mine/c"} {
+	for tool, want := range map[string]string{
+		"root": "GET /mine/a", "path": "GET /mine/b", "own": "PUT /mine/b",
+		"bad": "PUT /mine/c",
+	} {
 		call(t, p, "openapi_"+tool, `{}`).Has(t, "/data/data/content/got", want)
 	}
 }
@@ -403,8 +425,10 @@ func TestWallOpenAPIRedirect(t *testing.T) {
 			}
 		}
 	})
-	for path, want := range map[string]string{"/elsewhere": "HTTP 302", "/metadata": "HTTP 302", "/gone": "HTTP 404",
-		"/endless": "more than", "/moved": ""} {
+	for path, want := range map[string]string{
+		"/elsewhere": "HTTP 302", "/metadata": "HTTP 302", "/gone": "HTTP 404",
+		"/endless": "more than", "/moved": "",
+	} {
 		plugin := newPlugin(t, t.TempDir(), Options{OpenAPI: &OpenAPIOptions{Spec: server.URL + path}})
 		p := hosttest.New(t, host.Options{Plugins: []host.Plugin{plugin}})
 		p.Handshake(protocol.CapToolkits, protocol.CapTools)

@@ -120,7 +120,8 @@ func (p *pgServer) close() {
 
 func (p *pgServer) tables() string {
 	return `SELECT n.nspname AS schema, c.relname AS name,
-		CASE c.relkind WHEN 'r' THEN 'table' WHEN 'p' THEN 'table' WHEN 'v' THEN 'view' WHEN 'm' THEN 'materialized view' ELSE 'foreign table' END AS type,
+		CASE c.relkind WHEN 'r' THEN 'table' WHEN 'p' THEN 'table' WHEN 'v' THEN 'view'
+			WHEN 'm' THEN 'materialized view' ELSE 'foreign table' END AS type,
 		pg_catalog.obj_description(c.oid, 'pg_class') AS comment
 		FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 		WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND n.nspname !~ '^pg_' AND n.nspname <> 'information_schema'
@@ -190,7 +191,8 @@ func (p *pgServer) run(ctx context.Context, s statement) (*result, error) {
 // is a wall.
 func staysInTables(ctx context.Context, conn *pgxpool.Conn) error {
 	const asks = `SELECT r.rolsuper OR pg_catalog.pg_has_role(r.oid, 'pg_execute_server_program', 'MEMBER')
-		OR pg_catalog.pg_has_role(r.oid, 'pg_read_server_files', 'MEMBER') OR pg_catalog.pg_has_role(r.oid, 'pg_write_server_files', 'MEMBER')
+		OR pg_catalog.pg_has_role(r.oid, 'pg_read_server_files', 'MEMBER')
+		OR pg_catalog.pg_has_role(r.oid, 'pg_write_server_files', 'MEMBER')
 		FROM pg_catalog.pg_roles r WHERE r.rolname = session_user`
 	beyond := true
 	switch err := conn.QueryRow(ctx, asks).Scan(&beyond); {

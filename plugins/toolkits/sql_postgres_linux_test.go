@@ -54,9 +54,11 @@ func TestPostgres(t *testing.T) {
 		assert.Equal(t, sqlOf(t, p, "sql_execute", "INSERT INTO orders VALUES ($1, $2), ($3, NULL) RETURNING id",
 			`,"params":[1,1,9007199254740993]`),
 			`{"affected":2,"columns":[{"name":"id","type":"bigint"}],"rows":[[1],[9007199254740993]]}`, "insert")
-		for _, text := range []string{"INSERT INTO orders VALUES (7, 77)", "DELETE FROM orders; COMMIT", "VACUUM",
+		for _, text := range []string{
+			"INSERT INTO orders VALUES (7, 77)", "DELETE FROM orders; COMMIT", "VACUUM",
 			"COPY orders FROM STDIN", "/* a /* b */ */ -- c\n;copy\torders FROM '/etc/passwd'", "COPY orders TO STDOUT",
-			"(COPY orders FROM STDIN)", "DO $$BEGIN COPY orders FROM STDIN; END$$"} {
+			"(COPY orders FROM STDIN)", "DO $$BEGIN COPY orders FROM STDIN; END$$",
+		} {
 			got := sqlOf(t, p, "sql_execute", text, "")
 			assert.That(t, strings.HasPrefix(got, "tool_error: "), "%s: %s", text, got)
 		}

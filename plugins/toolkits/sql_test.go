@@ -187,9 +187,11 @@ func TestWallSQLiteFiles(t *testing.T) {
 		must.OK(t, plugin.Close(context.Background()))
 	}
 	p := open(t, dir, Options{})
-	for _, dsn := range []string{"link.db", "folder/other.db", "../x.db", filepath.Join(other, "other.db"), "gone.db",
+	for _, dsn := range []string{
+		"link.db", "folder/other.db", "../x.db", filepath.Join(other, "other.db"), "gone.db",
 		".", "", "sqlite://x", "mysql://u:sk-secret-9@h/d", "host=localhost password=sk-secret-9",
-		"postgres://u:sk-secret-9@127.0.0.1/d", "file:a.db?mode=rwc"} {
+		"postgres://u:sk-secret-9@127.0.0.1/d", "file:a.db?mode=rwc",
+	} {
 		m := configure(p, "sql", `{"dsn":"`+dsn+`"}`)
 		assert.That(t, m.Code == protocol.CodeSchemaViolation || m.Code == protocol.CodeToolDenied, "%s: %s", dsn,
 			m.Line)
@@ -267,8 +269,10 @@ func TestSQLExecute(t *testing.T) {
 	p := open(t, dir, Options{SQL: &SQLOptions{DSN: config.NewSecret(path), ReadOnly: &no}})
 	assert.Equal(t, sqlOf(t, p, "sql_execute", "INSERT INTO orders VALUES (?, ?), (?, NULL)", `,"params":[1,1,2]`),
 		`{"affected":2,"columns":[],"rows":[]}`, "insert")
-	for _, text := range []string{"INSERT INTO orders VALUES (7, 77)", "ATTACH 'x.db' AS x", "PRAGMA user_version = 7",
-		"VACUUM INTO 'x.db'", "BEGIN"} {
+	for _, text := range []string{
+		"INSERT INTO orders VALUES (7, 77)", "ATTACH 'x.db' AS x", "PRAGMA user_version = 7",
+		"VACUUM INTO 'x.db'", "BEGIN",
+	} {
 		got := sqlOf(t, p, "sql_execute", text, "")
 		assert.That(t, strings.HasPrefix(got, "tool_error: "), "%s: %s", text, got)
 	}
@@ -298,15 +302,19 @@ INSERT INTO d VALUES (1, '2024-01-02', '2024-01-02 03:04', '2024-01-02T03:04:05.
 		`"rows":[["2024-01-02","2024-01-02","2024-01-02T03:04:05.120+02:00"]]`)
 	assert.Contains(t, sqlOf(t, p, "sql_query", "VALUES ('2024-01-02 03:04')", ""), `"rows":[["2024-01-02 03:04"]]`)
 	for _, c := range []struct{ text, params, want string }{
-		{"INSERT INTO d (day, at) VALUES (?, ?2), ('2024-02-03', NULL) RETURNING id, day, at",
+		{
+			"INSERT INTO d (day, at) VALUES (?, ?2), ('2024-02-03', NULL) RETURNING id, day, at",
 			`["2024-02-02","2024-02-02 01:02"]`,
 			`{"affected":2,"columns":[{"name":"id","type":"INTEGER"},{"name":"day","type":"DATE"},{"name":"at","type":"DATETIME"}],` +
-				`"rows":[[3,"2024-02-02","2024-02-02 01:02"],[4,"2024-02-03",null]]}`},
+				`"rows":[[3,"2024-02-02","2024-02-02 01:02"],[4,"2024-02-03",null]]}`,
+		},
 		{"CREATE TABLE log (what TEXT)", `[]`, `{"affected":0,"columns":[],"rows":[]}`},
 		{"CREATE TRIGGER t AFTER UPDATE ON d BEGIN INSERT INTO log VALUES ('a;b'); INSERT INTO log VALUES (CASE " +
 			"WHEN 1 THEN ';' END); END", `[]`, `{"affected":0,"columns":[],"rows":[]}`},
-		{"create /* ; */ temp trigger tt after delete on d begin select 1; end ; -- done", `[]`,
-			`{"affected":0,"columns":[],"rows":[]}`},
+		{
+			"create /* ; */ temp trigger tt after delete on d begin select 1; end ; -- done", `[]`,
+			`{"affected":0,"columns":[],"rows":[]}`,
+		},
 		{"CREATE TRIGGER t2 AFTER INSERT ON log BEGIN SELECT 1; END; DELETE FROM d", `[]`, "more than one statement"},
 		{"CREATE TABLE trigger (x); DELETE FROM d; END", `[]`, "more than one statement"},
 		{"UPDATE d SET ok = 1 WHERE id > ?", `[2]`, `{"affected":2,"columns":[],"rows":[]}`},
@@ -314,13 +322,17 @@ INSERT INTO d VALUES (1, '2024-01-02', '2024-01-02 03:04', '2024-01-02T03:04:05.
 		{"CREATE INDEX i ON d (day)", `[]`, `{"affected":0,"columns":[],"rows":[]}`},
 		{"CREATE TABLE c AS SELECT * FROM d", `[]`, `{"affected":0,"columns":[],"rows":[]}`},
 		{"UPDATE d SET ok = 1 WHERE id > 100", `[]`, `{"affected":0,"columns":[],"rows":[]}`},
-		{"INSERT INTO d (id) VALUES (1) ON CONFLICT DO NOTHING RETURNING id", `[]`,
-			`{"affected":0,"columns":[{"name":"id","type":"INTEGER"}],"rows":[]}`},
+		{
+			"INSERT INTO d (id) VALUES (1) ON CONFLICT DO NOTHING RETURNING id", `[]`,
+			`{"affected":0,"columns":[{"name":"id","type":"INTEGER"}],"rows":[]}`,
+		},
 		{"REPLACE INTO d (id) VALUES (4)", `[]`, `{"affected":1,"columns":[],"rows":[]}`},
 		{"SELECT count(*) AS n FROM logs", `[]`, `{"affected":0,"columns":[{"name":"n"}],"rows":[[4]]}`},
 		{"DROP TABLE c", `[]`, `{"affected":0,"columns":[],"rows":[]}`},
-		{"DELETE FROM d WHERE id > 2 RETURNING id", `[]`,
-			`{"affected":2,"columns":[{"name":"id","type":"INTEGER"}],"rows":[[3],[4]]}`},
+		{
+			"DELETE FROM d WHERE id > 2 RETURNING id", `[]`,
+			`{"affected":2,"columns":[{"name":"id","type":"INTEGER"}],"rows":[[3],[4]]}`,
+		},
 		{"DELETE FROM logs", `[]`, `{"affected":4,"columns":[],"rows":[]}`},
 		{"UPDATE d SET ok = ? WHERE id = ?", `[1]`, "the statement has parameters for 2, params has 1"},
 		{"UPDATE d SET ok = ? WHERE id = ?", `[1,2,3]`, "the statement has parameters for 2, params has 3"},

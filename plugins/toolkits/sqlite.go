@@ -58,7 +58,8 @@ var withinJobs sync.Map
 var sqliteDriver = sync.OnceValues(func() (*sqlite.Driver, error) {
 	d := new(sqlite.Driver)
 	return d, d.RegisterScalarFunction(sqliteWithin, 1, func(_ *sqlite.FunctionContext,
-		args []driver.Value) (driver.Value, error) {
+		args []driver.Value,
+	) (driver.Value, error) {
 		do, ok := withinJobs.LoadAndDelete(args[0])
 		if !ok {
 			return nil, errors.New("no such function: " + sqliteWithin)
@@ -176,8 +177,10 @@ func (s *sqliteFile) open(ctx context.Context) (*sql.DB, error) {
 	if s.db != nil {
 		return s.db, nil
 	}
-	query := url.Values{"mode": {"ro"}, "_pragma": {"busy_timeout(5000)", "query_only(1)", "trusted_schema(OFF)",
-		"cell_size_check(ON)", "mmap_size(0)"}}
+	query := url.Values{"mode": {"ro"}, "_pragma": {
+		"busy_timeout(5000)", "query_only(1)", "trusted_schema(OFF)",
+		"cell_size_check(ON)", "mmap_size(0)",
+	}}
 	if !s.readOnly {
 		query.Set("mode", "rw")
 		query["_pragma"][1] = "foreign_keys(1)"
@@ -308,7 +311,8 @@ func confine(ctx context.Context, c *sql.Conn, writes bool) error {
 			return errors.New("this SQLite takes no authorizer")
 		}
 		return registerer.RegisterAuthorizer(func(action sqlite.AuthorizerActionCode, arg1, arg2, _,
-			_ string) sqlite.AuthorizerReturnCode {
+			_ string,
+		) sqlite.AuthorizerReturnCode {
 			if permitted(action, arg1, arg2, writes) {
 				return sqlite.AuthorizerOK
 			}
@@ -433,8 +437,10 @@ func sqliteRows(conn driver.QueryerContext, st statement, args []any, res *resul
 	defer func() { err = errors.Join(err, rows.Close()) }()
 	types, _ := rows.(driver.RowsColumnTypeDatabaseTypeName)
 	for i, name := range rows.Columns() {
-		res.Columns = append(res.Columns, column{Name: strings.ToValidUTF8(name, "\uFFFD"),
-			Type: strings.ToValidUTF8(types.ColumnTypeDatabaseTypeName(i), "\uFFFD")})
+		res.Columns = append(res.Columns, column{
+			Name: strings.ToValidUTF8(name, "\uFFFD"),
+			Type: strings.ToValidUTF8(types.ColumnTypeDatabaseTypeName(i), "\uFFFD"),
+		})
 	}
 	if err := asStored(rows); err != nil {
 		return err

@@ -144,8 +144,10 @@ func (p *Plugin) Start(ctx context.Context, s *host.Services) error { return p.s
 
 // Info implements host.Plugin.
 func (p *Plugin) Info() host.PluginInfo {
-	return host.PluginInfo{Name: p.name, Capability: protocol.CapToolkits,
-		Also: []protocol.Capability{protocol.CapTools}}
+	return host.PluginInfo{
+		Name: p.name, Capability: protocol.CapToolkits,
+		Also: []protocol.Capability{protocol.CapTools},
+	}
 }
 
 // Routes implements host.Plugin.
@@ -160,7 +162,8 @@ func (p *Plugin) Routes() []host.Route {
 func (p *Plugin) claims(configure protocol.Object) []protocol.Claim {
 	return []protocol.Claim{
 		{Key: protocol.KeyTools + toolPrefix(configure.Text("toolkit_name")), Access: protocol.Exclusive},
-		{Key: protocol.KeyWorkspace, Access: protocol.Follows}, {Key: "toolkits/", Access: protocol.Exclusive},
+		{Key: protocol.KeyWorkspace, Access: protocol.Follows},
+		{Key: "toolkits/", Access: protocol.Exclusive},
 	}
 }
 
@@ -282,7 +285,8 @@ func (p *Plugin) Needs() (all []host.Need) {
 	}
 	if o := p.opts.SQL; o != nil {
 		add(kitSQL, "dsn", func() (string, error) { return p.lookSQL(*o) }, func(ctx context.Context) (string,
-			error) {
+			error,
+		) {
 			return p.trySQL(ctx, *o)
 		})
 	}

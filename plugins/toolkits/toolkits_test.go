@@ -33,12 +33,18 @@ func TestContract(t *testing.T) {
 		{Type: protocol.TypeToolkitListReq, Fields: `{"filter_kind":"files","filter_tags":["read"]}`},
 		{Type: protocol.TypeToolkitConfigureReq, Fields: `{"session_id":"","toolkit_name":"filesystem","config":{"root_dir":"docs"}}`},
 		{Type: protocol.TypeToolListReq, Fields: `{"filter_kind":"toolkit","filter_tags":[],"query":"","include_deferred":false}`},
-		{Name: "call", Type: protocol.TypeToolCallReq,
-			Fields: `{"session_id":"","tool_name":"filesystem_read_file","arguments":{"path":"a.txt"},"correlation_id":"","streaming":false,"timeout":30}`},
-		{Name: "unknown toolkit", Type: protocol.TypeToolkitConfigureReq,
-			Fields: `{"toolkit_name":"nope","config":{"a":1}}`, Code: protocol.CodeSchemaViolation},
-		{Name: "unknown tool", Type: protocol.TypeToolCallReq, Fields: `{"tool_name":"filesystem_nope","arguments":{}}`,
-			Code: protocol.CodeUnknownTool},
+		{
+			Name: "call", Type: protocol.TypeToolCallReq,
+			Fields: `{"session_id":"","tool_name":"filesystem_read_file","arguments":{"path":"a.txt"},"correlation_id":"","streaming":false,"timeout":30}`,
+		},
+		{
+			Name: "unknown toolkit", Type: protocol.TypeToolkitConfigureReq,
+			Fields: `{"toolkit_name":"nope","config":{"a":1}}`, Code: protocol.CodeSchemaViolation,
+		},
+		{
+			Name: "unknown tool", Type: protocol.TypeToolCallReq, Fields: `{"tool_name":"filesystem_nope","arguments":{}}`,
+			Code: protocol.CodeUnknownTool,
+		},
 	})
 }
 
@@ -119,12 +125,18 @@ func TestConfigureWrong(t *testing.T) {
 		{"http", `{"base_url":"http://localhost/"}`, "tool_denied", ""},
 		{"http", `{"base_url":"http://user:` + secret + `@example.com/"}`, "tool_error", ""},
 		{"http", `{"base_url":"https://example.com/?k=` + secret + `"}`, "schema_violation", "/config/base_url"},
-		{"http", `{"base_url":"https://example.com/","headers":{"Authorization":{"` + secret + `":1}}}`,
-			"schema_violation", "/config/headers"},
-		{"http", `{"base_url":"https://example.com/","headers":{"X-Key":"` + secret + `\r\nX: y"}}`, "schema_violation",
-			"/config/headers"},
-		{"http", `{"base_url":"https://example.com/","headers":{"Host":"` + secret + `"}}`, "schema_violation",
-			"/config/headers"},
+		{
+			"http", `{"base_url":"https://example.com/","headers":{"Authorization":{"` + secret + `":1}}}`,
+			"schema_violation", "/config/headers",
+		},
+		{
+			"http", `{"base_url":"https://example.com/","headers":{"X-Key":"` + secret + `\r\nX: y"}}`, "schema_violation",
+			"/config/headers",
+		},
+		{
+			"http", `{"base_url":"https://example.com/","headers":{"Host":"` + secret + `"}}`, "schema_violation",
+			"/config/headers",
+		},
 	} {
 		m := configure(p, c.kit, c.config)
 		assert.That(t, string(m.Code) == c.code && (c.path == "" || m.Problem() == c.path),
@@ -341,8 +353,10 @@ func TestWallHTTPPaths(t *testing.T) {
 			got = nil
 		})
 	}
-	for _, to := range []string{"/v1/..;/admin", "/v1/%2e%2e/admin", "/v1/%252e%252e/admin", "/v1/..%2fadmin",
-		"/v1/x/..;/..;/admin", "/v1/%ef%bc%8e%ef%bc%8e/admin"} {
+	for _, to := range []string{
+		"/v1/..;/admin", "/v1/%2e%2e/admin", "/v1/%252e%252e/admin", "/v1/..%2fadmin",
+		"/v1/x/..;/..;/admin", "/v1/%ef%bc%8e%ef%bc%8e/admin",
+	} {
 		t.Run("redirect "+to, func(t *testing.T) {
 			call(t, p, "api_get", fmt.Sprintf(`{"path":"r","query":{"to":%q}}`, to))
 			mu.Lock()

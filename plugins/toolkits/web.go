@@ -84,8 +84,10 @@ func webHeader(accept string) http.Header {
 
 // webTool makes a tool that reads a page.
 func webTool[A, R any](name, description string, fn func(context.Context, *A) (*tools.Outcome, error)) tools.Tool {
-	def := protocol.ToolDefinition{Name: name, Description: description, Idempotent: true,
-		Tags: []string{"web", "http", "read"}}
+	def := protocol.ToolDefinition{
+		Name: name, Description: description, Idempotent: true,
+		Tags: []string{"web", "http", "read"},
+	}
 	return tools.Typed[A, R](def, host.ToolDetail{ReadOnly: true, Idempotent: true, OpenWorld: true}, fn)
 }
 
@@ -128,12 +130,16 @@ func (s *site) fetch(ctx context.Context, in *pageArgs) (*tools.Outcome, error) 
 	}
 	text := answer.Content
 	if in.Start < 0 || in.Start > len(text) || in.Start < len(text) && !utf8.RuneStart(text[in.Start]) {
-		return nil, protocol.Violation(protocol.FieldError{Path: "/arguments/start",
+		return nil, protocol.Violation(protocol.FieldError{
+			Path: "/arguments/start",
 			Message: fmt.Sprintf("is not a position in the text, which has %d bytes; use next of the answer before",
-				len(text))})
+				len(text)),
+		})
 	}
-	part := &pagePart{URL: answer.URL.String(), Status: answer.Status, ContentType: answer.ContentType,
-		Bytes: len(text)}
+	part := &pagePart{
+		URL: answer.URL.String(), Status: answer.Status, ContentType: answer.ContentType,
+		Bytes: len(text),
+	}
 	part.Content = protocol.Head(text[in.Start:], webPart)
 	if end := in.Start + len(part.Content); end < len(text) {
 		part.Next = end
@@ -185,8 +191,10 @@ func first(lists ...[]xmlText) string {
 		}
 		switch {
 		case text == "":
-		case slices.Contains([]string{"", "http://www.w3.org/2005/Atom", "http://purl.org/rss/1.0/",
-			"http://purl.org/dc/elements/1.1/", "http://purl.org/rss/1.0/modules/content/"}, t.XMLName.Space):
+		case slices.Contains([]string{
+			"", "http://www.w3.org/2005/Atom", "http://purl.org/rss/1.0/",
+			"http://purl.org/dc/elements/1.1/", "http://purl.org/rss/1.0/modules/content/",
+		}, t.XMLName.Space):
 			return text
 		case foreign == "":
 			foreign = text
@@ -423,8 +431,10 @@ func (s *site) feed(ctx context.Context, in *feedArgs) (*tools.Outcome, error) {
 		limit = *in.Limit
 	}
 	if limit < 1 || limit > webMaxItems {
-		return nil, protocol.Violation(protocol.FieldError{Path: "/arguments/limit",
-			Message: fmt.Sprintf("must be 1 to %d", webMaxItems)})
+		return nil, protocol.Violation(protocol.FieldError{
+			Path:    "/arguments/limit",
+			Message: fmt.Sprintf("must be 1 to %d", webMaxItems),
+		})
 	}
 	u, err := s.parse(in.URL)
 	if err != nil {
@@ -460,8 +470,10 @@ func (s *site) feed(ctx context.Context, in *feedArgs) (*tools.Outcome, error) {
 
 // published returns a time as RFC 3339, or as it is where it cannot be read.
 func published(text string) string {
-	for _, layout := range []string{time.RFC3339, time.RFC1123Z, time.RFC1123, "Mon, _2 Jan 2006 15:04:05 -0700",
-		"Mon, _2 Jan 2006 15:04:05 MST", "_2 Jan 2006 15:04:05 -0700", time.RFC822Z, time.RFC822} {
+	for _, layout := range []string{
+		time.RFC3339, time.RFC1123Z, time.RFC1123, "Mon, _2 Jan 2006 15:04:05 -0700",
+		"Mon, _2 Jan 2006 15:04:05 MST", "_2 Jan 2006 15:04:05 -0700", time.RFC822Z, time.RFC822,
+	} {
 		if at, err := time.Parse(layout, text); err == nil {
 			return at.Format(time.RFC3339)
 		}

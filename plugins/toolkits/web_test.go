@@ -127,8 +127,12 @@ func TestWallWeb(t *testing.T) {
 		"true")
 	read(t, p, "sitemap", base+"/zip.gz", `,"start":100000`).Has(t, "/data/data/next", "101000")
 	read(t, p, "fetch", base+"/metadata", "").Has(t, "/data/data/status", "302")
-	for _, c := range [][2]string{{"fetch", "http://example.com/"}, {"feed", "http://localhost/"}, {"sitemap", base},
-		{"sitemap", "http://[::1]/"}} {
+	for _, c := range [][2]string{
+		{"fetch", "http://example.com/"},
+		{"feed", "http://localhost/"},
+		{"sitemap", base},
+		{"sitemap", "http://[::1]/"},
+	} {
 		m := read(t, p, c[0], c[1], "")
 		assert.Equal(t, m.Code, protocol.CodeToolDenied, "%s %s: %s", c[0], c[1], m.Line)
 	}

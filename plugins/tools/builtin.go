@@ -24,8 +24,10 @@ func Members[T any]() (all []protocol.ToolParameter) {
 			text = f.Tag.Get("may")
 		}
 		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); text != "" {
-			all = append(all, protocol.ToolParameter{Name: name, Type: string(typeOf(f.Type)), Description: text,
-				Required: required})
+			all = append(all, protocol.ToolParameter{
+				Name: name, Type: string(typeOf(f.Type)), Description: text,
+				Required: required,
+			})
 		}
 	}
 	return all
@@ -69,7 +71,8 @@ func BuiltinNames() []string {
 // Typed makes a tool of a function of its arguments, whose data is an R; both say in their tags
 // what they are (see Members).
 func Typed[A, R any](def protocol.ToolDefinition, detail host.ToolDetail, fn func(context.Context, *A) (*Outcome,
-	error)) Tool {
+	error),
+) Tool {
 	return typed[A, R](def, detail, func(ctx context.Context, a *A, _ host.Emitter) (*Outcome, error) {
 		return fn(ctx, a)
 	})
@@ -77,10 +80,12 @@ func Typed[A, R any](def protocol.ToolDefinition, detail host.ToolDetail, fn fun
 
 // typed is Typed for a function that tells how far it is.
 func typed[A, R any](def protocol.ToolDefinition, detail host.ToolDetail, fn func(context.Context, *A,
-	host.Emitter) (*Outcome, error)) Tool {
+	host.Emitter) (*Outcome, error),
+) Tool {
 	def.Version, def.InputParameters, def.OutputParameters = "1.0.0", Members[A](), Members[R]()
 	return Tool{Def: def, Kind: KindBuiltin, Detail: detail, Call: func(ctx context.Context, args protocol.Object,
-		emit host.Emitter) (*Outcome, error) {
+		emit host.Emitter,
+	) (*Outcome, error) {
 		var a A
 		if err := args.Decode(&a); err != nil {
 			return nil, err
@@ -94,7 +99,8 @@ func typed[A, R any](def protocol.ToolDefinition, detail host.ToolDetail, fn fun
 
 // fileTool makes one of the file tools.
 func fileTool[A, R any](use protocol.Access, def protocol.ToolDefinition, fn func(context.Context, *A) (*Outcome,
-	error)) Tool {
+	error),
+) Tool {
 	def.Tags = append([]string{"file"}, def.Tags...)
 	t := Typed[A, R](def, host.ToolDetail{ReadOnly: use == protocol.Shared, Destructive: use != protocol.Shared}, fn)
 	t.Files = func(args protocol.Object) []File { return []File{{pathIn(args), use}} }

@@ -50,8 +50,10 @@ func (s *Set) call(ctx context.Context, req *protocol.ToolCallRequest, emit host
 	start := s.now()
 	out, data, err := s.result(ctx, t, args, emit)
 	end := s.now()
-	record := host.CallRecord{Kind: host.KindTool, Component: t.Def.Name, Correlation: req.CorrelationID,
-		Duration: end.Sub(start), Ended: end}
+	record := host.CallRecord{
+		Kind: host.KindTool, Component: t.Def.Name, Correlation: req.CorrelationID,
+		Duration: end.Sub(start), Ended: end,
+	}
 	if err != nil {
 		if !host.CutShort(ctx) {
 			s.services.Record(ctx, record)
@@ -80,7 +82,8 @@ func (t *entry) changing(args protocol.Object) string {
 
 // result runs a tool and encodes what it gave back.
 func (s *Set) result(ctx context.Context, t *entry, args protocol.Object, emit host.Emitter) (*Outcome,
-	protocol.Appender, error) {
+	protocol.Appender, error,
+) {
 	out, err := s.run(ctx, t, args, emit)
 	if err != nil {
 		return nil, nil, err
@@ -280,8 +283,10 @@ func newCommandTool(cfg CommandTool, c *children) (Tool, error) {
 			if err != nil {
 				return nil, err
 			}
-			return c.run(ctx, cfg.Name, sandbox.Policy{Path: path, Args: argv, Network: network,
-				Home: sandbox.HomeShared}, "", emit)
+			return c.run(ctx, cfg.Name, sandbox.Policy{
+				Path: path, Args: argv, Network: network,
+				Home: sandbox.HomeShared,
+			}, "", emit)
 		},
 	}, nil
 }

@@ -38,9 +38,12 @@ func (silent) Streaming() bool                       { return false }
 
 // made is a tool for a test.
 func made(name string, call func(ctx context.Context, args protocol.Object, emit host.Emitter) (*Outcome, error),
-	ps ...protocol.ToolParameter) Tool {
-	return Tool{Def: protocol.ToolDefinition{Name: name, Description: "A tool of a test.", InputParameters: ps},
-		Kind: KindBuiltin, Call: call}
+	ps ...protocol.ToolParameter,
+) Tool {
+	return Tool{
+		Def:  protocol.ToolDefinition{Name: name, Description: "A tool of a test.", InputParameters: ps},
+		Kind: KindBuiltin, Call: call,
+	}
 }
 
 // gives is a tool that always gives the same.
@@ -56,8 +59,10 @@ func fails(name string, err error) Tool {
 // withTools is a plugin of the given tools alone.
 func withTools(t testing.TB, opts Options, all ...Tool) *Plugin {
 	t.Helper()
-	p := &Plugin{name: "tools", set: NewSet(SetOptions{Name: "tools", MaxOutputBytes: opts.MaxOutputBytes,
-		StateDir: t.TempDir()})}
+	p := &Plugin{name: "tools", set: NewSet(SetOptions{
+		Name: "tools", MaxOutputBytes: opts.MaxOutputBytes,
+		StateDir: t.TempDir(),
+	})}
 	must.OK(t, p.fill(all, opts))
 	return p
 }
@@ -142,10 +147,12 @@ func TestResultFields(t *testing.T) {
 			Success: true, Data: jsontext.Value("{\"text\":\"<&>\ufffd\",\"list\":[]}"),
 			Summary: jsontext.Value(`"done \"well\""`), Truncated: new(false),
 		}},
-		{Outcome{Data: jsontext.Value(`[1.0, 12345678901234567890]`), Truncated: true, ExitCode: new(0)},
+		{
+			Outcome{Data: jsontext.Value(`[1.0, 12345678901234567890]`), Truncated: true, ExitCode: new(0)},
 			protocol.ToolResult{
 				Success: true, Data: jsontext.Value(`[1.0,12345678901234567890]`), Truncated: new(true), ExitCode: new(0),
-			}},
+			},
+		},
 		{Outcome{Data: map[string]any{}, Failed: true, Failure: failure, ExitCode: new(-1)}, protocol.ToolResult{
 			Data: jsontext.Value(`{}`), Truncated: new(false), ExitCode: new(-1), Error: &failure,
 			ErrorCode: &toolError,
@@ -342,24 +349,38 @@ func TestContract(t *testing.T) {
 	hosttest.Contract(t, func(t testing.TB) host.Plugin {
 		dir := t.TempDir()
 		must.OK(t, os.WriteFile(filepath.Join(dir, "a.txt"), []byte("one\ntwo\n"), 0o600))
-		return must.Get(New("mytools", Options{}, host.Env{Workspace: dir, StateDir: t.TempDir(),
-			Launcher: launcherIn(t, dir)}))(t)
+		return must.Get(New("mytools", Options{}, host.Env{
+			Workspace: dir, StateDir: t.TempDir(),
+			Launcher: launcherIn(t, dir),
+		}))(t)
 	}, []hosttest.Sample{
 		{Type: protocol.TypeToolListReq, Fields: `{"filter_kind":"builtin","filter_tags":["file"],"query":"read","include_deferred":true}`},
 		{Type: protocol.TypeToolCallReq, Fields: `{"session_id":"","tool_name":"echo","arguments":{"text":"x"},"correlation_id":"c","streaming":false,"timeout":30}`},
-		{Name: "read", Type: protocol.TypeToolCallReq,
-			Fields: `{"tool_name":"read_file","arguments":{"path":"a.txt"},"streaming":true}`},
+		{
+			Name: "read", Type: protocol.TypeToolCallReq,
+			Fields: `{"tool_name":"read_file","arguments":{"path":"a.txt"},"streaming":true}`,
+		},
 		{Name: "grep", Type: protocol.TypeToolCallReq, Fields: `{"tool_name":"grep","arguments":{"pattern":"t.o"}}`},
-		{Name: "run", Type: protocol.TypeToolCallReq,
-			Fields: `{"tool_name":"run_command","arguments":{"command":["echo","hi"]},"streaming":true}`},
-		{Name: "unknown tool", Type: protocol.TypeToolCallReq, Fields: `{"tool_name":"ehco","arguments":{}}`,
-			Code: protocol.CodeUnknownTool},
-		{Name: "missing argument", Type: protocol.TypeToolCallReq, Fields: `{"tool_name":"echo","arguments":{}}`,
-			Code: protocol.CodeSchemaViolation},
-		{Name: "forbidden", Type: protocol.TypeToolCallReq,
-			Fields: `{"tool_name":"read_file","arguments":{"path":"../x"}}`, Code: protocol.CodeToolDenied},
-		{Name: "not there", Type: protocol.TypeToolCallReq,
-			Fields: `{"tool_name":"read_file","arguments":{"path":"b.txt"}}`, Code: protocol.CodeToolError},
+		{
+			Name: "run", Type: protocol.TypeToolCallReq,
+			Fields: `{"tool_name":"run_command","arguments":{"command":["echo","hi"]},"streaming":true}`,
+		},
+		{
+			Name: "unknown tool", Type: protocol.TypeToolCallReq, Fields: `{"tool_name":"ehco","arguments":{}}`,
+			Code: protocol.CodeUnknownTool,
+		},
+		{
+			Name: "missing argument", Type: protocol.TypeToolCallReq, Fields: `{"tool_name":"echo","arguments":{}}`,
+			Code: protocol.CodeSchemaViolation,
+		},
+		{
+			Name: "forbidden", Type: protocol.TypeToolCallReq,
+			Fields: `{"tool_name":"read_file","arguments":{"path":"../x"}}`, Code: protocol.CodeToolDenied,
+		},
+		{
+			Name: "not there", Type: protocol.TypeToolCallReq,
+			Fields: `{"tool_name":"read_file","arguments":{"path":"b.txt"}}`, Code: protocol.CodeToolError,
+		},
 	})
 }
 
@@ -372,6 +393,8 @@ func TestMain(m *testing.M) { sandboxtest.Main(m) }
 // launcherIn returns what starts the programs of a plugin on a workspace; the test closes it.
 func launcherIn(t testing.TB, workspace string) func() (*sandbox.Launcher, error) {
 	t.Helper()
-	return sandboxtest.For(t, sandbox.Options{Path: sandbox.SafePath(os.Getenv("PATH"), workspace),
-		Workspace: workspace})
+	return sandboxtest.For(t, sandbox.Options{
+		Path:      sandbox.SafePath(os.Getenv("PATH"), workspace),
+		Workspace: workspace,
+	})
 }

@@ -84,44 +84,73 @@ func linkAttempts() []attempt {
 	}
 	all := []attempt{
 		{name: "absolute link inside", path: at("l"), setup: func(t *testing.T,
-			s *stage) {
+			s *stage,
+		) {
 			s.link(t, s.dir+"/ok.txt", "l")
 		}, naive: inside},
-		{name: "link to the root", path: func(s *stage) string { return "l" + s.outside + "/secret.txt" },
-			setup: linked("/", "l"), naive: secret},
-		{name: "link to the process's root", path: func(s *stage) string { return "l" + s.outside + "/secret.txt" },
-			setup: linked("/proc/self/root", "l")},
-		{name: "chain", path: at("one"), setup: chain, naive: secret}, {name: "long chain", path: at("l30"),
-			setup: long, naive: secret},
+		{
+			name: "link to the root", path: func(s *stage) string { return "l" + s.outside + "/secret.txt" },
+			setup: linked("/", "l"), naive: secret,
+		},
+		{
+			name: "link to the process's root", path: func(s *stage) string { return "l" + s.outside + "/secret.txt" },
+			setup: linked("/proc/self/root", "l"),
+		},
+		{name: "chain", path: at("one"), setup: chain, naive: secret},
+		{
+			name: "long chain", path: at("l30"),
+			setup: long, naive: secret,
+		},
 		{name: "inner link, then outer", path: at("in/out/secret.txt"), setup: twoFolders, naive: secret},
-		{name: "loop of two", path: at("x"), setup: loop}, {name: "through a loop", path: at("x/secret.txt"),
-			setup: loop},
+		{name: "loop of two", path: at("x"), setup: loop},
+		{
+			name: "through a loop", path: at("x/secret.txt"),
+			setup: loop,
+		},
 	}
 	for _, c := range []struct{ target, name, path, naive string }{ // a path through one link
-		{"../outside/secret.txt", "l", "l", secret}, {"%s/secret.txt", "l", "l", secret},
+		{"../outside/secret.txt", "l", "l", secret},
+		{"%s/secret.txt", "l", "l", secret},
 		{"../../../outside/secret.txt", "a/b/l", "a/b/l", secret},
-		{"../outside", "l", "l", marker}, {"../outside", "l", "l/", marker}, {"../outside", "l", "l/.", marker},
+		{"../outside", "l", "l", marker},
+		{"../outside", "l", "l/", marker},
+		{"../outside", "l", "l/.", marker},
 		{"%s", "l", "l", marker},
-		{"../outside", "l", "l/secret.txt", secret}, {"%s", "l", "l/sub", "secret.txt"},
+		{"../outside", "l", "l/secret.txt", secret},
+		{"%s", "l", "l/sub", "secret.txt"},
 		{"%s", "l", "l/./sub//secret.txt", secret},
-		{"../outside", "l", "l/new.txt", ""}, {"../outside", "l", "l/new/new.txt", ""},
+		{"../outside", "l", "l/new.txt", ""},
+		{"../outside", "l", "l/new/new.txt", ""},
 		{"..", "l", "l/outside/secret.txt", secret},
-		{"../..", "a/l", "a/l/outside", marker}, {"../ws/ok.txt", "l", "l", inside},
+		{"../..", "a/l", "a/l/outside", marker},
+		{"../ws/ok.txt", "l", "l", inside},
 		{"a/./b/../../../outside/secret.txt", "l", "l", secret},
-		{"l", "l", "l", ""}, {"../outside/new.txt", "l", "l", ""}, {"%s/new.txt", "l", "l", ""},
+		{"l", "l", "l", ""},
+		{"../outside/new.txt", "l", "l", ""},
+		{"%s/new.txt", "l", "l", ""},
 		{"../outside/new", "l", "l/new.txt", ""},
-		{"new.txt", "l", "l", ""}, {"/proc/self/environ", "l", "l", ""}, {"/proc/self/cwd", "l", "l/files.go", ""},
-		{"/dev/null", "l", "l", ""}, {"/dev/stdin", "l", "l", ""},
+		{"new.txt", "l", "l", ""},
+		{"/proc/self/environ", "l", "l", ""},
+		{"/proc/self/cwd", "l", "l/files.go", ""},
+		{"/dev/null", "l", "l", ""},
+		{"/dev/stdin", "l", "l", ""},
 	} {
-		all = append(all, attempt{name: c.path + " by " + c.target, path: at(c.path), setup: linked(c.target, c.name),
-			naive: c.naive})
+		all = append(all, attempt{
+			name: c.path + " by " + c.target, path: at(c.path), setup: linked(c.target, c.name),
+			naive: c.naive,
+		})
 	}
 	for _, c := range []struct{ target, name, path, naive string }{ // what stays inside may be read
-		{"ok.txt", "l", "l", inside}, {"../ok.txt", "a/l", "a/l", inside}, {"real", "l", "l", "in.txt"},
-		{"real", "l", "l/in.txt", inside}, {".", "l", "l/ok.txt", inside},
+		{"ok.txt", "l", "l", inside},
+		{"../ok.txt", "a/l", "a/l", inside},
+		{"real", "l", "l", "in.txt"},
+		{"real", "l", "l/in.txt", inside},
+		{".", "l", "l/ok.txt", inside},
 	} {
-		all = append(all, attempt{name: c.path + " inside by " + c.target, path: at(c.path),
-			setup: linked(c.target, c.name), naive: c.naive, want: noWrite})
+		all = append(all, attempt{
+			name: c.path + " inside by " + c.target, path: at(c.path),
+			setup: linked(c.target, c.name), naive: c.naive, want: noWrite,
+		})
 	}
 	return all
 }
@@ -182,6 +211,8 @@ func oddNameAttempts() []attempt {
 			"..\n/outside/secret.txt", "~/secret.txt",
 			"$HOME/../outside/secret.txt", "$(cat ../outside/secret.txt)", `C:\outside\secret.txt`, `\\?\C:\outside`,
 			"ok.txt::$DATA", ".a2e-X.tmp/../ok.txt"),
-		[]attempt{{name: "other case of a link", path: at("LINK"), setup: linked("../outside/secret.txt", "link"),
-			want: harmless}})
+		[]attempt{{
+			name: "other case of a link", path: at("LINK"), setup: linked("../outside/secret.txt", "link"),
+			want: harmless,
+		}})
 }

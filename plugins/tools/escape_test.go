@@ -437,8 +437,10 @@ func TestEscapesByURI(t *testing.T) {
 			if a.setup != nil {
 				a.setup(t, s)
 			}
-			r := newReader(t, t.TempDir(), &library{name: "skills", scheme: "skill",
-				folders: map[string]string{"s": s.dir}})
+			r := newReader(t, t.TempDir(), &library{
+				name: "skills", scheme: "skill",
+				folders: map[string]string{"s": s.dir},
+			})
 			got := data(r.call(t, "read_file", args{"path": "skill://s/a/b/deep.txt"}))
 			must.That(t, strings.Contains(got, inside), "a file that may be read: %s", got)
 			path, before := "skill://s/"+a.path(s), picture(t, s.outside)

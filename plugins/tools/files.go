@@ -71,8 +71,10 @@ func newFiles(root *os.Root, maxOutput int, w *wall.Wall, services func() *host.
 	if maxOutput <= 0 {
 		maxOutput = defaultMaxOutput
 	}
-	f := &files{root: root, place: "the workspace", room: max(maxOutput-answerFrame, answerFrame),
-		editing: make(chan struct{}, 1), wall: w, guard: w.In(root), services: services}
+	f := &files{
+		root: root, place: "the workspace", room: max(maxOutput-answerFrame, answerFrame),
+		editing: make(chan struct{}, 1), wall: w, guard: w.In(root), services: services,
+	}
 	_, err := root.Lstat("..")
 	f.escapes = errors.Unwrap(err)
 	if info, err := root.Stat("."); err == nil && checkFileSystem(root) == nil {

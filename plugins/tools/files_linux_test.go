@@ -62,8 +62,11 @@ func TestKernelFileSystemsAreRefused(t *testing.T) {
 // Files with a second name and pipes are passed over in a walk, and counted.
 func TestGrepPassesOverWhatIsRefused(t *testing.T) {
 	s := newStage(t)
-	all := grepData{Matches: []grepMatch{{"a/b/deep.txt", 1, inside}, {"ok.txt", 1, inside},
-		{"real/in.txt", 1, inside}}}
+	all := grepData{Matches: []grepMatch{
+		{"a/b/deep.txt", 1, inside},
+		{"ok.txt", 1, inside},
+		{"real/in.txt", 1, inside},
+	}}
 	got, _ := mustCall[grepData](t, s.workspace, "grep", args{"pattern": "SECRET|INSIDE"})
 	must.That(t, cmp.Equal(all, got), "before: %+v", got)
 	hardLinked("a/hard")(t, s)

@@ -66,11 +66,15 @@ func TestGlob(t *testing.T) {
 		{"*.go", 0, []string{"main.go"}, false},
 		{"main.go", 0, []string{"main.go"}, false},
 		{"./src//*.go", 0, []string{"src/x.go", "src/x_test.go"}, false},
-		{"**/*.go", 0, []string{".hidden/h.go", "main.go", "src-old/z.go", "src/deep/y.go", "src/x.go", "src/x_test.go",
-			"we[ird]/q.go"}, false},
+		{"**/*.go", 0, []string{
+			".hidden/h.go", "main.go", "src-old/z.go", "src/deep/y.go", "src/x.go", "src/x_test.go",
+			"we[ird]/q.go",
+		}, false},
 		{"**/*.go", 3, []string{".hidden/h.go", "main.go", "src-old/z.go"}, true},
-		{"**/*.go", 7, []string{".hidden/h.go", "main.go", "src-old/z.go", "src/deep/y.go", "src/x.go", "src/x_test.go",
-			"we[ird]/q.go"}, false},
+		{"**/*.go", 7, []string{
+			".hidden/h.go", "main.go", "src-old/z.go", "src/deep/y.go", "src/x.go", "src/x_test.go",
+			"we[ird]/q.go",
+		}, false},
 		{"src/**", 0, []string{"src/deep", "src/deep/y.go", "src/deep/y.js", "src/x.go", "src/x_test.go"}, false},
 		{"s*/*/*.{js,ts}", 0, []string{"src/deep/y.js"}, false},
 		{"{src/deep,lib}/*", 0, []string{"src/deep/y.go", "src/deep/y.js"}, false},
@@ -116,12 +120,19 @@ func TestGrep(t *testing.T) {
 		want    []grepMatch
 		skipped int
 	}{
-		{args{"pattern": "func"}, []grepMatch{hit("a-x", 1, "func"), hit("b.go", 2, "func One() {}"),
-			hit("b.go", 4, "func two() {}"), hit("latin", 1, "func \uFFFD")}, 1},
-		{args{"pattern": "^func$", "ignore_case": true}, []grepMatch{hit("a-x", 1, "func"), hit("a/a.go", 2, "FUNC")},
-			1},
-		{args{"pattern": `func \w+\(\)`, "path": "b.go"}, []grepMatch{hit("b.go", 2, "func One() {}"),
-			hit("b.go", 4, "func two() {}")}, 0},
+		{args{"pattern": "func"}, []grepMatch{
+			hit("a-x", 1, "func"), hit("b.go", 2, "func One() {}"),
+			hit("b.go", 4, "func two() {}"), hit("latin", 1, "func \uFFFD"),
+		}, 1},
+		{
+			args{"pattern": "^func$", "ignore_case": true},
+			[]grepMatch{hit("a-x", 1, "func"), hit("a/a.go", 2, "FUNC")},
+			1,
+		},
+		{args{"pattern": `func \w+\(\)`, "path": "b.go"}, []grepMatch{
+			hit("b.go", 2, "func One() {}"),
+			hit("b.go", 4, "func two() {}"),
+		}, 0},
 		{args{"pattern": `\.go|^$`, "path": "./b.go"}, []grepMatch{hit("b.go", 3, "")}, 0},
 		{args{"pattern": "package", "path": "a"}, []grepMatch{hit("a/a.go", 1, "package a")}, 0},
 		{args{"pattern": "func", "path": ".git"}, []grepMatch{hit(".git/x", 1, "func")}, 0},
@@ -146,12 +157,16 @@ func TestGrep(t *testing.T) {
 // the look for a needle change that.
 func TestGrepFindsEveryLine(t *testing.T) {
 	w := newWorkspace(t, 0, nil)
-	exprs := rapid.SampledFrom([]string{"ab", "a+b", "(ab|b)a", "^a", "b$", "^$", "(?i)AB", "a.b", "(ab)+", "a{2}",
+	exprs := rapid.SampledFrom([]string{
+		"ab", "a+b", "(ab|b)a", "^a", "b$", "^$", "(?i)AB", "a.b", "(ab)+", "a{2}",
 		"[ab]b", "x?ab", "(a)b", "ba*", "é", "\uFFFD", "a*\uFFFD", `\bab`, "(?s)a.*b", "k",
 		"ab|ba", "ka|a?k", "(ab|ka)b|é$", "a(b|k)+é", "s|ks", "(?i)KS|as", "k(?i)S", "[^a]b", "()", "ab|", "(?i)É|sk",
-		"[ak]s+b"})
-	pieces := []string{"a", "b", "ab", "k", "s", "S", "é", "É", "\u212a", "\u017f", " ", "\xff", "\r", "\n", "\n",
-		"\r\n"}
+		"[ak]s+b",
+	})
+	pieces := []string{
+		"a", "b", "ab", "k", "s", "S", "é", "É", "\u212a", "\u017f", " ", "\xff", "\r", "\n", "\n",
+		"\r\n",
+	}
 	property.Check(t, func(r *rapid.T) {
 		expr, text := exprs.Draw(r, "expr"), strings.Join(rapid.SliceOfN(rapid.SampledFrom(pieces), 0, 80).Draw(r,
 			"text"), "")
@@ -166,8 +181,10 @@ func TestGrepFindsEveryLine(t *testing.T) {
 				want = append(want, i+1)
 			}
 		}
-		data, _ := mustCall[grepData](t, w, "grep", args{"pattern": strings.TrimPrefix(expr, "(?i)"),
-			"ignore_case": strings.HasPrefix(expr, "(?i)")})
+		data, _ := mustCall[grepData](t, w, "grep", args{
+			"pattern":     strings.TrimPrefix(expr, "(?i)"),
+			"ignore_case": strings.HasPrefix(expr, "(?i)"),
+		})
 		got := []int{}
 		for _, m := range data.Matches {
 			got = append(got, m.Line)
@@ -214,8 +231,11 @@ func TestGrepOverBuffers(t *testing.T) {
 	w := newWorkspace(t, 0, map[string]string{"f": text.String()})
 	must.That(t, lines >= 2*searchBytes, "only %d bytes of lines", lines)
 	got, _ := mustCall[grepData](t, w, "grep", args{"pattern": "line (1|15000|30000) of"})
-	want := []grepMatch{{"f", 1, "line 1 of many"}, {"f", 15_000, "line 15000 of many"},
-		{"f", 30_000, "line 30000 of many"}}
+	want := []grepMatch{
+		{"f", 1, "line 1 of many"},
+		{"f", 15_000, "line 15000 of many"},
+		{"f", 30_000, "line 30000 of many"},
+	}
 	assert.Diff(t, want, got.Matches)
 	got, _ = mustCall[grepData](t, w, "grep", args{"pattern": "needle"})
 	must.That(t, len(got.Matches) == 2 && got.Matches[0].Line == 30_001 &&
@@ -372,8 +392,10 @@ func TestWallGlobPatterns(t *testing.T) {
 			}
 		})
 	}
-	for i, pattern := range []string{strings.Repeat("{,}", 10) + strings.Repeat("{}", 1900),
-		strings.Repeat("{a}", 1300), strings.Repeat("{a,b}", 11)} {
+	for i, pattern := range []string{
+		strings.Repeat("{,}", 10) + strings.Repeat("{}", 1900),
+		strings.Repeat("{a}", 1300), strings.Repeat("{a,b}", 11),
+	} {
 		t.Run(fmt.Sprint("refused ", i), func(t *testing.T) {
 			w.fails(t, "glob", args{"pattern": pattern}, protocol.CodeToolError, "too many alternatives")
 		})
@@ -384,8 +406,10 @@ func TestWallGlobPatterns(t *testing.T) {
 // built: 1 MB of matches times 10 MB is 10 TB.
 func TestWallEditSizes(t *testing.T) {
 	lines := strings.Repeat("x\r\n", 300_000)
-	w := newWorkspace(t, 0, map[string]string{"a": strings.Repeat("a", 1<<20), "crlf": lines,
-		"one": strings.Repeat("b", maxEditBytes-1) + "a"})
+	w := newWorkspace(t, 0, map[string]string{
+		"a": strings.Repeat("a", 1<<20), "crlf": lines,
+		"one": strings.Repeat("b", maxEditBytes-1) + "a",
+	})
 	for name, a := range map[string]args{
 		"all":            {"path": "a", "old": "a", "new": strings.Repeat("n", 10<<20), "all": true},
 		"a little much":  {"path": "a", "old": "a", "new": strings.Repeat("n", 65), "all": true},
@@ -397,8 +421,10 @@ func TestWallEditSizes(t *testing.T) {
 			w.fails(t, "edit_file", a, protocol.CodeToolError, "MiB")
 		})
 	}
-	got, _ := mustCall[editData](t, w, "edit_file", args{"path": "a", "old": "a", "new": strings.Repeat("n", 64),
-		"all": true})
+	got, _ := mustCall[editData](t, w, "edit_file", args{
+		"path": "a", "old": "a", "new": strings.Repeat("n", 64),
+		"all": true,
+	})
 	assert.Equal(t, got.Size, maxEditBytes, "an edit up to the bound gives … bytes")
 }
 

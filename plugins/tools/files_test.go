@@ -175,8 +175,10 @@ func TestReadFilePages(t *testing.T) {
 		w.put(t, "f", text)
 		var got strings.Builder
 		for offset := int64(1); offset != 0; {
-			data, out := mustCall[readData](t, w, "read_file", args{"path": "f", "offset": offset,
-				"limit": rapid.IntRange(0, 20).Draw(r, "limit")})
+			data, out := mustCall[readData](t, w, "read_file", args{
+				"path": "f", "offset": offset,
+				"limit": rapid.IntRange(0, 20).Draw(r, "limit"),
+			})
 			raw, err := json.Marshal(data)
 			must.That(r, err == nil && len(raw) <= most, "answer of %d bytes, at most %d are allowed: %v", len(raw),
 				most, err)
@@ -344,8 +346,10 @@ func TestEditsAtTheSameTimeAreAllKept(t *testing.T) {
 	var wait sync.WaitGroup
 	for i := range 40 {
 		wait.Go(func() {
-			_, err := w.call(t, t.Context(), "edit_file", args{"path": "f", "old": "END",
-				"new": fmt.Sprintf("<%d>END", i)})
+			_, err := w.call(t, t.Context(), "edit_file", args{
+				"path": "f", "old": "END",
+				"new": fmt.Sprintf("<%d>END", i),
+			})
 			assert.That(t, err == nil, "%v", err)
 		})
 	}

@@ -109,8 +109,10 @@ func (f *files) newGrep(a *grepArgs) (*grepRun, error) {
 		return nil, protocol.Errorf(protocol.CodeToolError, "the pattern is not a regular expression in RE2 syntax: "+
 			"%v; put a \\ before a character that is meant as it is", err)
 	}
-	return &grepRun{f: f, re: re, steps: steps, finder: newFinder(expr), whole: page, page: page,
-		data: grepData{Matches: []grepMatch{}}}, nil
+	return &grepRun{
+		f: f, re: re, steps: steps, finder: newFinder(expr), whole: page, page: page,
+		data: grepData{Matches: []grepMatch{}},
+	}, nil
 }
 
 // breaksLines reports whether an expression asks for a line break.

@@ -149,7 +149,8 @@ func (w *Web) Do(ctx context.Context, req *http.Request) (out *Outcome, err erro
 // Get fetches what a URL has as it is, at most limit bytes of it; truncated = there is more.
 // at is the URL that answered. The error is that of Do, also for a status that is not 200.
 func (w *Web) Get(ctx context.Context, u *url.URL, header http.Header, limit int) (body []byte, at *url.URL,
-	truncated bool, err error) {
+	truncated bool, err error,
+) {
 	req := &http.Request{Method: http.MethodGet, URL: u, Header: header}
 	err = w.send(ctx, req, func(resp *http.Response) error {
 		if at = resp.Request.URL; resp.StatusCode != http.StatusOK {
@@ -201,8 +202,10 @@ func (w *Web) explain(ctx context.Context, u *url.URL, err error) error {
 
 // read makes the outcome of an answer. It stops reading where the limit is.
 func (w *Web) read(resp *http.Response) (*Outcome, error) {
-	res := &WebAnswer{URL: resp.Request.URL, Status: resp.StatusCode,
-		ContentType: clip(strings.ToValidUTF8(resp.Header.Get("Content-Type"), "�"), 200)}
+	res := &WebAnswer{
+		URL: resp.Request.URL, Status: resp.StatusCode,
+		ContentType: clip(strings.ToValidUTF8(resp.Header.Get("Content-Type"), "�"), 200),
+	}
 	out := &Outcome{Data: res}
 	if res.Status >= 400 {
 		out.Failed, out.Failure = true, "HTTP "+strconv.Itoa(res.Status)

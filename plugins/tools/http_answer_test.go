@@ -67,21 +67,34 @@ func TestHTTPGetRedirects(t *testing.T) {
 		code         protocol.ErrorCode // "" = arrives
 	}
 	cases := []redirect{
-		{302, 0, "http://www.front.example/", ""}, {302, 0, "//www.front.example/", ""},
-		{302, 0, "HTTP://FRONT.example:80/", ""}, {302, 0, "?", ""},
-		{302, 5, "", ""}, {302, 6, "", broken}, {302, 5, "http://www.front.example/", broken},
+		{302, 0, "http://www.front.example/", ""},
+		{302, 0, "//www.front.example/", ""},
+		{302, 0, "HTTP://FRONT.example:80/", ""},
+		{302, 0, "?", ""},
+		{302, 5, "", ""},
+		{302, 6, "", broken},
+		{302, 5, "http://www.front.example/", broken},
 		{302, 4, inner.URL, denied},
-		{302, 0, "file:///etc/passwd", broken}, {302, 0, "gopher://127.0.0.1/_x", broken},
+		{302, 0, "file:///etc/passwd", broken},
+		{302, 0, "gopher://127.0.0.1/_x", broken},
 		{302, 0, "ftp://front.example/", broken},
-		{302, 0, "data:text/plain,x", broken}, {302, 0, "javascript:alert(1)", broken},
+		{302, 0, "data:text/plain,x", broken},
+		{302, 0, "javascript:alert(1)", broken},
 		{302, 0, "//127.0.0.1:" + inner.port, denied},
-		{302, 0, "http://localhost:" + inner.port, denied}, {302, 0, "http://[::ffff:127.0.0.1]:" + inner.port, denied},
-		{302, 0, "http://2130706433:" + inner.port, broken}, {302, 0, "http://a:b@front.example/", broken},
-		{302, 0, "http://front.example@127.0.0.1:" + inner.port, broken}, {302, 0,
-			"http:/" + "\\127.0.0.1:" + inner.port, broken},
-		{302, 0, "http://127。0。0。1:" + inner.port, broken}, {302, 0, "http:///", broken},
+		{302, 0, "http://localhost:" + inner.port, denied},
+		{302, 0, "http://[::ffff:127.0.0.1]:" + inner.port, denied},
+		{302, 0, "http://2130706433:" + inner.port, broken},
+		{302, 0, "http://a:b@front.example/", broken},
+		{302, 0, "http://front.example@127.0.0.1:" + inner.port, broken},
+		{
+			302, 0,
+			"http:/" + "\\127.0.0.1:" + inner.port, broken,
+		},
+		{302, 0, "http://127。0。0。1:" + inner.port, broken},
+		{302, 0, "http:///", broken},
 		{302, 0, "http://front.example:22/", denied},
-		{302, 0, "http://169.254.169.254/latest/meta-data/", denied}, {302, 0, "http://front.example:0/", broken},
+		{302, 0, "http://169.254.169.254/latest/meta-data/", denied},
+		{302, 0, "http://front.example:0/", broken},
 		{302, 0, "http://%zz/", broken},
 	}
 	for _, status := range []int{301, 302, 303, 307, 308} {
@@ -115,8 +128,10 @@ func TestHTTPGetDowngrade(t *testing.T) {
 	t.Cleanup(s.Close)
 	roots := x509.NewCertPool()
 	roots.AddCert(s.Certificate())
-	n := &testNet{names: map[string][][]string{"example.com": {{publicA}}},
-		public: map[string]string{publicA: s.Listener.Addr().String()}}
+	n := &testNet{
+		names:  map[string][][]string{"example.com": {{publicA}}},
+		public: map[string]string{publicA: s.Listener.Addr().String()},
+	}
 	h := n.tool(t, httpConfig{roots: roots})
 	for _, u := range []string{"https://example.com/", "https://example.com/?to=https://example.com/"} {
 		res, _, err := get(t, h, u)
@@ -161,8 +176,10 @@ func TestHTTPGetContent(t *testing.T) {
 		{"vendor json", "application/vnd.api+json", `{}`, `{}`, ""},
 		{"xml", "application/xml", `<a/>`, `<a/>`, ""},
 		{"svg", "image/svg+xml", `<svg/>`, `<svg/>`, ""},
-		{"html", "text/html; charset=utf-8", "<title>t</title><h1>Hi</h1><script>x()</script><p>a <b>b</b>",
-			"# Hi\n\na **b**", ""},
+		{
+			"html", "text/html; charset=utf-8", "<title>t</title><h1>Hi</h1><script>x()</script><p>a <b>b</b>",
+			"# Hi\n\na **b**", "",
+		},
 		{"html, odd case", "TEXT/HTML", "<h1>Hi</h1>", "# Hi", ""},
 		{"xhtml", "application/xhtml+xml", "<h1>Hi</h1>", "# Hi", ""},
 		{"no type, html", "", "<!doctype html><h1>Hi</h1>", "# Hi", ""},
@@ -200,8 +217,10 @@ func TestHTTPGetContent(t *testing.T) {
 
 // TestHTTPGetStatus checks that an HTTP error is a result that failed.
 func TestHTTPGetStatus(t *testing.T) {
-	for status, failed := range map[int]bool{200: false, 201: false, 204: false, 304: false, 400: true, 404: true,
-		418: true, 500: true, 503: true} {
+	for status, failed := range map[int]bool{
+		200: false, 201: false, 204: false, 304: false, 400: true, 404: true,
+		418: true, 500: true, 503: true,
+	} {
 		h := front(t, httpConfig{}, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "text/plain")
 			w.WriteHeader(status)
@@ -253,8 +272,10 @@ func TestHTTPGetSize(t *testing.T) {
 		contentType, encoding string
 		piece                 []byte
 	}{
-		{"text/plain; charset=utf-8", "", piece}, {"text/plain; charset=utf-8", "gzip", member.Bytes()},
-		{"text/html; charset=utf-8", "", piece}, {"text/html; charset=utf-8", "gzip", member.Bytes()},
+		{"text/plain; charset=utf-8", "", piece},
+		{"text/plain; charset=utf-8", "gzip", member.Bytes()},
+		{"text/html; charset=utf-8", "", piece},
+		{"text/html; charset=utf-8", "gzip", member.Bytes()},
 	} {
 		gone := make(chan struct{})
 		h := front(t, httpConfig{maxOutput: 1000}, endless(gone, c.contentType, c.encoding, c.piece))

@@ -323,8 +323,10 @@ func FuzzURL(f *testing.F) {
 	}
 	f.Add("https://example.com:8443/a?b=c#d")
 	f.Add("http://[64:ff9b::7f00:1]/")
-	answers := []string{"127.0.0.1", publicA, "10.0.0.1", publicB, "::1", "169.254.169.254", "fd00::1",
-		"::ffff:192.168.1.1", "224.0.0.1"}
+	answers := []string{
+		"127.0.0.1", publicA, "10.0.0.1", publicB, "::1", "169.254.169.254", "fd00::1",
+		"::ffff:192.168.1.1", "224.0.0.1",
+	}
 	errNoNet := errors.New("no network here")
 	f.Fuzz(func(t *testing.T, raw string) {
 		h := newHTTPGet(httpConfig{Options: webguard.Options{

@@ -86,8 +86,10 @@ func TestMergeLists(t *testing.T) {
 		got := list(def("b", "high"), def("d", "high"))
 		protocol.MergeTools(got, list(def("a", "low"), def("b", "low"), def("e", "low")))
 		protocol.MergeTools(got, list(def("a", "lowest"), def("c", "lowest")))
-		want := []protocol.ToolDefinition{def("a", "low"), def("b", "high"), def("c", "lowest"), def("d", "high"),
-			def("e", "low")}
+		want := []protocol.ToolDefinition{
+			def("a", "low"), def("b", "high"), def("c", "lowest"), def("d", "high"),
+			def("e", "low"),
+		}
 		if diff := cmp.Diff(want, got.Tools); diff != "" {
 			t.Error(diff)
 		}
@@ -124,8 +126,10 @@ func TestSchemaAgreesWithTheCheck(t *testing.T) {
 	}
 	ps := must.Get(newParams(declared))(t)
 	ready := compiled(t, schema.Object(declared, true))
-	values := []string{`null`, `true`, `"x"`, `"z"`, `""`, `1`, `2.0`, `3`, `1.5`, `"1"`, `"one"`, `[]`, `[1,"a"]`,
-		`{}`, `{"b":1}`, `{"b":1,"a":"x"}`, `{"b":1,"a":"z"}`, `{"a":"x"}`, `{"b":1,"c":2}`}
+	values := []string{
+		`null`, `true`, `"x"`, `"z"`, `""`, `1`, `2.0`, `3`, `1.5`, `"1"`, `"one"`, `[]`, `[1,"a"]`,
+		`{}`, `{"b":1}`, `{"b":1,"a":"x"}`, `{"b":1,"a":"z"}`, `{"a":"x"}`, `{"b":1,"c":2}`,
+	}
 	accepted := 0
 	for _, p := range append(declared, par("unknown", "any")) {
 		for _, v := range values {
@@ -149,9 +153,13 @@ func TestSchemaAgreesWithTheCheck(t *testing.T) {
 }
 
 func TestDescribeBuiltinTools(t *testing.T) {
-	commands := []CommandTool{{Name: "say", Command: []string{"echo", "{what}"},
-		Parameters: []CommandParameter{{Name: "what", Required: true}}}, {Name: "call", Command: []string{"echo"},
-		Network: true}}
+	commands := []CommandTool{{
+		Name: "say", Command: []string{"echo", "{what}"},
+		Parameters: []CommandParameter{{Name: "what", Required: true}},
+	}, {
+		Name: "call", Command: []string{"echo"},
+		Network: true,
+	}}
 	for _, network := range []bool{false, true} {
 		p := must.Get(New("mytools", Options{Commands: commands, NetworkDisabled: !network, Deny: []string{"glob"}},
 			host.Env{Workspace: t.TempDir()}))(t)
@@ -191,8 +199,10 @@ func TestDescribeBuiltinTools(t *testing.T) {
 // traits returns the annotations of a tool in words.
 func traits(d host.ToolDetail) string {
 	var words []string
-	for word, on := range map[string]bool{"reads": d.ReadOnly, "destructive": d.Destructive, "idempotent": d.Idempotent,
-		"open": d.OpenWorld} {
+	for word, on := range map[string]bool{
+		"reads": d.ReadOnly, "destructive": d.Destructive, "idempotent": d.Idempotent,
+		"open": d.OpenWorld,
+	} {
 		if on {
 			words = append(words, word)
 		}
@@ -297,8 +307,10 @@ func TestArgumentsThatDoNotFit(t *testing.T) {
 		{`{"path":"x","größe/~":1}`, "/arguments/größe~1~0", "must be of type string"},
 		{`{"path":"x","where":{}}`, "/arguments/where/host", "required, but missing"},
 		{`{"path":"x","where":{"host":"h","prt":1}}`, "/arguments/where/prt", `did you mean "port"?`},
-		{`{"path":"x","where":{"host":"h","auth":{"user":7}}}`, "/arguments/where/auth/user",
-			"must be of type string, is a number"},
+		{
+			`{"path":"x","where":{"host":"h","auth":{"user":7}}}`, "/arguments/where/auth/user",
+			"must be of type string, is a number",
+		},
 	} {
 		_, err := ps.check(parsed(t, tc.raw))
 		got := problems(t, err)
@@ -343,10 +355,14 @@ func TestDeclarationsThatMakeNoSense(t *testing.T) {
 		{[]protocol.ToolParameter{par("a", "string"), par("b", "str")}, `"b": unknown type "str"`},
 		{[]protocol.ToolParameter{par("", "string")}, "has no name"},
 		{[]protocol.ToolParameter{par("a", "string"), par("a", "integer")}, "declared twice"},
-		{[]protocol.ToolParameter{withProperties(par("a", "string"), par("b", "string"))},
-			"only an object has properties"},
-		{[]protocol.ToolParameter{withProperties(par("a", "object"), par("b", "text"))},
-			`"a": parameter "b": unknown type`},
+		{
+			[]protocol.ToolParameter{withProperties(par("a", "string"), par("b", "string"))},
+			"only an object has properties",
+		},
+		{
+			[]protocol.ToolParameter{withProperties(par("a", "object"), par("b", "text"))},
+			`"a": parameter "b": unknown type`,
+		},
 	} {
 		_, err := newParams(tc.declared)
 		assert.That(t, err != nil && strings.Contains(err.Error(), tc.want), "%v: got %v, want %q", tc.declared, err,

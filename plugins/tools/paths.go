@@ -225,7 +225,8 @@ func noScheme(r rune) bool {
 // reading runs one call of a tool on the files that a path to be read lies in, and its path
 // there: those of the workspace, or those that a URI names.
 func (f *files) reading(ctx context.Context, name string, call func(in *files, name string) (*Outcome,
-	error)) (*Outcome, error) {
+	error),
+) (*Outcome, error) {
 	u, ok := splitURI(name)
 	if !ok {
 		in := f.now()

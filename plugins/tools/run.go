@@ -112,7 +112,8 @@ func (c *children) openDir(name string) (dir *os.File, path string, err error) {
 
 // run runs one program to its end and gives what it printed.
 func (c *children) run(ctx context.Context, tool string, policy sandbox.Policy, cwd string,
-	emit host.Emitter) (*Outcome, error) {
+	emit host.Emitter,
+) (*Outcome, error) {
 	dir, path, err := c.openDir(cwd)
 	if err != nil {
 		return nil, err

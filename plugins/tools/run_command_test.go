@@ -104,8 +104,10 @@ func TestRunCommandEnds(t *testing.T) {
 		{map[string]any{"command": []string{"sh", "-c", "kill -TERM $$"}}, 143, "signal: terminated", "", ""},
 		{map[string]any{"command": []string{"cat"}, "stdin": "täxt\n\x00end"}, 0, "", "täxt\n\x00end", ""},
 		{map[string]any{"command": []string{"cat"}}, 0, "", "", ""},
-		{map[string]any{"command": []string{"sh", "-c", `basename "$PWD"; echo "$A"`}, "cwd": "sub",
-			"env": map[string]string{"A": "b c"}}, 0, "", "sub\nb c\n", ""},
+		{map[string]any{
+			"command": []string{"sh", "-c", `basename "$PWD"; echo "$A"`}, "cwd": "sub",
+			"env": map[string]string{"A": "b c"},
+		}, 0, "", "sub\nb c\n", ""},
 	} {
 		out, err := called(t, p, "run_command", commandArgs(t, tc.args))
 		if err != nil {
@@ -141,8 +143,10 @@ func TestRunCommandStreams(t *testing.T) {
 // What a program printed before its time was up is in the error.
 func TestRunCommandStopped(t *testing.T) {
 	p, _ := bypassStage(t, Options{AllowedCommands: []string{"sh"}})
-	for name, cause := range map[string]error{"time is up": context.DeadlineExceeded,
-		"cancelled": errors.New("not wanted")} {
+	for name, cause := range map[string]error{
+		"time is up": context.DeadlineExceeded,
+		"cancelled":  errors.New("not wanted"),
+	} {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		done, printed := make(chan error, 1), make(chan struct{}, 2)
 		go func() {
@@ -284,8 +288,10 @@ func bypassStage(t *testing.T, opts Options) (p *Plugin, dir string) {
 	t.Helper()
 	dir = t.TempDir()
 	script := "#!/bin/sh\necho " + loot + "\n"
-	for _, name := range []string{"evil", "ls", "cat", "echo", "sub/ls", "my prog", "ls;evil", "$(evil)", "-evil",
-		"лs"} {
+	for _, name := range []string{
+		"evil", "ls", "cat", "echo", "sub/ls", "my prog", "ls;evil", "$(evil)", "-evil",
+		"лs",
+	} {
 		path := filepath.Join(dir, name)
 		must.OK(t, os.MkdirAll(filepath.Dir(path), 0o755))
 		must.OK(t, os.WriteFile(path, []byte(script), 0o755))
@@ -341,8 +347,10 @@ func TestCommandSurroundingsAreSafe(t *testing.T) {
 		out, err := called(t, p, "run_command", commandArgs(t, args))
 		return string(out.Data), err
 	}
-	out, err := run(map[string]any{"command": []string{"env"}, "env": map[string]string{"A": "of the call"},
-		"cwd": "sub"})
+	out, err := run(map[string]any{
+		"command": []string{"env"}, "env": map[string]string{"A": "of the call"},
+		"cwd": "sub",
+	})
 	must.That(t, err == nil && strings.Contains(out, "A=of the call"), "a harmless variable does not arrive: %v %s",
 		err, out)
 	for _, name := range []string{
@@ -355,8 +363,10 @@ func TestCommandSurroundingsAreSafe(t *testing.T) {
 		assert.That(t, err != nil, "the variable %q is taken: %s", name, out)
 	}
 	must.OK(t, os.Symlink(os.TempDir(), filepath.Join(dir, "out")))
-	for _, cwd := range []string{"..", "../..", "/", "/tmp", "out", "sub/../..", "sub/../../x", "evil", "missing",
-		"a\x00b", "./../"} {
+	for _, cwd := range []string{
+		"..", "../..", "/", "/tmp", "out", "sub/../..", "sub/../../x", "evil", "missing",
+		"a\x00b", "./../",
+	} {
 		out, err := run(map[string]any{"command": []string{"ls"}, "cwd": cwd})
 		assert.That(t, err != nil, "the folder %q is entered: %s", cwd, out)
 	}
@@ -376,10 +386,14 @@ func TestCommandToolInjections(t *testing.T) {
 	p, _ := bypassStage(t, Options{Commands: []CommandTool{
 		{Name: "show", Command: []string{"printf", "[%s]", "{text}"}, Parameters: []CommandParameter{text}},
 		{Name: "within", Command: []string{"printf", "[%s]", "--name={text}"}, Parameters: []CommandParameter{text}},
-		{Name: "shown", Command: []string{"printf", "--", "[%s]", "{text}", "{more}"},
-			Parameters: []CommandParameter{text, {Name: "more"}}},
-		{Name: "number", Command: []string{"printf", "[%s]", "{n}"},
-			Parameters: []CommandParameter{{Name: "n", Type: "integer", Required: true}}},
+		{
+			Name: "shown", Command: []string{"printf", "--", "[%s]", "{text}", "{more}"},
+			Parameters: []CommandParameter{text, {Name: "more"}},
+		},
+		{
+			Name: "number", Command: []string{"printf", "[%s]", "{n}"},
+			Parameters: []CommandParameter{{Name: "n", Type: "integer", Required: true}},
+		},
 	}})
 	stdout := func(tool, args string) (string, error) {
 		out, err := called(t, p, tool, args)
@@ -408,8 +422,10 @@ func TestCommandToolInjections(t *testing.T) {
 	}
 	got, err := stdout("number", `{"n":12}`)
 	assert.That(t, err == nil && got == "[12]", "number: %q, %v", got, err)
-	for _, args := range []string{`{}`, `{"text":1}`, `{"text":"a","other":"b"}`, `{"text":null}`,
-		`{"text":["a","b"]}`} {
+	for _, args := range []string{
+		`{}`, `{"text":1}`, `{"text":"a","other":"b"}`, `{"text":null}`,
+		`{"text":["a","b"]}`,
+	} {
 		got, err := stdout("show", args)
 		assert.That(t, err != nil, "show %s: %q", args, got)
 	}
@@ -422,11 +438,15 @@ func TestCommandToolDeclarations(t *testing.T) {
 	}{
 		{CommandTool{Name: "a", Command: []string{"echo"}}, ""},
 		{CommandTool{Name: "a"}, "at least a program"},
-		{CommandTool{Name: "a", Command: []string{"{p}"}, Parameters: []CommandParameter{{Name: "p"}}},
-			"must be fixed"},
+		{
+			CommandTool{Name: "a", Command: []string{"{p}"}, Parameters: []CommandParameter{{Name: "p"}}},
+			"must be fixed",
+		},
 		{CommandTool{Name: "a", Command: []string{"echo", "{p}"}}, "not a declared parameter"},
-		{CommandTool{Name: "a", Command: []string{"echo"}, Parameters: []CommandParameter{{Name: "p"}}},
-			"stands nowhere"},
+		{
+			CommandTool{Name: "a", Command: []string{"echo"}, Parameters: []CommandParameter{{Name: "p"}}},
+			"stands nowhere",
+		},
 		{CommandTool{Name: "a", Command: []string{"no-such-program-a2e"}}, "no-such-program-a2e"},
 		{CommandTool{Name: "a", Command: []string{"./evil"}}, "neither a bare program name"},
 		{CommandTool{Name: "echo", Command: []string{"echo"}}, "already"},

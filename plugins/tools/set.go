@@ -129,8 +129,10 @@ func (s *Set) Services() *host.Services { return s.services }
 
 // NewSet makes a set without tools.
 func NewSet(o SetOptions) *Set {
-	s := &Set{name: o.Name, maxOutput: cmp.Or(max(o.MaxOutputBytes, 0), defaultMaxOutput), now: o.Now, await: o.Await,
-		held: o.Held, unknown: o.Unknown}
+	s := &Set{
+		name: o.Name, maxOutput: cmp.Or(max(o.MaxOutputBytes, 0), defaultMaxOutput), now: o.Now, await: o.Await,
+		held: o.Held, unknown: o.Unknown,
+	}
 	s.spill = spill.New(o.StateDir, o.Secrets)
 	if s.now == nil {
 		s.now = time.Now
@@ -307,7 +309,8 @@ func (p *Plugin) Call(ctx context.Context, name string, args protocol.Object) (*
 
 // list answers tool/list/req, by name: the host applies the query.
 func (s *Set) list(ctx context.Context, req *protocol.ToolListRequest, _ host.Emitter) (*protocol.ToolListResponse,
-	error) {
+	error,
+) {
 	resp := &protocol.ToolListResponse{Tools: []protocol.ToolDefinition{}}
 	content, _ := s.current(ctx, "")
 	if s.listed != nil {

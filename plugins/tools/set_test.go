@@ -35,8 +35,10 @@ func newRack(t testing.TB, o SetOptions, all ...Tool) *rack {
 }
 
 func (r *rack) Info() host.PluginInfo {
-	return host.PluginInfo{Name: r.name, Capability: protocol.CapToolkits,
-		Also: []protocol.Capability{protocol.CapTools}}
+	return host.PluginInfo{
+		Name: r.name, Capability: protocol.CapToolkits,
+		Also: []protocol.Capability{protocol.CapTools},
+	}
 }
 
 func (r *rack) Start(ctx context.Context, s *host.Services) error { return r.set.Start(ctx, s) }
@@ -46,11 +48,13 @@ func (r *rack) Close(context.Context) error { return nil }
 func (r *rack) Routes() []host.Route {
 	return append(r.set.Routes(),
 		host.Handle(protocol.TypeToolkitListReq, func(context.Context, *protocol.ToolkitListRequest,
-			host.Emitter) (*protocol.ToolkitListResponse, error) {
+			host.Emitter,
+		) (*protocol.ToolkitListResponse, error) {
 			return &protocol.ToolkitListResponse{}, nil
 		}),
 		host.Handle(protocol.TypeToolkitConfigureReq, func(_ context.Context, req *protocol.ToolkitConfigureRequest,
-			_ host.Emitter) (*protocol.ToolkitConfigureResponse, error) {
+			_ host.Emitter,
+		) (*protocol.ToolkitConfigureResponse, error) {
 			return &protocol.ToolkitConfigureResponse{ToolkitName: req.ToolkitName, Status: "ok"}, nil
 		}))
 }
@@ -70,8 +74,10 @@ func TestSetContract(t *testing.T) {
 		}
 		return nil
 	}
-	checked.Def.InputParameters = []protocol.ToolParameter{{Name: "odd",
-		Type: "string|null"}} // a Check makes sense of it
+	checked.Def.InputParameters = []protocol.ToolParameter{{
+		Name: "odd",
+		Type: "string|null",
+	}} // a Check makes sense of it
 	withheld := kit("withheld", Outcome{})
 	withheld.Denied = "is withheld: it has changed"
 	call := func(name, args string, code protocol.ErrorCode) hosttest.Sample {
@@ -154,10 +160,14 @@ func TestReplace(t *testing.T) {
 		want  string
 	}{
 		{[]Tool{kit("one", Outcome{}), kit("", Outcome{})}, `plugin "kits": tool "": a tool needs a name`},
-		{[]Tool{kit("one", Outcome{}), kit("one", Outcome{})},
-			`plugin "kits": tool "one": the name is taken by another tool of this plugin`},
-		{[]Tool{kit("two", Outcome{}, par("a", "text"))},
-			`plugin "kits": tool "two": parameter "a": unknown type "text"`},
+		{
+			[]Tool{kit("one", Outcome{}), kit("one", Outcome{})},
+			`plugin "kits": tool "one": the name is taken by another tool of this plugin`,
+		},
+		{
+			[]Tool{kit("two", Outcome{}, par("a", "text"))},
+			`plugin "kits": tool "two": parameter "a": unknown type "text"`,
+		},
 		{[]Tool{idle}, `plugin "kits": tool "idle": nothing runs it`},
 	} {
 		if err := set.Replace(tc.wrong); err == nil || !strings.HasPrefix(err.Error(), tc.want) {
@@ -255,8 +265,10 @@ func TestFileToolsOfAnotherFolder(t *testing.T) {
 	slices.Sort(names)
 	got := strings.Join(names, " ")
 	assert.That(t, got == "edit_file glob grep list_dir read_file write_file", "the tools are %s", got)
-	resp := must.Get(r.set.call(t.Context(), &protocol.ToolCallRequest{ToolName: "read_file",
-		Arguments: parsed(t, `{"path":"a.txt"}`)}, silent{}))(t)
+	resp := must.Get(r.set.call(t.Context(), &protocol.ToolCallRequest{
+		ToolName:  "read_file",
+		Arguments: parsed(t, `{"path":"a.txt"}`),
+	}, silent{}))(t)
 	res, _, err := resp.ToolResult()
 	assert.That(t, err == nil && strings.Contains(string(res.Data), "here"), "%+v, %v", res, err)
 }
@@ -329,10 +341,14 @@ func TestCallsAreRecorded(t *testing.T) {
 	for _, c := range []struct{ fields, want string }{
 		{`{"tool_name":"echo","arguments":{"text":"x"},"correlation_id":"c1"}`, "tool echo c1 true"},
 		{`{"tool_name":"read_file","arguments":{"path":"none"},"correlation_id":"c2"}`, "tool read_file c2 false"},
-		{`{"tool_name":"run_command","arguments":{"command":["sh","-c","exit 1"]},"correlation_id":"c3"}`,
-			"tool run_command c3 false"},
-		{`{"tool_name":"run_command","arguments":{"command":["sleep","60"]},"correlation_id":"c4","timeout":1}`,
-			"tool run_command c4 false"},
+		{
+			`{"tool_name":"run_command","arguments":{"command":["sh","-c","exit 1"]},"correlation_id":"c3"}`,
+			"tool run_command c3 false",
+		},
+		{
+			`{"tool_name":"run_command","arguments":{"command":["sleep","60"]},"correlation_id":"c4","timeout":1}`,
+			"tool run_command c4 false",
+		},
 		{`{"tool_name":"echo","arguments":{}}`, ""},
 		{`{"tool_name":"ecko","arguments":{"text":"x"}}`, ""},
 		{`{"tool_name":"write_file","arguments":{"path":"a","content":"b"}}`, ""},
@@ -364,8 +380,10 @@ func TestCallsAreRecorded(t *testing.T) {
 // Tools that a search finds equal come by weight, also those of different plugins.
 func TestSearchBreaksTiesByWeight(t *testing.T) {
 	ship := func(name string) Tool {
-		return Tool{Def: protocol.ToolDefinition{Name: "ship_" + name, Description: "Ship it."}, Kind: KindBuiltin,
-			Call: echoTool().Call}
+		return Tool{
+			Def: protocol.ToolDefinition{Name: "ship_" + name, Description: "Ship it."}, Kind: KindBuiltin,
+			Call: echoTool().Call,
+		}
 	}
 	shelf := func(name string, all ...Tool) *Plugin {
 		p := withTools(t, Options{}, all...)
@@ -381,8 +399,10 @@ func TestSearchBreaksTiesByWeight(t *testing.T) {
 			book := &ledger{weights: map[string]float64{"ship_d": 3, "ship_c": 2, "ship_b": 0.5}}
 			pair := hosttest.New(t, host.Options{Plugins: append(plugins, book)})
 			pair.Handshake()
-			for query, want := range map[string]string{`"query":"ship"`: "ship_d ship_c ship_a ship_b",
-				"": "ship_a ship_b ship_c ship_d"} {
+			for query, want := range map[string]string{
+				`"query":"ship"`: "ship_d ship_c ship_a ship_b",
+				"":               "ship_a ship_b ship_c ship_d",
+			} {
 				m := pair.Call(protocol.TypeToolListReq, "{"+query+"}")
 				var names []string
 				for i := range 4 {
@@ -413,10 +433,12 @@ func TestSettingsOfTools(t *testing.T) {
 		}
 		return strings.Join(words, " ")
 	}
-	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{withTools(t, Options{}, slow, shown, hidden),
+	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{
+		withTools(t, Options{}, slow, shown, hidden),
 		hosttest.Overrides{host.KindTool: {
 			"shown": {Deferred: new(true)}, "hidden": {Deferred: new(false)}, "slow": {Timeout: 50 * time.Millisecond},
-		}}}})
+		}},
+	}})
 	p.Handshake(protocol.CapTools)
 	if got := names(p, `{}`); got != "hidden:false slow:false" {
 		t.Errorf("listed are %s", got)

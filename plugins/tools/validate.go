@@ -224,8 +224,10 @@ func (c *checker) members(p *param, v protocol.Value, up *place) {
 
 // known reports whether there is such a type.
 func (t valueType) known() bool {
-	return slices.Contains([]valueType{typeString, typeInteger, typeNumber, typeBoolean, typeObject, typeArray,
-		typeAny}, t)
+	return slices.Contains([]valueType{
+		typeString, typeInteger, typeNumber, typeBoolean, typeObject, typeArray,
+		typeAny,
+	}, t)
 }
 
 // holds reports whether a value of that JSON kind may have this type.

@@ -275,7 +275,8 @@ func (e *RefusedError) Error() string {
 // Handshake opens a session; token is "" for an open host. When the host refuses,
 // the error is a *RefusedError and the answer is there too.
 func (c *Client) Handshake(ctx context.Context, agentID string, caps []protocol.Capability,
-	token string) (*protocol.HandshakeResponse, error) {
+	token string,
+) (*protocol.HandshakeResponse, error) {
 	req := protocol.HandshakeRequest{AgentID: agentID, AgentCaps: caps, AuthToken: token}
 	resp := new(protocol.HandshakeResponse)
 	if err := c.Call(ctx, protocol.TypeHandshakeReq, req, resp); err != nil {

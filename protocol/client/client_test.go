@@ -56,8 +56,10 @@ func TestCallAnswers(t *testing.T) {
 	}{
 		{"response", `{"type":"tool/call/resp","req_id":"1","data":{"success":true,"tool_name":"echo","data":{"n":9007199254740993},"duration_ms":3}}`, ""},
 		{"error", `{"type":"error","req_id":"1","code":"unknown_tool","message":"no tool nope","detail":{"known":["echo"]}}`, "unknown_tool: no tool nope"},
-		{"wrong type", `{"type":"pong","req_id":"1"}`,
-			`client: request 1 was answered by "pong", should be "tool/call/resp"`},
+		{
+			"wrong type", `{"type":"pong","req_id":"1"}`,
+			`client: request 1 was answered by "pong", should be "tool/call/resp"`,
+		},
 		{"wrong field", `{"type":"tool/call/resp","req_id":"1","data":7}`, "schema_violation: /data: is a JSON " +
 			"number; should be object"},
 		{"others first", `{"type":"tool/call/resp","req_id":"7"}` + "\n" + `{"type":"tool/list/resp"}` + "\n" +
@@ -71,8 +73,10 @@ func TestCallAnswers(t *testing.T) {
 				h.rest()
 			})
 			var resp protocol.ToolCallResponse
-			err := c.Call(t.Context(), protocol.TypeToolCallReq, map[string]any{"tool_name": "echo",
-				"arguments": map[string]any{}}, &resp)
+			err := c.Call(t.Context(), protocol.TypeToolCallReq, map[string]any{
+				"tool_name": "echo",
+				"arguments": map[string]any{},
+			}, &resp)
 			if tt.want == "" {
 				assert.That(t, err == nil && resp.Data.Success && string(resp.Data.Data) == `{"n":9007199254740993}`,
 					"%+v, %v", resp, err)
@@ -225,8 +229,10 @@ func TestCancel(t *testing.T) {
 		wait           time.Duration
 		taken, hostErr bool
 	}{
-		{"cancelled", `{"type":"error","req_id":"1","code":"cancelled","message":"as asked"}`, time.Minute, false,
-			true},
+		{
+			"cancelled", `{"type":"error","req_id":"1","code":"cancelled","message":"as asked"}`, time.Minute, false,
+			true,
+		},
 		{"answer under way", `{"type":"chain/resp","req_id":"1","success":true}`, time.Minute, true, false},
 		{"silent host", ``, time.Millisecond, false, false},
 	} {
@@ -331,8 +337,10 @@ func TestPeerThatCannotBeClosed(t *testing.T) {
 	r, w, err := os.Pipe()
 	must.OK(t, err)
 	out := struct{ io.WriteCloser }{nopCloser{io.Discard}}
-	c := client.Attach(struct{ io.Reader }{r}, out, client.Options{ExitWait: time.Millisecond,
-		TermWait: time.Millisecond})
+	c := client.Attach(struct{ io.Reader }{r}, out, client.Options{
+		ExitWait: time.Millisecond,
+		TermWait: time.Millisecond,
+	})
 	p := must.Get(c.Go(protocol.TypePing, nil))(t)
 	assert.Fails(t, c.Close(), "does not end", "Close")
 	assert.Is(t, p.Wait(t.Context(), nil), client.ErrClosed, "a call after Close")

@@ -46,8 +46,10 @@ func TestHostRequests(t *testing.T) {
 	must.Get(c.Send(protocol.TypeHandshakeReq, nil))(t)
 	for _, want := range []map[string]string{
 		{"req_id": `"q1"`, "server_id": `"s"`, "mcp_request_id": `"9"`, "model": `"m"`, "error": `""`},
-		{"req_id": `"q2"`, "server_id": `"s"`, "mcp_request_id": `"10"`,
-			"error": `"invalid_message: this agent has no handler for mcp/roots/list/req"`},
+		{
+			"req_id": `"q2"`, "server_id": `"s"`, "mcp_request_id": `"10"`,
+			"error": `"invalid_message: this agent has no handler for mcp/roots/list/req"`,
+		},
 		{"req_id": `"q3"`, "server_id": `"refuse"`, "error": `"the person said no"`},
 	} {
 		got, l := map[string]string{}, <-answered

@@ -57,8 +57,10 @@ func TestCloseEscalates(t *testing.T) {
 		{"ended before", ready + `exit 3`, long, long, 3, 0},
 		{"ends at SIGTERM", ready + `exec sleep 600`, short, long, -1, syscall.SIGTERM},
 		{"handles SIGTERM", `trap 'exit 9' TERM; ` + ready + `while :; do sleep 0.02; done`, short, long, 9, 0},
-		{"ignores SIGTERM", `trap '' TERM; ` + ready + `while :; do sleep 0.02; done`, short, short, -1,
-			syscall.SIGKILL},
+		{
+			"ignores SIGTERM", `trap '' TERM; ` + ready + `while :; do sleep 0.02; done`, short, short, -1,
+			syscall.SIGKILL,
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c, cmd := spawn(t, t.Context(), tt.script, client.Options{ExitWait: tt.exit, TermWait: tt.term})

@@ -278,8 +278,10 @@ func (d *Dispatch) Writes() bool {
 		return *d.Task.Writes
 	}
 	return slices.ContainsFunc(d.Requirements.RequiredCapabilities, func(name string) bool {
-		return slices.Contains([]string{"terminal", "file", "patch", "run_command", "bash", "write_file", "edit_file",
-			"proc"}, name)
+		return slices.Contains([]string{
+			"terminal", "file", "patch", "run_command", "bash", "write_file", "edit_file",
+			"proc",
+		}, name)
 	})
 }
 

@@ -27,20 +27,40 @@ func TestReadInline(t *testing.T) {
 		want  fleet.Dispatch
 		left  string
 	}{
-		"all": {fleet.Dispatch{}, "TASK DISPATCH (inline)\n" + hints + "\nFix it.\npriority: mine\n", full,
-			"Fix it.\npriority: mine"},
-		"own first": {fleet.Dispatch{Task: fleet.Task{Priority: "low", TokenBudget: 7}},
-			"\n## TASK DISPATCH (inline):\r\n" + hints, own, ""},
-		"text": {fleet.Dispatch{}, "TASK DISPATCH (inline)\ncolour: red\nAnd so on\n\nFix it.", fleet.Dispatch{},
-			"colour: red\nAnd so on\n\nFix it."},
-		"no line": {fleet.Dispatch{}, "Write TASK DISPATCH (inline)\npriority: high", fleet.Dispatch{},
-			"Write TASK DISPATCH (inline)\npriority: high"},
-		"quoted": {fleet.Dispatch{}, "Explain:\n```\nTASK DISPATCH (inline)\npriority: high\n```",
-			fleet.Dispatch{}, "Explain:\n```\nTASK DISPATCH (inline)\npriority: high\n```"},
+		"all": {
+			fleet.Dispatch{},
+			"TASK DISPATCH (inline)\n" + hints + "\nFix it.\npriority: mine\n", full,
+			"Fix it.\npriority: mine",
+		},
+		"own first": {
+			fleet.Dispatch{Task: fleet.Task{Priority: "low", TokenBudget: 7}},
+			"\n## TASK DISPATCH (inline):\r\n" + hints, own, "",
+		},
+		"text": {
+			fleet.Dispatch{},
+			"TASK DISPATCH (inline)\ncolour: red\nAnd so on\n\nFix it.",
+			fleet.Dispatch{},
+			"colour: red\nAnd so on\n\nFix it.",
+		},
+		"no line": {
+			fleet.Dispatch{},
+			"Write TASK DISPATCH (inline)\npriority: high",
+			fleet.Dispatch{},
+			"Write TASK DISPATCH (inline)\npriority: high",
+		},
+		"quoted": {
+			fleet.Dispatch{},
+			"Explain:\n```\nTASK DISPATCH (inline)\npriority: high\n```",
+			fleet.Dispatch{},
+			"Explain:\n```\nTASK DISPATCH (inline)\npriority: high\n```",
+		},
 		"none": {fleet.Dispatch{}, "TASK DISPATCH (inline)\nrequired_mcp: none\ndeadline:\ntoken_budget: " +
 			"none\n\nGo.", fleet.Dispatch{}, "Go."},
-		"behind text": {fleet.Dispatch{}, "Hello.\nHere is work:\n\n**TASK DISPATCH (inline)**\n" + hints + "\nFix it.",
-			full, "Hello.\nHere is work:\n\nFix it."},
+		"behind text": {
+			fleet.Dispatch{},
+			"Hello.\nHere is work:\n\n**TASK DISPATCH (inline)**\n" + hints + "\nFix it.",
+			full, "Hello.\nHere is work:\n\nFix it.",
+		},
 		"lists": {fleet.Dispatch{}, strings.NewReplacer("required_mcp: [linear, \"db\"]",
 			"required_mcp:\n  - linear # tickets\n  - \"db\"",
 			"required_capabilities: file", "required_capabilities: [\n  file,\n]").Replace("TASK DISPATCH (inline)\n" +
@@ -48,17 +68,26 @@ func TestReadInline(t *testing.T) {
 		"bullets": {fleet.Dispatch{}, "TASK DISPATCH (inline)\n- required_mcp:\n- linear\n- db\n- " +
 			"required_capabilities: file\n- task_id: t9\n- priority: high\n- reply_schema: json\n- token_budget: " +
 			"12000\n- deadline: 2999-01-01T00:00:00Z\n\nFix it.", full, "Fix it."},
-		"label": {fleet.Dispatch{}, "TASK DISPATCH (inline)\n" + hints + "\nBrief: Fix it.\n  So.", full,
-			"Fix it.\n  So."},
+		"label": {
+			fleet.Dispatch{},
+			"TASK DISPATCH (inline)\n" + hints + "\nBrief: Fix it.\n  So.", full,
+			"Fix it.\n  So.",
+		},
 		"label alone": {fleet.Dispatch{}, "TASK DISPATCH (inline)\n\n" + hints +
 			"**Brief:**\nFix it.\n\npriority: mine", full, "Fix it.\n\npriority: mine"},
 		"a document": {fleet.Dispatch{}, "TASK DISPATCH (inline)\ntask:\n  priority: low\nrequirements:\n  " +
-			"required_mcp: [a]\nbrief: |\n  Fix:\n    it\n", fleet.Dispatch{Task: fleet.Task{Priority: "low"},
-			Requirements: fleet.Requirements{RequiredMCP: []string{"a"}}}, "Fix:\n  it"},
+			"required_mcp: [a]\nbrief: |\n  Fix:\n    it\n", fleet.Dispatch{
+			Task:         fleet.Task{Priority: "low"},
+			Requirements: fleet.Requirements{RequiredMCP: []string{"a"}},
+		}, "Fix:\n  it"},
 		"in a fence": {fleet.Dispatch{}, "TASK DISPATCH (inline)\n```yaml\npriority: low\n\ntask_id: x # " +
 			"y\n```\nFix it.", fleet.Dispatch{Task: fleet.Task{Priority: "low", TaskID: "x # y"}}, "Fix it."},
-		"next version": {fleet.Dispatch{}, "TASK DISPATCH (inline)\nprotocol_version: 2.3\n\nGo.",
-			fleet.Dispatch{ProtocolVersion: "2.3"}, "Go."},
+		"next version": {
+			fleet.Dispatch{},
+			"TASK DISPATCH (inline)\nprotocol_version: 2.3\n\nGo.",
+			fleet.Dispatch{ProtocolVersion: "2.3"},
+			"Go.",
+		},
 	} {
 		c.given.Brief, c.want.Brief = c.brief, c.left
 		err := c.given.ReadInline()
@@ -97,8 +126,10 @@ func TestInlineWrong(t *testing.T) {
 
 // TestSpeaks: any minor version of the protocol's major version is understood.
 func TestSpeaks(t *testing.T) {
-	for version, want := range map[string]bool{"2.0": true, "2.1": true, "2.17": true, "2": true, "1.0": false,
-		"3.0": false, "20.0": false, "": false} {
+	for version, want := range map[string]bool{
+		"2.0": true, "2.1": true, "2.17": true, "2": true, "1.0": false,
+		"3.0": false, "20.0": false, "": false,
+	} {
 		assert.Equal(t, fleet.Speaks(version), want, "%s", version)
 	}
 }

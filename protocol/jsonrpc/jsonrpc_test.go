@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol"
 	"a2e/protocol/jsonrpc"
-
-	"github.com/go-json-experiment/json/jsontext"
 )
 
 func TestParse(t *testing.T) {
@@ -50,16 +50,24 @@ func TestErrors(t *testing.T) {
 	}{
 		{jsonrpc.NotFound("x"), `{"code":-32601,"message":"unknown method \"x\"; rpc.handshake lists the methods","data":{"method":"x","reason":"method_not_found"}}}`},
 		{jsonrpc.Params("f", "is bad"), `{"code":-32602,"message":"f: is bad","data":{"field":"f","reason":"invalid_params"}}}`},
-		{fmt.Errorf("w: %w", jsonrpc.Invalid("no")),
-			`{"code":-32600,"message":"no","data":{"reason":"invalid_request"}}}`},
+		{
+			fmt.Errorf("w: %w", jsonrpc.Invalid("no")),
+			`{"code":-32600,"message":"no","data":{"reason":"invalid_request"}}}`,
+		},
 		{errors.New("e"), `{"code":-32603,"message":"e","data":{"reason":"internal_error"}}}`},
 		{violation, `{"code":-32602,"message":"a/b: is wrong","data":{"code":"schema_violation","detail":{"errors":[{"path":"/a/b","message":"is wrong"}]},"field":"a/b","reason":"invalid_params"}}}`},
-		{protocol.Errorf(protocol.CodeUnknownTool, "u"),
-			`{"code":-32602,"message":"u","data":{"code":"unknown_tool","field":"","reason":"invalid_params"}}}`},
-		{protocol.Errorf(protocol.CodeTimeout, "late"),
-			`{"code":-32000,"message":"late","data":{"reason":"timeout","retryable":true}}}`},
-		{protocol.Errorf(protocol.CodeRuntimeError, "x").With("f", func() {}),
-			`{"code":-32603,"message":"x","data":{"reason":"internal_error"}}}`},
+		{
+			protocol.Errorf(protocol.CodeUnknownTool, "u"),
+			`{"code":-32602,"message":"u","data":{"code":"unknown_tool","field":"","reason":"invalid_params"}}}`,
+		},
+		{
+			protocol.Errorf(protocol.CodeTimeout, "late"),
+			`{"code":-32000,"message":"late","data":{"reason":"timeout","retryable":true}}}`,
+		},
+		{
+			protocol.Errorf(protocol.CodeRuntimeError, "x").With("f", func() {}),
+			`{"code":-32603,"message":"x","data":{"reason":"internal_error"}}}`,
+		},
 	} {
 		got := string(jsonrpc.AppendError(nil, nil, jsonrpc.From(c.err)))
 		assert.Equal(t, got, `{"jsonrpc":"2.0","id":null,"error":`+c.want, "…\nshould end %s", c.want)

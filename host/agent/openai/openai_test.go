@@ -12,10 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cenkalti/backoff/v5"
+
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
-
-	"github.com/cenkalti/backoff/v5"
 )
 
 const testKey = "sk-test-0123456789abcdef"
@@ -73,18 +73,28 @@ func TestFault(t *testing.T) {
 		tries  int32
 		want   Fault
 	}{
-		"busy": {500, `{"error":{"message":"too\nmany"}}`, "", 3, Fault{500, false,
-			"status 500 Internal Server Error: too many"}},
+		"busy": {500, `{"error":{"message":"too\nmany"}}`, "", 3, Fault{
+			500, false,
+			"status 500 Internal Server Error: too many",
+		}},
 		"for a moment": {429, ``, "0", 3, Fault{429, false, "status 429 Too Many Requests"}},
 		"for an hour":  {429, ``, "3600", 1, Fault{429, false, "status 429 Too Many Requests"}},
-		"the input's": {400, `{"error":{"message":"too long"}}`, "", 1, Fault{400, true,
-			"status 400 Bad Request: too long"}},
-		"the key's": {401, `{"error":{"message":"` + testKey + `"}}`, "", 1,
-			Fault{401, true, "status 401 Unauthorized: check api_key"}},
-		"half a key": {404, `{"error":{"message":"no ` + testKey[:9] + `***"}}`, "", 1,
-			Fault{404, true, "status 404 Not Found: (a text with a secret in it)"}},
-		"its end": {400, `{"error":{"message":"no ***` + testKey[len(testKey)-8:] + `"}}`, "", 1,
-			Fault{400, true, "status 400 Bad Request: (a text with a secret in it)"}},
+		"the input's": {400, `{"error":{"message":"too long"}}`, "", 1, Fault{
+			400, true,
+			"status 400 Bad Request: too long",
+		}},
+		"the key's": {
+			401, `{"error":{"message":"` + testKey + `"}}`, "", 1,
+			Fault{401, true, "status 401 Unauthorized: check api_key"},
+		},
+		"half a key": {
+			404, `{"error":{"message":"no ` + testKey[:9] + `***"}}`, "", 1,
+			Fault{404, true, "status 404 Not Found: (a text with a secret in it)"},
+		},
+		"its end": {
+			400, `{"error":{"message":"no ***` + testKey[len(testKey)-8:] + `"}}`, "", 1,
+			Fault{400, true, "status 400 Bad Request: (a text with a secret in it)"},
+		},
 		"elsewhere": {302, ``, "", 1, Fault{302, true, "status 302 Found: it sends requests elsewhere; set url " +
 			"to the right address"}},
 		"a long answer": {200, strings.Repeat("x", 101), "", 1, Fault{200, true, "the answer is larger than 100 " +
@@ -101,8 +111,10 @@ func TestFault(t *testing.T) {
 				_, _ = io.WriteString(w, c.body)
 			}))
 			defer s.Close()
-			_, err := connect(t, Options{URL: s.URL, APIKey: testKey, Tries: 3,
-				LongestWait: time.Second}).Post(t.Context(), nil, 100)
+			_, err := connect(t, Options{
+				URL: s.URL, APIKey: testKey, Tries: 3,
+				LongestWait: time.Second,
+			}).Post(t.Context(), nil, 100)
 			if f := (*Fault)(nil); !errors.As(err, &f) || *f != c.want || count.Load() != c.tries {
 				t.Errorf("%#v after %d tries, want %+v after %d", err, count.Load(), c.want, c.tries)
 			}

@@ -191,9 +191,11 @@ func brokeOff(err error) error {
 func (c *Client) take(data []byte, failed bool, to Receiver) error {
 	if failed || bytes.Contains(data, []byte(`"error"`)) {
 		if said, status := serverFault(data); said != "" || failed {
-			return &Fault{Status: status, Lasting: status >= 400 && status < 500 &&
-				status != http.StatusTooManyRequests && status != http.StatusRequestTimeout,
-				text: strings.TrimSuffix("the server says, within its answer: "+c.hide(said), ": ")}
+			return &Fault{
+				Status: status, Lasting: status >= 400 && status < 500 &&
+					status != http.StatusTooManyRequests && status != http.StatusRequestTimeout,
+				text: strings.TrimSuffix("the server says, within its answer: "+c.hide(said), ": "),
+			}
 		}
 	}
 	return to.Take(data)

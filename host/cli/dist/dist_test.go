@@ -96,8 +96,10 @@ func archive(t *testing.T, out string) {
 		info := must.Get(buildinfo.Read(bytes.NewReader(must.Get(io.ReadAll(r))(t))))(t)
 		assert.Equal(t, info.GoVersion, runtime.Version())
 	}
-	for _, name := range []string{"a2e", "LICENSE", "README.md", "THIRD_PARTY_LICENSES", "a2e.schema.json",
-		"completions/_a2e", "man/a2e.1"} {
+	for _, name := range []string{
+		"a2e", "LICENSE", "README.md", "THIRD_PARTY_LICENSES", "a2e.schema.json",
+		"completions/_a2e", "man/a2e.1",
+	} {
 		assert.That(t, slices.Contains(names, name), "no %s among %q", name, names)
 	}
 }

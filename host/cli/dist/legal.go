@@ -276,8 +276,10 @@ func (r *release) formula() error {
 		return err
 	}
 	var out bytes.Buffer
-	if err := t.Execute(&out, object{"Version": r.version, "Number": r.number, "URL": strings.TrimSuffix(r.url, "/"),
-		"Sums": sums}); err != nil {
+	if err := t.Execute(&out, object{
+		"Version": r.version, "Number": r.number, "URL": strings.TrimSuffix(r.url, "/"),
+		"Sums": sums,
+	}); err != nil {
 		return err
 	}
 	return r.write("homebrew/a2e.rb", out.Bytes())

@@ -85,8 +85,10 @@ func (r *release) npmPackage(m npmManifest, with ...file) error {
 
 // npmPlatform writes the package that carries the binary for one system.
 func (r *release) npmPlatform(p *program) error {
-	m := npmManifest{Name: npmName(p), OS: []string{npmOS[p.os]}, CPU: []string{npmArch[p.arch]},
-		Files: []string{"bin", "THIRD_PARTY_LICENSES"}}
+	m := npmManifest{
+		Name: npmName(p), OS: []string{npmOS[p.os]}, CPU: []string{npmArch[p.arch]},
+		Files: []string{"bin", "THIRD_PARTY_LICENSES"},
+	}
 	return r.npmPackage(m, append(r.legal(), file{"bin/" + p.name(), p.data, true})...)
 }
 
@@ -162,8 +164,10 @@ func tarball(made time.Time, all []file) ([]byte, error) {
 	packed := gzip.NewWriter(&out) // its best compression takes three times as long for 0.6 %
 	w := tar.NewWriter(packed)
 	for _, f := range all {
-		head := &tar.Header{Typeflag: tar.TypeReg, Name: f.name, Size: int64(len(f.data)), Mode: f.mode(),
-			ModTime: made, Format: tar.FormatUSTAR}
+		head := &tar.Header{
+			Typeflag: tar.TypeReg, Name: f.name, Size: int64(len(f.data)), Mode: f.mode(),
+			ModTime: made, Format: tar.FormatUSTAR,
+		}
 		if err := w.WriteHeader(head); err != nil {
 			return nil, err
 		}

@@ -97,8 +97,10 @@ func Serve(ctx context.Context, opts Options) error {
 	}
 	s := &server{opts: opts, token: strings.ToLower(rand.Text()), ctx: ctx, streams: make(chan struct{}, maxStreams)}
 	s.live, _ = opts.Source.(*Live)
-	srv := &http.Server{Handler: s, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute,
-		IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
+	srv := &http.Server{
+		Handler: s, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute,
+		IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
+	}
 	defer context.AfterFunc(ctx, func() { srv.Close() })()
 	opts.Ready("http://" + listener.Addr().String() + "/" + s.token + "/")
 	if err := srv.Serve(listener); !errors.Is(err, http.ErrServerClosed) {

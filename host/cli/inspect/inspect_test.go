@@ -29,8 +29,10 @@ func serve(t *testing.T, source inspect.Source) string {
 	ready, done := make(chan string, 1), make(chan error, 1)
 	ctx, stop := context.WithCancel(context.Background())
 	go func() {
-		done <- inspect.Serve(ctx, inspect.Options{Source: source, Chains: oneChain{}, MaxLine: 1000,
-			Ready: func(url string) { ready <- url }})
+		done <- inspect.Serve(ctx, inspect.Options{
+			Source: source, Chains: oneChain{}, MaxLine: 1000,
+			Ready: func(url string) { ready <- url },
+		})
 	}()
 	t.Cleanup(func() {
 		stop()
@@ -76,8 +78,10 @@ func asked(t *testing.T, method, url, body string, headers ...string) (int, stri
 	}
 	resp := must.Get(http.DefaultTransport.RoundTrip(req))(t)
 	defer resp.Body.Close()
-	for name, want := range map[string]string{"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff",
-		"Referrer-Policy": "no-referrer"} {
+	for name, want := range map[string]string{
+		"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff",
+		"Referrer-Policy": "no-referrer",
+	} {
 		assert.Equal(t, resp.Header.Get(name), want, "%s", name)
 	}
 	policy := resp.Header.Get("Content-Security-Policy")
@@ -98,26 +102,55 @@ func TestNobodyElseGetsIn(t *testing.T) {
 		headers []string
 		status  int
 	}{
-		{url, nil, 200}, {url + "api/info", nil, 200},
+		{url, nil, 200},
+		{url + "api/info", nil, 200},
 		{url + "api/info", []string{"Origin", base, "Sec-Fetch-Site", "same-origin"}, 200},
-		{url + "api/info", []string{"Host", "localhost" + port}, 200}, {url + "api/info",
-			[]string{"Host", "[::1]" + port}, 200},
-		{base + "/", nil, 404}, {base, nil, 404}, {strings.TrimSuffix(url, "/"), nil, 404},
-		{base + "/wrong/api/info", nil, 404}, {base + "/api/info", nil, 404},
-		{base + "//", nil, 404}, {url[:len(url)-2] + "/api/info", nil, 404}, {strings.ToUpper(url[len(base):]), nil,
-			404},
-		{url + "../api/info", nil, 404}, {url + "page/index.html", nil, 404}, {url + "%2e%2e/inspect.go", nil, 404},
+		{url + "api/info", []string{"Host", "localhost" + port}, 200},
+		{
+			url + "api/info",
+			[]string{"Host", "[::1]" + port},
+			200,
+		},
+		{base + "/", nil, 404},
+		{base, nil, 404},
+		{strings.TrimSuffix(url, "/"), nil, 404},
+		{base + "/wrong/api/info", nil, 404},
+		{base + "/api/info", nil, 404},
+		{base + "//", nil, 404},
+		{url[:len(url)-2] + "/api/info", nil, 404},
+		{
+			strings.ToUpper(url[len(base):]), nil,
+			404,
+		},
+		{url + "../api/info", nil, 404},
+		{url + "page/index.html", nil, 404},
+		{url + "%2e%2e/inspect.go", nil, 404},
 		{url + "..%2finspect.go", nil, 404},
-		{url + "/etc/passwd", nil, 404}, {url + "js/../index.html", nil, 404}, {url + "js", nil, 404},
-		{url + "api/", nil, 404}, {url + "api/secrets", nil, 404},
-		{url + "api/info", []string{"Host", "evil.example" + port}, 403}, {url, []string{"Host", "evil.example"}, 403},
+		{url + "/etc/passwd", nil, 404},
+		{url + "js/../index.html", nil, 404},
+		{url + "js", nil, 404},
+		{url + "api/", nil, 404},
+		{url + "api/secrets", nil, 404},
+		{url + "api/info", []string{"Host", "evil.example" + port}, 403},
+		{url, []string{"Host", "evil.example"}, 403},
 		{url, []string{"Host", "127.0.0.1.evil.example"}, 403},
-		{url, []string{"Host", "10.0.0.1" + port}, 403}, {url, []string{"Host", ""}, 200},
-		{url + "api/info", []string{"Origin", "http://evil.example"}, 403}, {url + "api/info",
-			[]string{"Origin", "null"}, 403},
-		{url + "api/info", []string{"Origin", "http://127.0.0.1:1"}, 403}, {url + "api/stream",
-			[]string{"Sec-Fetch-Site", "cross-site"}, 403},
-		{url + "api/stream?after=x", nil, 400}, {url + "api/stream?after=-1", nil, 400}, {url + "api/send", nil, 405},
+		{url, []string{"Host", "10.0.0.1" + port}, 403},
+		{url, []string{"Host", ""}, 200},
+		{url + "api/info", []string{"Origin", "http://evil.example"}, 403},
+		{
+			url + "api/info",
+			[]string{"Origin", "null"},
+			403,
+		},
+		{url + "api/info", []string{"Origin", "http://127.0.0.1:1"}, 403},
+		{
+			url + "api/stream",
+			[]string{"Sec-Fetch-Site", "cross-site"},
+			403,
+		},
+		{url + "api/stream?after=x", nil, 400},
+		{url + "api/stream?after=-1", nil, 400},
+		{url + "api/send", nil, 405},
 	} {
 		if !strings.HasPrefix(c.url, "http") {
 			c.url = base + c.url
@@ -207,8 +240,10 @@ func TestFollow(t *testing.T) {
 // Files that are no records are refused, and what could make the program wait for ever.
 func TestRefusedFiles(t *testing.T) {
 	t.Parallel()
-	for text, says := range map[string]string{"": "not a record", "x": "not a record", `{"a":1}` + "\n": "not a record",
-		`{"a2e_record":2,"version":"v9"}` + "\n": "has the format 2"} {
+	for text, says := range map[string]string{
+		"": "not a record", "x": "not a record", `{"a":1}` + "\n": "not a record",
+		`{"a2e_record":2,"version":"v9"}` + "\n": "has the format 2",
+	} {
 		_, err := inspect.OpenFile(recordOf(t, text), false)
 		assert.Fails(t, err, says, "%q", text)
 	}

@@ -79,8 +79,10 @@ func Play(ctx context.Context, file string, opts PlayOptions) (*Report, error) {
 	p := &player{
 		opts: opts, tape: t, heard: make(map[string][]*message), output: make(map[string]*output),
 		changed: make(chan struct{}),
-		ids: &ids{now: map[string]string{}, asked: map[string]jsontext.Value{}, own: map[string]bool{},
-			from: t.workspace, to: opts.Workspace, token: opts.Token},
+		ids: &ids{
+			now: map[string]string{}, asked: map[string]jsontext.Value{}, own: map[string]bool{},
+			from: t.workspace, to: opts.Workspace, token: opts.Token,
+		},
 		report: Report{Different: []Result{}, Notes: t.notes},
 	}
 	p.host, err = Start(opts.Command, MaxEntry, Heard{

@@ -48,10 +48,14 @@ func TestWallTrustListOfAnother(t *testing.T) {
 		want  string
 	}
 	cases := map[string]spoilt{
-		"file for the group": {func(t *testing.T, _, file string) { chmod(t, file, 0o620) },
-			"may be written by others"},
-		"file for all": {func(t *testing.T, _, file string) { chmod(t, file, 0o602) },
-			"may be written by others"},
+		"file for the group": {
+			func(t *testing.T, _, file string) { chmod(t, file, 0o620) },
+			"may be written by others",
+		},
+		"file for all": {
+			func(t *testing.T, _, file string) { chmod(t, file, 0o602) },
+			"may be written by others",
+		},
 		"folder for all":   {func(t *testing.T, dir, _ string) { chmod(t, dir, 0o707) }, "may be written by others"},
 		"folder for group": {func(t *testing.T, dir, _ string) { chmod(t, dir, 0o770) }, "may be written by others"},
 		"link": {func(t *testing.T, dir, file string) {
@@ -63,8 +67,10 @@ func TestWallTrustListOfAnother(t *testing.T) {
 			must.OK(t, os.Remove(file))
 			must.OK(t, os.Mkdir(file, 0o700))
 		}, "is a folder"},
-		"second name": {func(t *testing.T, dir, file string) { must.OK(t, os.Link(file, filepath.Join(dir, "other"))) },
-			"hard links"},
+		"second name": {
+			func(t *testing.T, dir, file string) { must.OK(t, os.Link(file, filepath.Join(dir, "other"))) },
+			"hard links",
+		},
 		"cut off": {func(t *testing.T, _, file string) { must.OK(t, os.Truncate(file, 20)) }, "damaged"},
 		"empty":   {func(t *testing.T, _, file string) { must.OK(t, os.Truncate(file, 0)) }, "damaged"},
 		"other shape": {func(t *testing.T, _, file string) {

@@ -138,8 +138,10 @@ func Line(lines map[string]int, pointer string) int {
 // ToJSON makes JSON of a text with one YAML document, and tells the lines of its values by
 // their JSON Pointers, of those near the top. The error names the line.
 func ToJSON(text []byte) (raw jsontext.Value, lines map[string]int, err error) {
-	rules := Rules{Depth: maxDepth, Aliased: maxAliased, AliasedBytes: maxText,
-		Name: func(key string) string { return fmt.Sprintf("%.64q", key) }}
+	rules := Rules{
+		Depth: maxDepth, Aliased: maxAliased, AliasedBytes: maxText,
+		Name: func(key string) string { return fmt.Sprintf("%.64q", key) },
+	}
 	doc, err := rules.Load(text)
 	var at *yaml.LoadError
 	switch {

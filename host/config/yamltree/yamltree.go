@@ -193,7 +193,8 @@ func (p *parser) convert(y *yaml.Node, depth int) *Node {
 
 func (p *parser) scalar(n *Node, y *yaml.Node) *Node {
 	n.Text, n.Tag = y.Value, y.ShortTag()
-	n.Plain = y.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle|yaml.TaggedStyle) == 0
+	n.Plain = y.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle|
+		yaml.TaggedStyle) == 0
 	switch n.Tag {
 	case "!!str", "!!int", "!!float", "!!bool", "!!null", "!!timestamp":
 		return n

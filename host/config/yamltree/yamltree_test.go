@@ -38,13 +38,19 @@ func TestRead(t *testing.T) {
 		text, want, wrong string
 		merge             bool
 	}{
-		"values": {"a: 1\nb: [true, ~, '2']", "{a@11=1!int@11:4 b@12=[true!bool@12:5 ~!null@12:11 2!str@12:14]}",
-			"", false},
+		"values": {
+			"a: 1\nb: [true, ~, '2']", "{a@11=1!int@11:4 b@12=[true!bool@12:5 ~!null@12:11 2!str@12:14]}",
+			"", false,
+		},
 		"an alias": {"a: &x {b: 1}\nc: *x", "{a@11={b@11=1!int@11:11} c@12={b@11=1!int@11:11}}", "", false},
-		"a key twice": {"a: 1\na: 2", "{a@11=1!int@11:4}",
-			`12:1: the key "a" appears twice, first in line 11: keep one`, false},
-		"own tags": {"a: !x 1\nb: !y []\nc: 3", "{c@13=3!int@13:4}", "11:4: own tags (!name) have no meaning here",
-			false},
+		"a key twice": {
+			"a: 1\na: 2", "{a@11=1!int@11:4}",
+			`12:1: the key "a" appears twice, first in line 11: keep one`, false,
+		},
+		"own tags": {
+			"a: !x 1\nb: !y []\nc: 3", "{c@13=3!int@13:4}", "11:4: own tags (!name) have no meaning here",
+			false,
+		},
 		"merged": {"a: &x {b: 1, c: 2}\nd: {<<: *x, b: 3}", "{a@11={b@11=1!int@11:11 c@11=2!int@11:17} " +
 			"d@12={b@12=3!int@12:16 c@11=2!int@11:17}}", "", true},
 		"no merge":    {"a: {<<: {b: 1}}", "{a@11={}}", "11:5: << has no meaning here", false},
@@ -56,8 +62,10 @@ func TestRead(t *testing.T) {
 		"deep":        {"a: &a [[[1]]]\nb: [[*a]]", "nil", "12:6: more than 5 levels deep", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			rules := Rules{Depth: 5, Aliased: 14, AliasedBytes: 40, Merge: c.merge, LinesBefore: 10,
-				Name: strconv.Quote}
+			rules := Rules{
+				Depth: 5, Aliased: 14, AliasedBytes: 40, Merge: c.merge, LinesBefore: 10,
+				Name: strconv.Quote,
+			}
 			doc := must.Get(rules.Load([]byte(c.text)))(t)
 			n, problems := rules.Read(doc)
 			assert.Equal(t, shown(n), c.want)
@@ -110,8 +118,10 @@ func TestLinesOfNodesAreKept(t *testing.T) {
 	}
 	_, lines, err := ToJSON([]byte(text.String()))
 	must.OK(t, err)
-	for path, want := range map[string]int{"/nodes": 1, "/nodes/0": 2, "/nodes/299": 1497, "/nodes/299/kind": 1498,
-		"/nodes/299/input_map/text": 1501} {
+	for path, want := range map[string]int{
+		"/nodes": 1, "/nodes/0": 2, "/nodes/299": 1497, "/nodes/299/kind": 1498,
+		"/nodes/299/input_map/text": 1501,
+	} {
 		assert.Equal(t, lines[path], want, "%s is in line", path)
 	}
 }

@@ -49,9 +49,11 @@ func (m *message) check() *rpcError {
 	}
 	for i, p := range m.Parts {
 		if given(p.File) || given(p.Raw) || given(p.URL) {
-			return &rpcError{Code: codeContentType,
+			return &rpcError{
+				Code: codeContentType,
 				Message: "message.parts: files are not taken; send their text, or name files of the " +
-					"worker's workspace in a text"}
+					"worker's workspace in a text",
+			}
 		}
 		if p.Text == nil && !given(p.Data) {
 			return invalid("message.parts[%d] has neither text nor data", i)

@@ -350,9 +350,11 @@ func (c *call) list() (any, *rpcError) {
 
 // states lists those of a task, as 0.3 spells them; "" and unspecified stand for any.
 func states() []string {
-	return []string{"", "unspecified", "submitted", "working", "completed", "failed", "canceled", "input-required",
+	return []string{
+		"", "unspecified", "submitted", "working", "completed", "failed", "canceled", "input-required",
 		"rejected",
-		"auth-required"}
+		"auth-required",
+	}
 }
 
 func (c *call) noPush() (any, *rpcError) {

@@ -110,8 +110,10 @@ func (a *Agent) serveRPC(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(a.opts.MaxBytes)))
 	switch long := (*http.MaxBytesError)(nil); {
 	case errors.As(err, &long):
-		c.answer(http.StatusRequestEntityTooLarge, nil, &rpcError{Code: codeRequest,
-			Message: fmt.Sprintf("the message is longer than %d bytes", long.Limit)})
+		c.answer(http.StatusRequestEntityTooLarge, nil, &rpcError{
+			Code:    codeRequest,
+			Message: fmt.Sprintf("the message is longer than %d bytes", long.Limit),
+		})
 		return
 	case err != nil:
 		return // the client has gone
@@ -121,8 +123,10 @@ func (a *Agent) serveRPC(w http.ResponseWriter, r *http.Request) {
 		var ok bool
 		if c.owner, ok = admit(c.token); !ok {
 			w.Header().Set("WWW-Authenticate", `Bearer realm="a2e"`)
-			c.answer(http.StatusUnauthorized, nil, &rpcError{Code: codeRequest,
-				Message: "a token is needed: Authorization: Bearer TOKEN"})
+			c.answer(http.StatusUnauthorized, nil, &rpcError{
+				Code:    codeRequest,
+				Message: "a token is needed: Authorization: Bearer TOKEN",
+			})
 			return
 		}
 	}

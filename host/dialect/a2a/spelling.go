@@ -123,8 +123,10 @@ func (s spelling) event(e a2a.Event) any {
 		o["kind"], o["final"] = "status-update", e.Final
 		return o
 	case *a2a.TaskArtifactUpdateEvent:
-		o := object{"taskId": e.TaskID, "contextId": e.ContextID, "artifact": s.artifact(e.Artifact),
-			"lastChunk": e.LastChunk}
+		o := object{
+			"taskId": e.TaskID, "contextId": e.ContextID, "artifact": s.artifact(e.Artifact),
+			"lastChunk": e.LastChunk,
+		}
 		if s == v10 {
 			return object{"artifactUpdate": o}
 		}

@@ -81,8 +81,10 @@ func (t *task) end(result *fleet.Result) (late bool) {
 	defer t.mu.Unlock()
 	t.result, t.size = result, t.size+2*len(text)
 	if artifact := artifactOf(result, text); artifact != nil {
-		t.events = append(t.events, &a2a.TaskArtifactUpdateEvent{TaskID: a2a.TaskID(t.id), ContextID: t.context,
-			Artifact: artifact, LastChunk: true})
+		t.events = append(t.events, &a2a.TaskArtifactUpdateEvent{
+			TaskID: a2a.TaskID(t.id), ContextID: t.context,
+			Artifact: artifact, LastChunk: true,
+		})
 	}
 	t.moveLocked(stateOf(result, t.stopped), said)
 	close(t.over)

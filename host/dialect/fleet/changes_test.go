@@ -56,8 +56,13 @@ func TestFilesChanged(t *testing.T) {
 	}}
 	p := open(t, workers, inRepo(t, dir))
 	for _, c := range []struct{ brief, files string }{
-		{"nothing", `[]`}, {"edited", `["a.txt","sub/new ü.txt"]`}, {"committed", `["b.txt"]`}, {"says so", `["mine"]`},
-		{"its tools say so", `["c.txt","d.txt"]`}, {"put back", `["dirty.txt"]`}, {"moved", `[]`},
+		{"nothing", `[]`},
+		{"edited", `["a.txt","sub/new ü.txt"]`},
+		{"committed", `["b.txt"]`},
+		{"says so", `["mine"]`},
+		{"its tools say so", `["c.txt","d.txt"]`},
+		{"put back", `["dirty.txt"]`},
+		{"moved", `[]`},
 		{"after that", `[]`},
 	} {
 		check(t, do(p, strings.Replace(dispatch(c.brief, "low", ""), `"brief":"work"`, `"brief":"`+c.brief+`"`, 1),
@@ -108,8 +113,11 @@ func TestRequireClean(t *testing.T) {
 		}
 		p := open(t, &pool{workers: []host.WorkerInfo{{Unknown: true}}}, opts)
 		for i, c := range []struct{ task, needs, status string }{
-			{`{"task_id":"ID","writes":true}`, `{}`, want}, {`{"task_id":"ID"}`,
-				`{"required_capabilities":["file","search"]}`, want},
+			{`{"task_id":"ID","writes":true}`, `{}`, want},
+			{
+				`{"task_id":"ID"}`,
+				`{"required_capabilities":["file","search"]}`, want,
+			},
 			{`{"task_id":"ID","writes":false}`, `{"required_capabilities":["file"]}`, "done"},
 			{`{"task_id":"ID"}`, `{"required_capabilities":["search"]}`, "done"},
 		} {
@@ -321,8 +329,10 @@ func TestIsolationHostile(t *testing.T) {
 		branch string
 		next   string
 	}{
-		"a filter for worktrees alone": {config: "[includeIf \"gitdir:**/worktrees/**\"]\n\tpath = more\n",
-			branch: "a2e/t"},
+		"a filter for worktrees alone": {
+			config: "[includeIf \"gitdir:**/worktrees/**\"]\n\tpath = more\n",
+			branch: "a2e/t",
+		},
 		"a sparse checkout":          {config: "[core]\n\tsparseCheckout = true\n", branch: "a2e/t"},
 		"a lock of a git that ended": {leaves: lock, branch: "a2e/t"},
 		"a repository in it":         {leaves: clone, next: "nested/ is a git repository of its own"},

@@ -169,8 +169,10 @@ func TestWorkersRefuse(t *testing.T) {
 	}}
 	p := open(t, workers, front.Options{})
 	for _, c := range []struct{ id, status, member, text string }{
-		{"refused", "blocked", "/blocked_reason", "too many"}, {"refused", "blocked", "/blocked_reason", "too many"},
-		{"lost", "error", "/error", "lost"}, {"nothing", "error", "/error", "no result"},
+		{"refused", "blocked", "/blocked_reason", "too many"},
+		{"refused", "blocked", "/blocked_reason", "too many"},
+		{"lost", "error", "/error", "lost"},
+		{"nothing", "error", "/error", "no result"},
 		{"panics", "error", "/error", "panicked"},
 	} {
 		n := len(results(p, c.id)) + 1

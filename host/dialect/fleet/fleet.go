@@ -114,8 +114,10 @@ func New(opts Options) *Front {
 	return &Front{
 		opts: opts, greeted: make(chan struct{}), pace: pace{answerGrace, connectGrace, watchEvery},
 		context: hex.EncodeToString(id[:]), tasks: make(map[string]*task), running: make(map[*task]bool),
-		results: results{workspace: opts.Workspace, store: opts.Store, log: opts.Log,
-			room: room{maxRememberedBytes, maxKeptBytes}, patience: keepTimeout, off: opts.Carry},
+		results: results{
+			workspace: opts.Workspace, store: opts.Store, log: opts.Log,
+			room: room{maxRememberedBytes, maxKeptBytes}, patience: keepTimeout, off: opts.Carry,
+		},
 		repo: &changes{dir: opts.Workspace, launcher: opts.Launcher, log: opts.Log, patience: filesTimeout},
 	}
 }

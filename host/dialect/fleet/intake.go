@@ -250,8 +250,10 @@ func wrongAgent(a *fleet.Agent) string {
 	case !slices.Contains([]protocol.ToolScope{protocol.ToolsShared, protocol.ToolsRestricted, protocol.ToolsIsolated},
 		a.ToolScope):
 		return fmt.Sprintf("agent.tool_scope %.32q is not one of shared, restricted, isolated", a.ToolScope)
-	case !slices.Contains([]protocol.MemoryScope{"", protocol.MemoryShared, protocol.MemoryIsolated,
-		protocol.MemorySnapshot}, a.MemoryScope):
+	case !slices.Contains([]protocol.MemoryScope{
+		"", protocol.MemoryShared, protocol.MemoryIsolated,
+		protocol.MemorySnapshot,
+	}, a.MemoryScope):
 		return fmt.Sprintf("agent.memory_scope %.32q is not one of shared, isolated, snapshot", a.MemoryScope)
 	case a.Depth < 0 || a.MaxSteps < 0:
 		return "agent.depth and agent.max_steps must not be negative"

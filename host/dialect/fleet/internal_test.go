@@ -24,8 +24,10 @@ func TestResultsBounded(t *testing.T) {
 		fit     int
 	}{
 		"memory": {&results{log: zerolog.Nop(), room: room{250 << 10, 1050 << 10}}, 2},
-		"store": {&results{log: zerolog.Nop(), room: room{250 << 10, 1050 << 10}, patience: time.Hour,
-			store: func(context.Context) (store.Store, error) { return state, nil }}, 10},
+		"store": {&results{
+			log: zerolog.Nop(), room: room{250 << 10, 1050 << 10}, patience: time.Hour,
+			store: func(context.Context) (store.Store, error) { return state, nil },
+		}, 10},
 	} {
 		made := c.fit + 3
 		for i := range made {

@@ -121,8 +121,10 @@ func (f *Front) worktreeIn(folder string, lock *os.File) (*worktree, error) {
 	return &worktree{
 		main: main, alone: &f.trees, folder: folder, lock: lock, branch: "a2e/" +
 			name[:strings.LastIndexByte(name, '-')],
-		changes: changes{dir: filepath.Join(folder, "tree"), launcher: f.opts.Launcher, log: f.opts.Log,
-			patience: isolateTimeout, grant: []string{folder, filepath.Join(f.opts.Workspace, ".git")}},
+		changes: changes{
+			dir: filepath.Join(folder, "tree"), launcher: f.opts.Launcher, log: f.opts.Log,
+			patience: isolateTimeout, grant: []string{folder, filepath.Join(f.opts.Workspace, ".git")},
+		},
 	}, nil
 }
 

@@ -51,8 +51,10 @@ func (p *pool) Workers() []host.WorkerInfo {
 	if p.workers != nil {
 		return p.workers
 	}
-	return []host.WorkerInfo{{Name: "w", Model: "m1", ModelTier: "small", ContextWindow: 1000, MaxTasks: 9,
-		Healthy: true, HostTools: true, Tools: []string{}, Extensions: slices.Clone(p.extensions)}}
+	return []host.WorkerInfo{{
+		Name: "w", Model: "m1", ModelTier: "small", ContextWindow: 1000, MaxTasks: 9,
+		Healthy: true, HostTools: true, Tools: []string{}, Extensions: slices.Clone(p.extensions),
+	}}
 }
 
 func (p *pool) RunTask(ctx context.Context, task host.WorkerTask) (*fleet.Result, error) {
@@ -113,23 +115,30 @@ func (k *kit) set(status, state string) {
 }
 
 func (*kit) Info() host.PluginInfo {
-	return host.PluginInfo{Name: "kit", Capability: protocol.CapTools, Also: []protocol.Capability{protocol.CapMCP,
-		protocol.CapToolkits}}
+	return host.PluginInfo{Name: "kit", Capability: protocol.CapTools, Also: []protocol.Capability{
+		protocol.CapMCP,
+		protocol.CapToolkits,
+	}}
 }
 func (*kit) Close(context.Context) error { return nil }
 func (k *kit) Routes() []host.Route {
 	return []host.Route{
 		host.Handle(protocol.TypeToolListReq, func(ctx context.Context, _ *protocol.ToolListRequest,
-			_ host.Emitter) (*protocol.ToolListResponse, error) {
+			_ host.Emitter,
+		) (*protocol.ToolListResponse, error) {
 			return &protocol.ToolListResponse{Tools: []protocol.ToolDefinition{{Name: "lift"}}}, ctx.Err()
 		}),
 		host.Handle(protocol.TypeToolkitListReq, func(context.Context, *protocol.ToolkitListRequest,
-			host.Emitter) (*protocol.ToolkitListResponse, error) {
-			return &protocol.ToolkitListResponse{Toolkits: []protocol.ToolkitDefinition{{Name: "crane",
-				Configured: true}, {Name: "drill"}}}, nil
+			host.Emitter,
+		) (*protocol.ToolkitListResponse, error) {
+			return &protocol.ToolkitListResponse{Toolkits: []protocol.ToolkitDefinition{{
+				Name:       "crane",
+				Configured: true,
+			}, {Name: "drill"}}}, nil
 		}),
 		host.Handle(protocol.TypeMCPServerListReq, func(context.Context, *protocol.MCPServerListRequest,
-			host.Emitter) (*protocol.MCPServerListResponse, error) {
+			host.Emitter,
+		) (*protocol.MCPServerListResponse, error) {
 			k.mu.Lock()
 			defer k.mu.Unlock()
 			return &protocol.MCPServerListResponse{Servers: []map[string]any{

@@ -140,8 +140,10 @@ func (k kept) write(tx *store.Tx, id string, room int) error {
 		maxKept); err != nil || len(k.Result) < largeResult {
 		return err
 	}
-	return store.Bound{Table: "fleet_results", Key: "number", Newest: "number DESC", Most: maxKept, Size: "size",
-		Bytes: room}.Prune(tx)
+	return store.Bound{
+		Table: "fleet_results", Key: "number", Newest: "number DESC", Most: maxKept, Size: "size",
+		Bytes: room,
+	}.Prune(tx)
 }
 
 //go:embed sql/*.sql

@@ -47,20 +47,32 @@ func TestBlocked(t *testing.T) {
 	p.SendRaw(`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"n\u0000l"},"brief":"x"}` + "\n")
 	check(t, result(p, "n\x00l"), "/status", "blocked", "/blocked_reason~", "NUL")
 	for i, c := range []struct{ line, why string }{
-		{`{"type":"TASK_DISPATCH","protocol_version":"1.0","task":{"task_id":"ID"},"brief":"x"}`,
-			`should be 2.x, such as "2.0"`},
+		{
+			`{"type":"TASK_DISPATCH","protocol_version":"1.0","task":{"task_id":"ID"},"brief":"x"}`,
+			`should be 2.x, such as "2.0"`,
+		},
 		{`{"type":"TASK_DISPATCH","task":{"task_id":"ID"},"brief":"x"}`, `should be 2.x, such as "2.0"`},
-		{`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"ID","priority":"asap"},"brief":"x"}`,
-			"should be low"},
-		{`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"ID","reply_schema":"xml"},"brief":"x"}`,
-			"should be prose"},
-		{`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"ID","token_budget":-1},"brief":"x"}`,
-			"should be 0 for none"},
-		{`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"ID","token_budget":"x"},"brief":"x"}`,
-			"token_budget"},
+		{
+			`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"ID","priority":"asap"},"brief":"x"}`,
+			"should be low",
+		},
+		{
+			`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"ID","reply_schema":"xml"},"brief":"x"}`,
+			"should be prose",
+		},
+		{
+			`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"ID","token_budget":-1},"brief":"x"}`,
+			"should be 0 for none",
+		},
+		{
+			`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"ID","token_budget":"x"},"brief":"x"}`,
+			"token_budget",
+		},
 		{`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"ID"},"brief":" "}`, "brief is empty"},
-		{`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"ID"},"brief":"x","deadline":"tomorrow"}`,
-			"RFC 3339"},
+		{
+			`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"ID"},"brief":"x","deadline":"tomorrow"}`,
+			"RFC 3339",
+		},
 		{`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"ID"},"brief":"x","deadline":"` + past +
 			`"}`, "is past"},
 		{`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"ID"},"brief":"x","requirements":{"required_mcp":["up","gone"]}}`, `"gone" is not registered`},
@@ -183,9 +195,11 @@ func TestAudit(t *testing.T) {
 	good := dispatch("good", "low", "")
 	p.SendRaw(good + "\n")
 	done := result(p, "good")
-	for _, line := range []string{needing("lacks", `{"required_mcp":["x"]}`, ""),
+	for _, line := range []string{
+		needing("lacks", `{"required_mcp":["x"]}`, ""),
 		strings.Replace(dispatch("old", "low", ""), `"2.0"`, `"1.0"`, 1), strings.Replace(dispatch("odd", "low", ""),
-			`"work"`, "7", 1)} {
+			`"work"`, "7", 1),
+	} {
 		p.SendRaw(line + "\n")
 	}
 	for _, id := range []string{"lacks", "old", "odd"} {
@@ -215,7 +229,9 @@ func TestConnecting(t *testing.T) {
 			needing("lacks", `{"required_mcp":["up","gone"]}`, "") + "\n" + dispatch("free", "low", "") + "\n" +
 			cancel("stops") + "\n")
 		for _, c := range []struct{ id, status, why string }{
-			{"free", "done", ""}, {"lacks", "blocked", "not registered"}, {"stops", "blocked", "cancelled"},
+			{"free", "done", ""},
+			{"lacks", "blocked", "not registered"},
+			{"stops", "blocked", "cancelled"},
 			{"late", "error", "deadline"},
 		} {
 			m := result(l.Pair, c.id)
@@ -260,8 +276,11 @@ func TestExecutors(t *testing.T) {
 		workers                   []host.WorkerInfo
 		tools, health, can, lacks string
 	}{
-		"the host": {[]host.WorkerInfo{{HostTools: true}}, own, `{"down":"error","up":"ok"}`,
-			`{"required_mcp":["up"],"required_capabilities":["lift","crane"]}`, `{"required_capabilities":["file"]}`},
+		"the host": {
+			[]host.WorkerInfo{{HostTools: true}},
+			own, `{"down":"error","up":"ok"}`,
+			`{"required_mcp":["up"],"required_capabilities":["lift","crane"]}`, `{"required_capabilities":["file"]}`,
+		},
 		"what a config lists": {
 			[]host.WorkerInfo{{Tools: []string{"terminal", "edit_file", "up", "docs"}}},
 			`["docs","edit_file","patch","terminal"]`, `{"up":"ok"}`,
@@ -269,20 +288,32 @@ func TestExecutors(t *testing.T) {
 			`{"required_capabilities":["lift"]}`,
 		},
 		"a child": {
-			[]host.WorkerInfo{{Tools: []string{"read_file", "write_file"}, MCPServers: []string{"far", "ill"},
-				MCPHealth: map[string]fleet.Health{"far": "ok", "ill": "timeout"}}},
+			[]host.WorkerInfo{{
+				Tools: []string{"read_file", "write_file"}, MCPServers: []string{"far", "ill"},
+				MCPHealth: map[string]fleet.Health{"far": "ok", "ill": "timeout"},
+			}},
 			`["file","read_file","write_file"]`, `{"far":"ok","ill":"timeout"}`,
 			`{"required_mcp":["far"],"required_capabilities":["file"]}`, `{"required_mcp":["ill"]}`,
 		},
-		"a child that has not said": {[]host.WorkerInfo{{Unknown: true}}, none, `{}`,
-			`{"required_mcp":["far"],"required_capabilities":["fly"]}`, `null`},
-		"a model with some of them": {[]host.WorkerInfo{{HostTools: true, Only: []string{"l*", "up__*"},
-			Tools: []string{"skilled"}}}, `["lift","skilled"]`, `{"up":"ok"}`,
+		"a child that has not said": {
+			[]host.WorkerInfo{{Unknown: true}},
+			none, `{}`,
+			`{"required_mcp":["far"],"required_capabilities":["fly"]}`, `null`,
+		},
+		"a model with some of them": {
+			[]host.WorkerInfo{{
+				HostTools: true, Only: []string{"l*", "up__*"},
+				Tools: []string{"skilled"},
+			}},
+			`["lift","skilled"]`, `{"up":"ok"}`,
 			`{"required_mcp":["up"],"required_capabilities":["lift","skilled"]}`,
-			`{"required_capabilities":["tools"]}`},
-		"two of which one can do it": {[]host.WorkerInfo{{Tools: []string{"grep"}}, {HostTools: true}},
+			`{"required_capabilities":["tools"]}`,
+		},
+		"two of which one can do it": {
+			[]host.WorkerInfo{{Tools: []string{"grep"}}, {HostTools: true}},
 			`["grep","lift","search"]`, `{"down":"error","up":"ok"}`, `{"required_capabilities":["search","lift"]}`,
-			`{"required_mcp":["down"]}`},
+			`{"required_mcp":["down"]}`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := open(t, &pool{workers: c.workers}, front.Options{AtStartup: true})
@@ -335,8 +366,10 @@ func TestCarriedAgain(t *testing.T) {
 // TestPartial: a task that was done in part says what remains, however its worker said it.
 func TestPartial(t *testing.T) {
 	for said, want := range map[string][2]string{
-		`{}`: {`the worker does not say what remains`,
-			`["the worker does not say what remains"]`},
+		`{}`: {
+			`the worker does not say what remains`,
+			`["the worker does not say what remains"]`,
+		},
 		`{"next_steps":["a","b"]}`:                     {`a; b`, `["a","b"]`},
 		`{"remaining":"a"}`:                            {`a`, `["a"]`},
 		`{"remaining":{"files":1},"next_steps":["a"]}`: {`{"files":1}`, `["a"]`},
@@ -372,16 +405,26 @@ func TestScope(t *testing.T) {
 	const all = `{"required_capabilities":["lift","crane","tools","multi_agent"]}`
 	for i, c := range []struct{ requirements, agent, status, why string }{
 		{all, `{"agent_id":"a","tool_scope":"shared"}`, "done", ""},
-		{all, `{"agent_id":"a","tool_scope":"isolated"}`, "blocked",
-			`"a" may not use "lift"; the agent "a" may not use "crane"; the agent "a" may not use "tools"; the agent "a" may not use "multi_agent"`},
-		{all, `{"agent_id":"a","tool_scope":"restricted","capabilities":["tools","toolkits","multi_agent"]}`, "done",
-			""},
-		{all, `{"agent_id":"a","tool_scope":"restricted","capabilities":["lift","crane"]}`, "blocked",
-			`"tools"; the agent "a" may not use "multi_agent"`},
-		{`{"required_capabilities":["lift","crane"]}`,
-			`{"agent_id":"a","tool_scope":"restricted","capabilities":["lift","crane"]}`, "done", ""},
-		{`{"required_capabilities":["drill"]}`, `{"agent_id":"a","tool_scope":"shared"}`, "blocked",
-			`no tool, toolkit or capability "drill"`},
+		{
+			all, `{"agent_id":"a","tool_scope":"isolated"}`, "blocked",
+			`"a" may not use "lift"; the agent "a" may not use "crane"; the agent "a" may not use "tools"; the agent "a" may not use "multi_agent"`,
+		},
+		{
+			all, `{"agent_id":"a","tool_scope":"restricted","capabilities":["tools","toolkits","multi_agent"]}`, "done",
+			"",
+		},
+		{
+			all, `{"agent_id":"a","tool_scope":"restricted","capabilities":["lift","crane"]}`, "blocked",
+			`"tools"; the agent "a" may not use "multi_agent"`,
+		},
+		{
+			`{"required_capabilities":["lift","crane"]}`,
+			`{"agent_id":"a","tool_scope":"restricted","capabilities":["lift","crane"]}`, "done", "",
+		},
+		{
+			`{"required_capabilities":["drill"]}`, `{"agent_id":"a","tool_scope":"shared"}`, "blocked",
+			`no tool, toolkit or capability "drill"`,
+		},
 		{`{"required_mcp":["up"]}`, `{"agent_id":"a","tool_scope":"shared"}`, "done", ""},
 		{`{"required_mcp":["up"]}`, `{"agent_id":"a","tool_scope":"isolated"}`, "blocked", "isolated"},
 		{`{"required_mcp":["off"]}`, `{"agent_id":"a","tool_scope":"shared"}`, "blocked", `"off" is not registered`},
@@ -482,8 +525,10 @@ func TestTardyPlugins(t *testing.T) {
 	}{{7 * time.Second, "done", "done"}, {30 * time.Second, "blocked", "done"}} {
 		synctest.Test(t, func(t *testing.T) {
 			late := &tardy{kit: newKit(), wait: c.wait}
-			p := hosttest.New(t, host.Options{Plugins: []host.Plugin{&pool{}, late},
-				Dialects: []host.Dialect{front.New(front.Options{Log: zerolog.Nop()})}})
+			p := hosttest.New(t, host.Options{
+				Plugins:  []host.Plugin{&pool{}, late},
+				Dialects: []host.Dialect{front.New(front.Options{Log: zerolog.Nop()})},
+			})
 			for _, task := range [][2]string{{"first", c.first}, {"second", c.second}} {
 				check(t, do(p, needing(task[0], `{"required_capabilities":["memory"]}`, ""), task[0]), "/status",
 					task[1])

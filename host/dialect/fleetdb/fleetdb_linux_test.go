@@ -69,8 +69,10 @@ func done(d *fleet.Dispatch) *fleet.Result {
 func works(t testing.TB, url, name string, places int, does func(*fleet.Dispatch) *fleet.Result, able ...string) {
 	t.Helper()
 	w := must.Get(fleetdb.Open(url))(t).NewWorker(places, zerolog.Nop())
-	a := &fleet.Announce{Type: fleet.TypeAnnounce, ProtocolVersion: fleet.Version,
-		Worker: fleet.Worker{AgentID: name, Model: "m-" + name}}
+	a := &fleet.Announce{
+		Type: fleet.TypeAnnounce, ProtocolVersion: fleet.Version,
+		Worker: fleet.Worker{AgentID: name, Model: "m-" + name},
+	}
 	w.Announced(a, able)
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -136,8 +138,10 @@ func TestUrgentFirst(t *testing.T) {
 	var all sync.WaitGroup
 	f := must.Get(fleetdb.Open(url))(t)
 	t.Cleanup(f.Close)
-	for i, p := range []fleet.Priority{fleet.PriorityLow, fleet.PriorityNormal, fleet.PriorityUrgent,
-		fleet.PriorityHigh} {
+	for i, p := range []fleet.Priority{
+		fleet.PriorityLow, fleet.PriorityNormal, fleet.PriorityUrgent,
+		fleet.PriorityHigh,
+	} {
 		one := task(string(p))
 		one.Dispatch.Task.Priority = p
 		all.Go(func() { does(t, s, one) })

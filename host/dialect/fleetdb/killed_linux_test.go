@@ -38,8 +38,10 @@ func serve(url string) int {
 	}
 	w := f.NewWorker(4, zerolog.Nop())
 	name := strconv.Itoa(os.Getpid())
-	w.Announced(&fleet.Announce{Type: fleet.TypeAnnounce, ProtocolVersion: fleet.Version,
-		Worker: fleet.Worker{AgentID: name}}, nil)
+	w.Announced(&fleet.Announce{
+		Type: fleet.TypeAnnounce, ProtocolVersion: fleet.Version,
+		Worker: fleet.Worker{AgentID: name},
+	}, nil)
 	ctx, stop := context.WithCancel(context.Background())
 	go func() { _, _ = io.Copy(io.Discard, os.Stdin); stop() }()
 	if w.Run(ctx, &host{does: done}) != nil {

@@ -118,7 +118,8 @@ func (w *Worker) exchange(ctx context.Context, ended []*report, n int) (claims [
 // does it takes back what it lost and nobody has taken since: in one statement, as what is lost between two
 // would be neither its own nor taken back.
 func (w *Worker) register(ctx context.Context, a *fleet.Announce, text string, offers []string, does []int64) (
-	draining bool, own map[int64]bool, err error) {
+	draining bool, own map[int64]bool, err error,
+) {
 	type task struct {
 		Number   int64
 		Canceled bool

@@ -378,8 +378,10 @@ func (s *Server) share(w http.ResponseWriter, r *http.Request) (preflight bool) 
 	h.Set("Access-Control-Expose-Headers", mcpSession)
 	if preflight = r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != ""; preflight {
 		h.Set("Access-Control-Allow-Methods", "GET, POST, DELETE")
-		h.Set("Access-Control-Allow-Headers", strings.Join([]string{"Authorization", "Content-Type", "Last-Event-ID",
-			Header, mcpSession, mcpVersion}, ", "))
+		h.Set("Access-Control-Allow-Headers", strings.Join([]string{
+			"Authorization", "Content-Type", "Last-Event-ID",
+			Header, mcpSession, mcpVersion,
+		}, ", "))
 	}
 	return preflight
 }

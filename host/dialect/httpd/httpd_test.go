@@ -155,10 +155,14 @@ func TestSlowBody(t *testing.T) {
 // TestCORS: the browser of a page that may connect is told so, and that of another is not.
 func TestCORS(t *testing.T) {
 	t.Parallel()
-	s := httpd.New(httpd.Options{Serve: echo, Loopback: true, Origins: []string{"https://a.example"},
-		Tokens: auth.Tokens{auth.New("secret", "")}})
-	for origin, status := range map[string]int{"https://a.example": http.StatusNoContent,
-		"https://b.example": http.StatusForbidden} {
+	s := httpd.New(httpd.Options{
+		Serve: echo, Loopback: true, Origins: []string{"https://a.example"},
+		Tokens: auth.Tokens{auth.New("secret", "")},
+	})
+	for origin, status := range map[string]int{
+		"https://a.example": http.StatusNoContent,
+		"https://b.example": http.StatusForbidden,
+	} {
 		r := httptest.NewRequestWithContext(t.Context(), "OPTIONS", "http://127.0.0.1/send", nil)
 		r.Header.Set("Origin", origin)
 		r.Header.Set("Access-Control-Request-Method", "POST")
@@ -282,7 +286,8 @@ func TestKeptEvents(t *testing.T) {
 func TestPanics(t *testing.T) {
 	t.Parallel()
 	s := httpd.New(httpd.Options{Loopback: true, Serve: func(_ context.Context, speaks httpd.Protocol, in io.Reader,
-		out io.Writer) error {
+		out io.Writer,
+	) error {
 		if line, err := bufio.NewReader(in).ReadString('\n'); err == nil && !strings.Contains(line, "ping") {
 			panic("at " + line)
 		}
@@ -354,8 +359,10 @@ func TestUnknownMethod(t *testing.T) {
 		return got
 	}
 	id := post("", `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}`).Header().Get("Mcp-Session-Id")
-	for method, code := range map[string]int{"no/such": -32601, "notifications/initialized": -32601, "a tools": -32601,
-		"tools/call": -32602} {
+	for method, code := range map[string]int{
+		"no/such": -32601, "notifications/initialized": -32601, "a tools": -32601,
+		"tools/call": -32602,
+	} {
 		got := post(id, `{"jsonrpc":"2.0","id":"x","method":"`+method+`"}`)
 		assert.That(t, got.Code == http.StatusOK && strings.Contains(got.Body.String(),
 			fmt.Sprintf(`"code":%d`, code)) && strings.Contains(got.Body.String(), `"id":"x"`), "%s: %d %s", method,
@@ -380,7 +387,8 @@ func (c *counter) FlushError() error {
 func TestEventsGoOutTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := httpd.New(httpd.Options{Loopback: true, Serve: func(_ context.Context, _ httpd.Protocol, in io.Reader,
-			out io.Writer) error {
+			out io.Writer,
+		) error {
 			for lines := bufio.NewScanner(in); lines.Scan(); {
 				if strings.Contains(lines.Text(), `"slow"`) {
 					time.Sleep(time.Minute)

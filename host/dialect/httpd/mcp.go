@@ -187,8 +187,10 @@ func (c *session) endCancelled(conn mcp.Connection, msg jsonrpc.Message) {
 	var value any
 	_ = json.Unmarshal(params.ID, &value) // of no text there is no ID
 	if id, err := jsonrpc.MakeID(value); err == nil && id.IsValid() {
-		_ = conn.Write(c.hasty, &jsonrpc.Response{ID: id, Error: &jsonrpc.Error{Code: -32800,
-			Message: "the request was cancelled"}}) // it may have an answer
+		_ = conn.Write(c.hasty, &jsonrpc.Response{ID: id, Error: &jsonrpc.Error{
+			Code:    -32800,
+			Message: "the request was cancelled",
+		}}) // it may have an answer
 	}
 }
 

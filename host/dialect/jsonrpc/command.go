@@ -33,8 +33,10 @@ func commands() []command {
 	return []command{
 		{"/auth", "what the host and its workers may use", authCommand},
 		{"/onboarding", "whether the user was shown around", onboardingStatus},
-		{"/forgeteverything", "forget the selected model, the stored key and the onboarding, and clear this session",
-			forgetEverything},
+		{
+			"/forgeteverything", "forget the selected model, the stored key and the onboarding, and clear this session",
+			forgetEverything,
+		},
 		{"/model", "the selected model, and those there are; model.select selects one", modelCommand},
 		{"/limits", "limits and their use", limitsGet},
 		{"/history", "saved chats of this folder (/history) or of all (/history --all), or continue one (/history " +

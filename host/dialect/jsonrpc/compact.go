@@ -301,7 +301,8 @@ func tokens(n int) string {
 // compactNow sums up the conversation of an idle session, as model.select and /compression ask for. nil = there is
 // nothing to sum up, or the worker is no model. e is what the conversation takes then; nil where the worker is none.
 func (f *Front) compactNow(ctx context.Context, s *session, worker, reason string) (c *compaction, e *estimate,
-	err error) {
+	err error,
+) {
 	s.compacting.Lock()
 	defer s.compacting.Unlock()
 	f.mu.Lock()

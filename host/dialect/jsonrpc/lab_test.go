@@ -269,9 +269,11 @@ func (p *pipe) story(session string, since int) (told []string) {
 			told = append(told, "answer")
 		case get(p.t, l, "/params/payload/session_id") == session:
 			about := ""
-			for _, member := range []string{"/status_label", "/message/kind", "/message/text", "/chunk/thoughts/0",
+			for _, member := range []string{
+				"/status_label", "/message/kind", "/message/text", "/chunk/thoughts/0",
 				"/chunk/answerText", "/data/call/name", "/data/executed/name", "/data/executed/0/name",
-				"/partial_output", "/answer_length", "/stage"} {
+				"/partial_output", "/answer_length", "/stage",
+			} {
 				if is := get(p.t, l, "/params/payload"+member); is != "" {
 					about += " " + is
 				}
@@ -328,26 +330,35 @@ func (k *kit) EndSession(_ context.Context, s *host.Session) {
 func (k *kit) Routes() []host.Route {
 	return []host.Route{
 		host.Handle(protocol.TypeToolListReq, func(context.Context, *protocol.ToolListRequest,
-			host.Emitter) (*protocol.ToolListResponse, error) {
-			return &protocol.ToolListResponse{Tools: []protocol.ToolDefinition{{Name: "echo",
-				InputParameters: []protocol.ToolParameter{{Name: "s", Type: "string"}}}}}, nil
+			host.Emitter,
+		) (*protocol.ToolListResponse, error) {
+			return &protocol.ToolListResponse{Tools: []protocol.ToolDefinition{{
+				Name:            "echo",
+				InputParameters: []protocol.ToolParameter{{Name: "s", Type: "string"}},
+			}}}, nil
 		}),
 		host.Handle(protocol.TypeSkillDiscoverReq, func(context.Context, *protocol.SkillDiscoverRequest,
-			host.Emitter) (*protocol.SkillDiscoverResponse, error) {
-			return &protocol.SkillDiscoverResponse{Skills: []protocol.SkillDefinition{{Name: "cook",
-				Description: "Cooks.", FilePath: new("/skills/cook/SKILL.md")}}}, nil
+			host.Emitter,
+		) (*protocol.SkillDiscoverResponse, error) {
+			return &protocol.SkillDiscoverResponse{Skills: []protocol.SkillDefinition{{
+				Name:        "cook",
+				Description: "Cooks.", FilePath: new("/skills/cook/SKILL.md"),
+			}}}, nil
 		}),
 		host.Handle(protocol.TypeToolCallReq, k.call),
 	}
 }
 
 func (k *kit) call(ctx context.Context, req *protocol.ToolCallRequest, emit host.Emitter) (*protocol.ToolCallResponse,
-	error) {
+	error,
+) {
 	switch req.ToolName {
 	case "echo":
 		emit.Log("info", "hello", "stdout")
-		return &protocol.ToolCallResponse{Data: protocol.ToolResult{Success: true, ToolName: req.ToolName,
-			Data: bytes.Clone(req.Arguments.Raw())}}, nil
+		return &protocol.ToolCallResponse{Data: protocol.ToolResult{
+			Success: true, ToolName: req.ToolName,
+			Data: bytes.Clone(req.Arguments.Raw()),
+		}}, nil
 	case "fail":
 		why := "it broke"
 		return &protocol.ToolCallResponse{Data: protocol.ToolResult{Error: &why}}, nil
@@ -367,10 +378,12 @@ func (k *kit) call(ctx context.Context, req *protocol.ToolCallRequest, emit host
 func (k *kit) Workers() []host.WorkerInfo {
 	return []host.WorkerInfo{
 		{Name: "small", Mode: "oneshot", MaxTasks: 2, Healthy: true},
-		{Name: "big", Mode: "llm", Model: "m2", MaxTasks: 1, Healthy: true, ContextWindow: 8000, Thinking: "low",
+		{
+			Name: "big", Mode: "llm", Model: "m2", MaxTasks: 1, Healthy: true, ContextWindow: 8000, Thinking: "low",
 			KeyFor: "https://llm.example", ServedBy: func(_ context.Context, model string) ([]string, bool, error) {
 				return []string{"One", "Two"}, model != "m2", nil
-			}},
+			},
+		},
 	}
 }
 

@@ -146,7 +146,8 @@ func modelOption(w host.WorkerInfo) map[string]any {
 
 func modelList(f *Front, ctx context.Context, c *call, req *struct {
 	Provider text `json:"provider"`
-}) (any, error) {
+},
+) (any, error) {
 	workers, err := f.of(c, req.Provider)
 	return f.chosen(ctx).tell(listed(workers)), err
 }
@@ -164,7 +165,8 @@ func modelSelect(f *Front, ctx context.Context, c *call, req *struct {
 	Routing  text `json:"openrouter_provider"` // nothing here chooses among those
 	Session  text `json:"session_id"`
 	Compress bool `json:"compress_immediately"`
-}) (any, error) {
+},
+) (any, error) {
 	workers, err := f.of(c, req.Provider)
 	workers = with(workers, req.Model)
 	switch {
@@ -213,7 +215,8 @@ func (f *Front) keyed() []host.WorkerInfo {
 // their own.
 func setKey(f *Front, ctx context.Context, c *call, req *struct {
 	Key text `json:"api_key"`
-}) (any, error) {
+},
+) (any, error) {
 	if strings.ContainsFunc(string(req.Key), func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return nil, c.wrong("api_key", "must be a key of printable ASCII characters, without spaces")
 	}
@@ -239,7 +242,8 @@ func (f *Front) routed() []host.WorkerInfo {
 // first, who serves the model behind it.
 func routingProviders(f *Front, ctx context.Context, _ *call, req *struct {
 	Model text `json:"model_id"`
-}) (any, error) {
+},
+) (any, error) {
 	workers := prefer(f.routed(), func(w host.WorkerInfo) bool { return w.Model == string(req.Model) })
 	if len(workers) == 0 {
 		return nil, jsonrpc.Refused("not_supported",

@@ -31,10 +31,14 @@ func TestSpecification(t *testing.T) {
 	for i, c := range []struct{ line, want string }{
 		{`{"jsonrpc": "2.0", "method": "subtract", "params": [42, 23], "id": 1}`, `1 -32601 method_not_found subtract`},
 		{`{"jsonrpc": "2.0", "method": "subtract", "params": [23, 42], "id": 2}`, `2 -32601 method_not_found subtract`},
-		{`{"jsonrpc": "2.0", "method": "subtract", "params": {"subtrahend": 23, "minuend": 42}, "id": 3}`,
-			`3 -32601 method_not_found subtract`},
-		{`{"jsonrpc": "2.0", "method": "subtract", "params": {"minuend": 42, "subtrahend": 23}, "id": 4}`,
-			`4 -32601 method_not_found subtract`},
+		{
+			`{"jsonrpc": "2.0", "method": "subtract", "params": {"subtrahend": 23, "minuend": 42}, "id": 3}`,
+			`3 -32601 method_not_found subtract`,
+		},
+		{
+			`{"jsonrpc": "2.0", "method": "subtract", "params": {"minuend": 42, "subtrahend": 23}, "id": 4}`,
+			`4 -32601 method_not_found subtract`,
+		},
 		{`{"jsonrpc": "2.0", "method": "update", "params": [1,2,3,4,5]}`, ``},
 		{`{"jsonrpc": "2.0", "method": "foobar"}`, ``},
 		{`{"jsonrpc": "2.0", "method": "foobar", "id": "1"}`, `"1" -32601 method_not_found foobar`},
@@ -183,8 +187,10 @@ func TestHandshake(t *testing.T) {
 			t.Error(got)
 		}
 	}
-	for _, fine := range []string{`{"protocol_version":"1.0.0","strict":true}`, `{"strict":true}`, `{}`, ``, `[]`,
-		`null`, `{"protocol_version":null,"strict":null,"more":1}`} {
+	for _, fine := range []string{
+		`{"protocol_version":"1.0.0","strict":true}`, `{"strict":true}`, `{}`, ``, `[]`,
+		`null`, `{"protocol_version":null,"strict":null,"more":1}`,
+	} {
 		check(t, p.call("rpc.handshake", fine), "/result/server_name", "a2e")
 	}
 }
@@ -192,8 +198,14 @@ func TestHandshake(t *testing.T) {
 func TestToken(t *testing.T) {
 	p := open(t, front.Options{Tokens: auth.Tokens{auth.New("secret", "")}}, newKit())
 	check(t, p.call("system.ping", ""), "/result/ok", "true")
-	for _, c := range [][2]string{{"session.create", ""}, {"nope", ""}, {"auth.status", ""}, {"system.shutdown", ""},
-		{"rpc.handshake", ""}, {"rpc.handshake", `{"auth_token":"wrong"}`}} {
+	for _, c := range [][2]string{
+		{"session.create", ""},
+		{"nope", ""},
+		{"auth.status", ""},
+		{"system.shutdown", ""},
+		{"rpc.handshake", ""},
+		{"rpc.handshake", `{"auth_token":"wrong"}`},
+	} {
 		if got := p.call(c[0], c[1]); get(t, got, "/error/code") != "-32001" ||
 			get(t, got, "/error/data/reason") != "unauthorized" || strings.Contains(got, "secret") {
 			t.Error(got)
@@ -262,8 +274,10 @@ func TestShutdown(t *testing.T) {
 func TestAudit(t *testing.T) {
 	a := &hosttest.Trail{}
 	p := openHost(t, host.Options{
-		Plugins: []host.Plugin{newKit()}, Dialects: []host.Dialect{front.New(front.Options{Log: zerolog.Nop(),
-			Store: state(t, t.TempDir())})}, Events: a.Of(event.Request),
+		Plugins: []host.Plugin{newKit()}, Dialects: []host.Dialect{front.New(front.Options{
+			Log:   zerolog.Nop(),
+			Store: state(t, t.TempDir()),
+		})}, Events: a.Of(event.Request),
 	})
 	s := p.session("")
 	p.send(onSession(`"run"`, "command.execute", s, `,"raw_command":"/echo"`))
@@ -282,10 +296,14 @@ func TestAudit(t *testing.T) {
 	call, entries := get(t, done, "/result/output/tool_call_id"), a.Entries()
 	for i, want := range []event.Event{
 		{Type: "session.create"},
-		{Type: "command.execute", ReqID: "run", SessionID: s, CorrelationID: call, Capability: "tools",
-			OutputBytes: len(done)},
-		{Type: "command.execute", ReqID: "12345678901234567890", SessionID: s, Capability: "tools",
-			ErrorCode: "tool_denied"},
+		{
+			Type: "command.execute", ReqID: "run", SessionID: s, CorrelationID: call, Capability: "tools",
+			OutputBytes: len(done),
+		},
+		{
+			Type: "command.execute", ReqID: "12345678901234567890", SessionID: s, Capability: "tools",
+			ErrorCode: "tool_denied",
+		},
 		{Type: "command.execute", SessionID: s, Capability: "tools"},
 		{Type: "no.method", ErrorCode: "method_not_found"},
 		{ReqID: "7", ErrorCode: "invalid_request"},

@@ -26,7 +26,8 @@ func handshake(f *Front, ctx context.Context, c *call, req *struct {
 	Strict  bool   `json:"strict"`
 	Token   string `json:"auth_token"`
 	Answers []text `json:"questions"` // the kinds of questions that the client answers
-}) (any, error) {
+},
+) (any, error) {
 	if wrong := auth.WrongName(req.Client); wrong != "" {
 		return nil, c.wrong("client_name", wrong)
 	}
@@ -90,7 +91,8 @@ func (f *Front) uptime() float64 { return f.opts.Now().Sub(f.begun).Seconds() }
 func shutdown(f *Front, ctx context.Context, c *call, req *struct {
 	Reason  text     `json:"reason"`
 	Timeout *float64 `json:"timeout"` // seconds that running work gets to finish
-}) (any, error) {
+},
+) (any, error) {
 	timeout := host.DrainTimeout
 	if req.Timeout != nil {
 		if *req.Timeout < 0 || *req.Timeout > maxShutdown.Seconds() {
@@ -296,7 +298,8 @@ func limitsGet(f *Front, ctx context.Context, _ *call) (any, error) {
 
 func debugSet(f *Front, _ context.Context, c *call, req *struct {
 	Super *bool `json:"super_debug"` // turns tell more, and so do errors
-}) (any, error) {
+},
+) (any, error) {
 	if req.Super == nil {
 		return nil, c.wrong("super_debug", "must be a boolean")
 	}
@@ -335,7 +338,8 @@ func (f *Front) auth() map[string]any {
 // setExaKey takes the key of a search that nothing here has: only that there is none can be set.
 func setExaKey(_ *Front, _ context.Context, c *call, req *struct {
 	Key text `json:"api_key"`
-}) (any, error) {
+},
+) (any, error) {
 	if !strings.EqualFold(string(req.Key), "skip") {
 		return nil, jsonrpc.Refused("not_supported", "this host uses no Exa key; only the value skip is accepted")
 	}

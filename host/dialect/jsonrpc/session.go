@@ -138,10 +138,13 @@ func (f *Front) awaitPlugins() { f.ready.Do(func() { dialect.AwaitPlugins(f.work
 func sessionCreate(f *Front, ctx context.Context, c *call, req *struct {
 	Title text `json:"title"`
 	Model text `json:"model"` // the worker of this session alone
-}) (any, error) {
+},
+) (any, error) {
 	now := f.seconds()
-	e := entry{ID: uuid.NewString(), Title: titleOf(string(req.Title)), Created: now, Updated: now,
-		Agent: value(f.history.only.Load())}
+	e := entry{
+		ID: uuid.NewString(), Title: titleOf(string(req.Title)), Created: now, Updated: now,
+		Agent: value(f.history.only.Load()),
+	}
 	if req.Model != "" {
 		workers := with(f.workers(), req.Model)
 		if len(workers) == 0 {
@@ -249,7 +252,8 @@ func historyGet(f *Front, ctx context.Context, _ *call, req *struct {
 	Last bool `json:"last"`
 	Path text `json:"rollout_path"`
 	ID   text `json:"id"`
-}) (any, error) {
+},
+) (any, error) {
 	id, none := string(req.ID), "no saved chat matched id: "+quoted(req.ID)
 	switch {
 	case req.Last:

@@ -76,13 +76,19 @@ func TestTurn(t *testing.T) {
 	assert.Diff(t, want, p.story(s, since))
 	for _, c := range [][]string{
 		{"session.status", "thinking...", "/turn_id", turn, "/pending", "true"},
-		{"session.stream.chunk", "It is", "/turn_id", turn, "/chunk/thoughts", "[]", "/chunk/segments/0/kind", "answer",
-			"/chunk/segments/0/text", "\n\nIt is 1 🙂"},
+		{
+			"session.stream.chunk", "It is", "/turn_id", turn, "/chunk/thoughts", "[]", "/chunk/segments/0/kind", "answer",
+			"/chunk/segments/0/text", "\n\nIt is 1 🙂",
+		},
 		{"session.stream.chunk", "Look", "/chunk/answerText", "", "/chunk/segments/0/kind", "thought"},
-		{"session.tool.call.started", "", "/turn_id", turn, "/data",
-			`{"call":{"name":"echo","input":{"s":"x"},"providerToolName":"echo_","callId":"c1"},"toolRound":1}`},
-		{"session.tool.call.completed", "", "/turn_id", turn, "/data/toolRound", "1", "/data/executed/ok", "true",
-			"/data/executed/input", `{"s":"x"}`, "/data/executed/result", `{"r":1}`},
+		{
+			"session.tool.call.started", "", "/turn_id", turn, "/data",
+			`{"call":{"name":"echo","input":{"s":"x"},"providerToolName":"echo_","callId":"c1"},"toolRound":1}`,
+		},
+		{
+			"session.tool.call.completed", "", "/turn_id", turn, "/data/toolRound", "1", "/data/executed/ok", "true",
+			"/data/executed/input", `{"s":"x"}`, "/data/executed/result", `{"r":1}`,
+		},
 		{"session.tool.results", "", "/turn_id", turn, "/data/executed/0/ok", "true"},
 		{"session.completed", "", "/turn_id", turn, "/status", "done", "/tokens_spent", "7"},
 	} {
@@ -243,8 +249,10 @@ func TestEnds(t *testing.T) {
 		}, "inference error: it crashed", "session.error"},
 		"nothing": {func(context.Context, host.WorkerTask) *fleet.Result { return nil }, "inference error: the " +
 			"worker's plugin gave no result", "session.error"},
-		"panic": {func(context.Context, host.WorkerTask) *fleet.Result { panic("ouch") },
-			"inference error: the worker's plugin panicked", "session.error"},
+		"panic": {
+			func(context.Context, host.WorkerTask) *fleet.Result { panic("ouch") },
+			"inference error: the worker's plugin panicked", "session.error",
+		},
 	} {
 		k.play = c.play
 		s := p.session("")
@@ -322,10 +330,14 @@ func TestImages(t *testing.T) {
 		{`{"path":"a b.png"}`, "a b.png", "image/png", "[Image 1]"},
 		{`{"path":" \"a b.png\" ","mime_type":null}`, "a b.png", "image/png", "[Image 1]"},
 		{fmt.Sprintf(`{"path":"file://localhost%s/a%%20b.png"}`, dir), "a b.png", "image/png", "[Image 1]"},
-		{fmt.Sprintf(`{"path":%q},"a b.png",5,{},null`, filepath.Join(dir, "a b.png")), "a b.png", "image/png",
-			"[Image 1]"},
-		{fmt.Sprintf(`{"path":"../of the client.gif","dataUrl":%q,"mimeType":"image/gif"}`, url),
-			"../of the client.gif", "image/gif", "[Image 1]"},
+		{
+			fmt.Sprintf(`{"path":%q},"a b.png",5,{},null`, filepath.Join(dir, "a b.png")), "a b.png", "image/png",
+			"[Image 1]",
+		},
+		{
+			fmt.Sprintf(`{"path":"../of the client.gif","dataUrl":%q,"mimeType":"image/gif"}`, url),
+			"../of the client.gif", "image/gif", "[Image 1]",
+		},
 		{fmt.Sprintf(`{"data_url":%q}`, url), "image.png", "image/png", "[Image 1]"},
 	} {
 		check(t, p.on(s, "session.send", `,"images":[`+c.image+`]`), "/result/accepted", "true")
@@ -344,13 +356,22 @@ func TestImages(t *testing.T) {
 		t.Errorf("told %d times", n)
 	}
 	for i, c := range [][2]string{
-		{`{"path":"gone.png"}`, "file not found"}, {`{"path":"t.txt"}`, "unsupported image type"},
+		{`{"path":"gone.png"}`, "file not found"},
+		{`{"path":"t.txt"}`, "unsupported image type"},
 		{`{"path":"../o.png"}`, "not in the workspace"},
-		{fmt.Sprintf(`{"path":%q}`, outside), "not in the workspace"}, {`{"path":"~/o.png"}`,
-			`"~/o.png" is not in the workspace`}, {`{"path":"file://host/a b.png"}`, "not in the workspace"},
+		{fmt.Sprintf(`{"path":%q}`, outside), "not in the workspace"},
+		{
+			`{"path":"~/o.png"}`,
+			`"~/o.png" is not in the workspace`,
+		},
+		{`{"path":"file://host/a b.png"}`, "not in the workspace"},
 		{`{"path":"link.png"}`, "cannot be read"},
-		{`{"path":"large.gif"}`, "too large"}, {strings.Repeat(`{"path":"most.gif"},`, 2) + `{"path":"a b.png"}`,
-			"together"}, {`{"data_url":"data:image/png,x"}`, "should be data:"},
+		{`{"path":"large.gif"}`, "too large"},
+		{
+			strings.Repeat(`{"path":"most.gif"},`, 2) + `{"path":"a b.png"}`,
+			"together",
+		},
+		{`{"data_url":"data:image/png,x"}`, "should be data:"},
 		{`{"data_url":"data:text/plain;base64,AA=="}`, "not taken"},
 		{`{"data_url":"data:image/png;base64,!!"}`, "not valid base64"},
 		{strings.Repeat(`{"path":"a b.png"},`, 16) + `{"path":"a b.png"}`, "at most 16"},
@@ -372,8 +393,10 @@ func TestParams(t *testing.T) {
 	p := open(t, front.Options{MaxText: 100}, newKit())
 	s := `"session_id":"` + p.session("") + `"`
 	unknown := map[string]string{} // what else a method on a session needs
-	for _, method := range []string{"session.get", "session.send", "session.interrupt", "session.queue.list",
-		"session.queue.clear", "history.clear_session"} {
+	for _, method := range []string{
+		"session.get", "session.send", "session.interrupt", "session.queue.list",
+		"session.queue.clear", "history.clear_session",
+	} {
 		unknown[method] = `"text":"x"`
 	}
 	unknown["session.steer"], unknown["command.execute"] = `"text":"x"`, `"raw_command":"/help"`
@@ -387,33 +410,52 @@ func TestParams(t *testing.T) {
 		check(t, p.call(method, `{"session_id":" x ",`+more+`}`), "/error/message~", `unknown session "x"`)
 	}
 	for _, c := range []struct{ method, params, field string }{
-		{"rpc.handshake", `{"protocol_version":5}`, "protocol_version"}, {"rpc.handshake", `{"strict":"yes"}`,
-			"strict"},
-		{"system.shutdown", `{"reason":5}`, "reason"}, {"system.shutdown", `{"timeout":-1}`, "timeout"},
-		{"session.create", `{"title":5}`, "title"}, {"session.create", `{"model":"huge"}`, "model"},
-		{"session.send", `{` + s + `,"text":5}`, "text"}, {"session.send", `{` + s + `,"text":"x","enqueue":1}`,
-			"enqueue"},
+		{"rpc.handshake", `{"protocol_version":5}`, "protocol_version"},
+		{
+			"rpc.handshake", `{"strict":"yes"}`,
+			"strict",
+		},
+		{"system.shutdown", `{"reason":5}`, "reason"},
+		{"system.shutdown", `{"timeout":-1}`, "timeout"},
+		{"session.create", `{"title":5}`, "title"},
+		{"session.create", `{"model":"huge"}`, "model"},
+		{"session.send", `{` + s + `,"text":5}`, "text"},
+		{
+			"session.send", `{` + s + `,"text":"x","enqueue":1}`,
+			"enqueue",
+		},
 		{"session.send", `{` + s + `,"text":"` + strings.Repeat("x", 101) + `"}`, "text"},
-		{"session.steer", `{` + s + `}`, "text"}, {"session.steer", `{` + s + `,"text":" "}`, "text"},
-		{"command.execute", `{` + s + `,"raw_command":""}`, "raw_command"}, {"command.execute",
-			`{` + s + `,"raw_command":"/echo {"}`, "raw_command"},
+		{"session.steer", `{` + s + `}`, "text"},
+		{"session.steer", `{` + s + `,"text":" "}`, "text"},
+		{"command.execute", `{` + s + `,"raw_command":""}`, "raw_command"},
+		{
+			"command.execute",
+			`{` + s + `,"raw_command":"/echo {"}`, "raw_command",
+		},
 		{"command.execute", `{` + s + `,"raw_command":"/echo {} x"}`, "raw_command"},
 		{"command.execute", `{` + s + `,"raw_command":"/echo a=\"x"}`, "raw_command"},
 		{"command.execute", `{` + s + `,"raw_command":"/echo a=1 a=2"}`, "raw_command"},
-		{"history.list", `{"limit":"1"}`, "limit"}, {"history.list", `{"cursor":true}`, "cursor"},
-		{"history.get", `{"last":"yes"}`, "last"}, {"history.get", `{"id":5}`, "id"},
+		{"history.list", `{"limit":"1"}`, "limit"},
+		{"history.list", `{"cursor":true}`, "cursor"},
+		{"history.get", `{"last":"yes"}`, "last"},
+		{"history.get", `{"id":5}`, "id"},
 		{"history.get", `{"rollout_path":5}`, "rollout_path"},
-		{"model.list", `{"provider":5}`, "provider"}, {"model.list", `{"provider":"openai"}`, "provider"},
+		{"model.list", `{"provider":5}`, "provider"},
+		{"model.list", `{"provider":"openai"}`, "provider"},
 		{"model.select", `{"provider":"big","thinking_level":"OFF"}`, "model_id"},
 		{"model.select", `{"model_id":"m2","provider":" ","thinking_level":"OFF"}`, "provider"},
 		{"model.select", `{"model_id":"m2","provider":"big"}`, "thinking_level"},
 		{"model.select", `{"model_id":"m2","provider":"x","thinking_level":"OFF"}`, "provider"},
-		{"model.select", `{"model_id":"m2","provider":"big","thinking_level":"OFF","compress_immediately":1}`,
-			"compress_immediately"},
+		{
+			"model.select", `{"model_id":"m2","provider":"big","thinking_level":"OFF","compress_immediately":1}`,
+			"compress_immediately",
+		},
 		{"model.select", `{"model_id":"m2","provider":"big","thinking_level":"OFF","compress_immediately":true,"session_id":"x"}`, "session_id"},
-		{"debug.set", `{}`, "super_debug"}, {"debug.set", `{"super_debug":null}`, "super_debug"},
+		{"debug.set", `{}`, "super_debug"},
+		{"debug.set", `{"super_debug":null}`, "super_debug"},
 		{"debug.set", `{"super_debug":1}`, "super_debug"},
-		{"auth.set.exa_key", `{"api_key":" "}`, "api_key"}, {"auth.set.openrouter_key", `{}`, "api_key"},
+		{"auth.set.exa_key", `{"api_key":" "}`, "api_key"},
+		{"auth.set.openrouter_key", `{}`, "api_key"},
 	} {
 		check(t, p.call(c.method, c.params), "/error/code", "-32602", "/error/data/field", c.field,
 			"/error/data/reason", "invalid_params", "/error/message~", c.field)
@@ -421,13 +463,19 @@ func TestParams(t *testing.T) {
 	for _, c := range [][3]string{ // what the runtime says
 		{"session.send", `{` + s + `}`, "non-empty text or at least one image"},
 		{"session.send", `{` + s + `,"text":" ","images":["x.png"]}`, "non-empty text"},
-		{"history.get", `{}`, "requires one of"}, {"history.get", ``, "requires one of"},
+		{"history.get", `{}`, "requires one of"},
+		{"history.get", ``, "requires one of"},
 		{"history.get", `{"last":true}`, "no saved chat history yet"},
-		{"history.get", `{"id":"abc"}`, "no saved chat matched id"}, {"history.get", `{"rollout_path":"/x","id":"y"}`,
-			"failed to load chat"},
+		{"history.get", `{"id":"abc"}`, "no saved chat matched id"},
+		{
+			"history.get", `{"rollout_path":"/x","id":"y"}`,
+			"failed to load chat",
+		},
 		{"model.select", `{"model_id":"huge","provider":"big","thinking_level":"OFF"}`, "unknown model for provider"},
-		{"model.select", `{"model_id":"m2","provider":"big","thinking_level":"OFF","compress_immediately":true}`,
-			"session_id is required"},
+		{
+			"model.select", `{"model_id":"m2","provider":"big","thinking_level":"OFF","compress_immediately":true}`,
+			"session_id is required",
+		},
 	} {
 		check(t, p.call(c[0], c[1]), "/error/code", "-32603", "/error/data/reason", "internal_error", "/error/message~",
 			c[2])
@@ -441,8 +489,10 @@ func TestParams(t *testing.T) {
 			assert.Equal(t, (get(t, got, "/error/code") == "-32602"), (params != "" && params != "null"), "%s %s: %s",
 				optional, params, got)
 		}
-		for _, none := range []string{"system.ping", "state.get", "limits.get", "tools.list", "skills.list",
-			"auth.status", "onboarding.status"} {
+		for _, none := range []string{
+			"system.ping", "state.get", "limits.get", "tools.list", "skills.list",
+			"auth.status", "onboarding.status",
+		} {
 			check(t, p.call(none, params), "/error", "")
 		}
 	}
@@ -537,8 +587,10 @@ func TestKey(t *testing.T) {
 		"/error/message~", `worker "big" does not tell who serves "m3"`)
 	p.on(s, "command.execute", `,"raw_command":"/forgeteverything"`)
 	check(t, p.call("auth.status", ""), "/result/has_openrouter_key", "false")
-	for _, c := range [][2]string{{`{"https://llm.example":`, "is damaged"}, {`{"https://other.example":"k"}`,
-		""}} { // what is not understood is not written over
+	for _, c := range [][2]string{{`{"https://llm.example":`, "is damaged"}, {
+		`{"https://other.example":"k"}`,
+		"",
+	}} { // what is not understood is not written over
 		must.OK(t, os.WriteFile(file, []byte(c[0]), 0o600))
 		check(t, p.call("auth.set.openrouter_key", `{"api_key":"new"}`), "/error/message~", c[1])
 		raw, err := os.ReadFile(file)
@@ -567,11 +619,15 @@ func TestCommand(t *testing.T) {
 	for _, c := range [][2]string{
 		{`/echo`, `{}`},
 		{`  /echo {"a": [1]}`, `{"a":[1]}`},
-		{`/echo s=5 n=5 q="5" b=true t=a'b c'd e= j={"x":"y z"} l=[1,2]`,
-			`{"s":"5","n":5,"q":"5","b":true,"t":"ab cd","e":"","j":{"x":"y z"},"l":[1,2]}`},
+		{
+			`/echo s=5 n=5 q="5" b=true t=a'b c'd e= j={"x":"y z"} l=[1,2]`,
+			`{"s":"5","n":5,"q":"5","b":true,"t":"ab cd","e":"","j":{"x":"y z"},"l":[1,2]}`,
+		},
 		{"/echo w=\"two\nlines\tof \\\\ \\\"text\\\"\"", `{"w":"two\nlines\tof \\ \"text\""}`},
-		{`/echo big=123456789012345678901234567890 u="\u00e9\"" w='"'`,
-			`{"big":123456789012345678901234567890,"u":"é\"","w":"\""}`},
+		{
+			`/echo big=123456789012345678901234567890 u="\u00e9\"" w='"'`,
+			`{"big":123456789012345678901234567890,"u":"é\"","w":"\""}`,
+		},
 	} {
 		check(t, run(c[0]), "/result/output/data", c[1], "/result/output/success", "true", "/result/handled", "true")
 	}
@@ -581,17 +637,26 @@ func TestCommand(t *testing.T) {
 	p.idle(s, 0)
 	first := get(t, p.on(s, "session.get", ""), "/result/activeSessionId")
 	for _, c := range [][3]string{
-		{"no slash", "/result", `{"handled":false}`}, {"/help", "/result/output/commands/0/name", "/auth"},
-		{"/ecko", "/result/output/error~", `unknown command: /ecko`}, {"/ecko", "/result/output/error~", `"echo"`},
-		{"/say", "/result/output/tool_name", "echo"}, {"/say", "/result/output/group", "say"},
-		{"/fail", "/result/output/error", "it broke"}, {"/fail", "/result/output/success", "false"},
-		{"/panic", "/error/code", "-32603"}, {"/panic", "/error/data/code", "runtime_error"},
-		{"/deny", "/error/code", "-32000"}, {"/deny", "/error/data/reason", "tool_denied"},
-		{"/skills", "/result/output/skills/0/name", "cook"}, {"/TOOLS", "/result/output/tools/0/name", "echo"},
+		{"no slash", "/result", `{"handled":false}`},
+		{"/help", "/result/output/commands/0/name", "/auth"},
+		{"/ecko", "/result/output/error~", `unknown command: /ecko`},
+		{"/ecko", "/result/output/error~", `"echo"`},
+		{"/say", "/result/output/tool_name", "echo"},
+		{"/say", "/result/output/group", "say"},
+		{"/fail", "/result/output/error", "it broke"},
+		{"/fail", "/result/output/success", "false"},
+		{"/panic", "/error/code", "-32603"},
+		{"/panic", "/error/data/code", "runtime_error"},
+		{"/deny", "/error/code", "-32000"},
+		{"/deny", "/error/data/reason", "tool_denied"},
+		{"/skills", "/result/output/skills/0/name", "cook"},
+		{"/TOOLS", "/result/output/tools/0/name", "echo"},
 		{"/model", "/result/output/available/providers", `["small","big"]`},
-		{"/limits", "/result/output/openai", "null"}, {"/auth", "/result/output/auth_status/has_openai_token", "false"},
+		{"/limits", "/result/output/openai", "null"},
+		{"/auth", "/result/output/auth_status/has_openai_token", "false"},
 		{"/onboarding", "/result/output/completed", "false"},
-		{"/compression", "/result/output/error~", "no model"}, {"/history", "/result/output/sessions/0/id", first},
+		{"/compression", "/result/output/error~", "no model"},
+		{"/history", "/result/output/sessions/0/id", first},
 		{"/clear", "/result/output", `{"cleared":true}`},
 	} {
 		check(t, run(c[0]), c[1], c[2])

@@ -82,8 +82,10 @@ func (e *entry) columns() []any {
 
 // columns are those of rolloutRows: rolloutColumns and the number of messages.
 func (r *rollout) columns() []any {
-	return []any{&r.ID, &r.Title, &r.Provider, &r.Model, &r.Thinking, &r.Created, &r.Updated, &r.Agent, &r.Folder,
-		&r.Summary, &r.Messages}
+	return []any{
+		&r.ID, &r.Title, &r.Provider, &r.Model, &r.Thinking, &r.Created, &r.Updated, &r.Agent, &r.Folder,
+		&r.Summary, &r.Messages,
+	}
 }
 
 // errSlow is the answer to a request that waits for the store for too long.
@@ -227,8 +229,10 @@ func (h *history) add(ctx context.Context, e entry, id, turn string, m message) 
 			at, err = tx.Insert("INSERT INTO rpc_messages (rollout, turn, said, message) VALUES ($1, $2, 0, $3) "+
 				"RETURNING number", id, turn, string(text))
 		}
-		said := store.Bound{Table: "rpc_messages", Key: "number", Where: "rollout = $1", Newest: "number DESC",
-			Most: maxMessages, Size: "octet_length(message)", Bytes: maxHistory}
+		said := store.Bound{
+			Table: "rpc_messages", Key: "number", Where: "rollout = $1", Newest: "number DESC",
+			Most: maxMessages, Size: "octet_length(message)", Bytes: maxHistory,
+		}
 		return cmp.Or(err, said.Prune(tx, id))
 	})
 	if err != nil {

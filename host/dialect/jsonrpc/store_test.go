@@ -1,8 +1,6 @@
 package jsonrpc_test
 
 import (
-	"a2e/host"
-	"a2e/protocol/fleet"
 	"bytes"
 	"context"
 	"errors"
@@ -16,11 +14,13 @@ import (
 	"testing"
 	"time"
 
+	"a2e/host"
 	front "a2e/host/dialect/jsonrpc"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/hosttest/stores"
 	"a2e/host/state/store"
+	"a2e/protocol/fleet"
 )
 
 // TestBrokenStore: where the store fails nothing that a worker did is lost, what is not
@@ -258,9 +258,11 @@ func TestFolders(t *testing.T) {
 	say(a, sa, "of a", 0)
 	b, sb := in("b")
 	say(b, sb, "of b", 0)
-	for params, want := range map[string]string{``: "old of a of b", `{"folder":null}`: "old of a of b",
+	for params, want := range map[string]string{
+		``: "old of a of b", `{"folder":null}`: "old of a of b",
 		`{"folder":"."}`: "of a", `{"folder":"../b"}`: "of b",
-		fmt.Sprintf(`{"folder":%q,"limit":1}`, filepath.Join(top, "b")): "of b", `{"folder":"c"}`: ""} {
+		fmt.Sprintf(`{"folder":%q,"limit":1}`, filepath.Join(top, "b")): "of b", `{"folder":"c"}`: "",
+	} {
 		list := a.call("history.list", params)
 		for _, title := range []string{"old", "of a", "of b"} {
 			assert.Equal(t, strings.Contains(list, `"title":"`+title+`"`), strings.Contains(want, title), "%s in %s",

@@ -71,7 +71,8 @@ func (f *Front) newTurn(s *session, ready <-chan struct{}, text string, images [
 func sessionSend(f *Front, _ context.Context, c *call, req *struct {
 	Text    text `json:"text"`
 	Enqueue bool `json:"enqueue"`
-}) (any, error) {
+},
+) (any, error) {
 	images := imagesOf(c.params)
 	switch {
 	case req.Text == "" && len(images) == 0:
@@ -344,7 +345,8 @@ func (f *Front) end(t *turn) (next *turn) {
 
 func sessionSteer(f *Front, _ context.Context, c *call, req *struct {
 	Text text `json:"text"`
-}) (any, error) {
+},
+) (any, error) {
 	if len(req.Text) > f.opts.MaxText {
 		return nil, f.tooLong(c, req.Text)
 	}

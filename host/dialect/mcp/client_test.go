@@ -55,8 +55,10 @@ func TestToolList(t *testing.T) {
 	got := map[string]string{}
 	for tool, err := range session.Tools(t.Context(), nil) {
 		must.OK(t, err)
-		got[tool.Name] = toJSON(t, map[string]any{"in": tool.InputSchema, "out": tool.OutputSchema,
-			"notes": tool.Annotations, "title": tool.Title})
+		got[tool.Name] = toJSON(t, map[string]any{
+			"in": tool.InputSchema, "out": tool.OutputSchema,
+			"notes": tool.Annotations, "title": tool.Title,
+		})
 	}
 	for name, want := range map[string]string{
 		"rich": `{"in":{"properties":{"n":{"type":"integer"}},"type":"object"},"notes":{"destructiveHint":false,"idempotentHint":false,"openWorldHint":true,"readOnlyHint":true,"title":"Rich"},` +
@@ -106,8 +108,10 @@ func TestToolCalls(t *testing.T) {
 	if res := call("tok", "progress"); toJSON(t, res.Content) != `[{"type":"text","text":"true"}]` {
 		t.Errorf("with a listener: %s", toJSON(t, res.Content))
 	}
-	for _, want := range []string{"tok: 0/100 at 0", "tok: 10/100 at 10", "tok: 33.5/100 at 33.5",
-		"tok: 100/100 at 250"} {
+	for _, want := range []string{
+		"tok: 0/100 at 0", "tok: 10/100 at 10", "tok: 33.5/100 at 33.5",
+		"tok: 100/100 at 250",
+	} {
 		select {
 		case got := <-heard:
 			assert.Equal(t, got, want, "heard")
@@ -173,7 +177,8 @@ func TestPages(t *testing.T) {
 func TestPrompts(t *testing.T) {
 	l := newLab()
 	l.skills = []protocol.SkillDefinition{
-		{Name: "report", Description: "Write a report.", Arguments: []string{"topic", "extra"},
+		{
+			Name: "report", Description: "Write a report.", Arguments: []string{"topic", "extra"},
 			ArgumentHint: "what else", InputSchema: map[string]any{
 				"type": "object", "required": []any{"topic"},
 				"properties": map[string]any{
@@ -181,7 +186,8 @@ func TestPrompts(t *testing.T) {
 					"pages":  map[string]any{"type": "integer"},
 					"either": map[string]any{"type": []any{"string", "null"}}, "list": map[string]any{"type": "array"},
 				},
-			}},
+			},
+		},
 		{Name: "plain", Status: protocol.SkillPublished},
 		{Name: "odd", InputSchema: map[string]any{"properties": 5}},
 		{Name: "blocked", Status: protocol.SkillBlocked},
@@ -201,8 +207,10 @@ func TestPrompts(t *testing.T) {
 		res.Messages[0].Content.(*mcp.TextContent).Text != text || res.Description != "Write a report." {
 		t.Errorf("the prompt is %s, should be %s", toJSON(t, res), text)
 	}
-	for name, part := range map[string]string{"broken": "it is broken", "blocked": "unknown prompt",
-		"none": "unknown prompt"} {
+	for name, part := range map[string]string{
+		"broken": "it is broken", "blocked": "unknown prompt",
+		"none": "unknown prompt",
+	} {
 		_, err := session.GetPrompt(t.Context(), &mcp.GetPromptParams{Name: name})
 		assert.That(t, err != nil && strings.Contains(err.Error(), part), "%s: %v", name, err)
 	}
@@ -309,7 +317,8 @@ func TestMemories(t *testing.T) {
 		host.Env{Store: func(context.Context) (store.Store, error) { return file, nil }}))(t)
 	l := newLab()
 	l.tools["store"] = func(ctx context.Context, _ *lab, args protocol.Object, _ host.Emitter) (*protocol.ToolResult,
-		error) {
+		error,
+	) {
 		var memory protocol.MemoryInitResponse
 		if err := host.ServicesOf(ctx).Call(ctx, protocol.TypeMemoryInitReq,
 			&protocol.MemoryInitRequest{Namespace: "default"}, &memory, nil); err != nil {

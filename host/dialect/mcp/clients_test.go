@@ -1,4 +1,3 @@
-//lint:file-ignore SA1019 MCP 2026-07-28 begins to retire sampling; clients offer it.
 package mcp_test
 
 import (
@@ -77,8 +76,10 @@ func TestReferenceClients(t *testing.T) {
 	everything := everythingServer(t)
 	greet := map[string]string{"greet": "arguments: [who]\n---\nSay hello to $who, in one line.\n"}
 	for _, c := range []struct{ name, program, script, last string }{
-		{"TypeScript", "node", "client.mjs", "asked"}, {"Python", peer(t, "venv", "bin", "python3"), "client.py",
-			"pinned"},
+		{"TypeScript", "node", "client.mjs", "asked"}, {
+			"Python", peer(t, "venv", "bin", "python3"), "client.py",
+			"pinned",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			peer(t, "node_modules", "@modelcontextprotocol", "sdk")
@@ -115,12 +116,16 @@ func mirrored(t *testing.T, dir, binary, version string) {
 	}
 	opts.Capabilities.Elicitation = &mcp.ElicitationCapabilities{URL: &mcp.URLElicitationCapabilities{}}
 	session := connectTo(t, dir, binary, version, opts)
-	if tools := askingTools(t, session); !slices.Equal(tools, []string{"trigger-elicitation-request",
-		"trigger-sampling-request", "trigger-url-elicitation"}) {
+	if tools := askingTools(t, session); !slices.Equal(tools, []string{
+		"trigger-elicitation-request",
+		"trigger-sampling-request", "trigger-url-elicitation",
+	}) {
 		t.Errorf("a client with sampling and URLs is offered %v", tools)
 	}
-	res, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "all__trigger-sampling-request",
-		Arguments: map[string]any{"prompt": "hi"}})
+	res, err := session.CallTool(t.Context(), &mcp.CallToolParams{
+		Name:      "all__trigger-sampling-request",
+		Arguments: map[string]any{"prompt": "hi"},
+	})
 	said, _ := json.Marshal(res)
 	assert.That(t, err == nil && !res.IsError && strings.Contains(string(said), "it is heard"), "sampling: %v %s", err,
 		said)
@@ -218,8 +223,10 @@ func TestLogging(t *testing.T) {
 		level string
 		want  []string
 	}{
-		{"warning", []string{at("0", "at 0"), at("10", "at 10"), at("33.5", "at 33.5"), at("100", "at 250"),
-			log("warning", "progress/stderr", "careful")}},
+		{"warning", []string{
+			at("0", "at 0"), at("10", "at 10"), at("33.5", "at 33.5"), at("100", "at 250"),
+			log("warning", "progress/stderr", "careful"),
+		}},
 		{"info", []string{
 			at("0", "at 0"), at("10", "at 10"), log("info", "progress", "at 5"), log("info", "progress", "at 10"),
 			at("33.5", "at 33.5"), at("100", "at 250"),
@@ -308,24 +315,38 @@ func TestAsking(t *testing.T) {
 		answer         string // what it answers, as members
 		want           string // part of what the plugin gets
 	}{
-		{protocol.TypeMCPSampleReq, sample, "sampling/createMessage", sampled,
+		{
+			protocol.TypeMCPSampleReq, sample, "sampling/createMessage", sampled,
 			`"result":{"role":"assistant","model":"m","stopReason":"endTurn","content":` + block + `}`,
 			`{"server_id":"s","mcp_request_id":"7","role":"assistant","content":` + block +
-				`,"model":"m","stop_reason":"endTurn","error":""}`},
-		{protocol.TypeMCPSampleReq, sample, "sampling/createMessage", sampled,
-			`"result":{"role":"assistant","model":"m","content":[` + block + `,{}]}`, `"content":` + block},
-		{protocol.TypeMCPSampleReq, sample, "sampling/createMessage", sampled,
-			`"result":{"role":"assistant","model":"m","content":[]}`, `"content":{}`},
-		{protocol.TypeMCPSampleReq, sample, "sampling/createMessage", sampled, `"result":{"role":5}`,
-			"did not answer as it should"},
-		{protocol.TypeMCPSampleReq, sample, "sampling/createMessage", sampled,
+				`,"model":"m","stop_reason":"endTurn","error":""}`,
+		},
+		{
+			protocol.TypeMCPSampleReq, sample, "sampling/createMessage", sampled,
+			`"result":{"role":"assistant","model":"m","content":[` + block + `,{}]}`, `"content":` + block,
+		},
+		{
+			protocol.TypeMCPSampleReq, sample, "sampling/createMessage", sampled,
+			`"result":{"role":"assistant","model":"m","content":[]}`, `"content":{}`,
+		},
+		{
+			protocol.TypeMCPSampleReq, sample, "sampling/createMessage", sampled, `"result":{"role":5}`,
+			"did not answer as it should",
+		},
+		{
+			protocol.TypeMCPSampleReq, sample, "sampling/createMessage", sampled,
 			`"error":{"code":-1,"message":"the user said no"}`, "mcp_sampling_refused: the MCP client refused: the " +
-				"user said no"},
-		{protocol.TypeMCPRootListReq, `{"server_id":"s"}`, "roots/list", `{}`,
-			`"result":{"roots":[{"uri":"file:///x","name":"x"}]}`, `"roots":[{"uri":"file:///x","name":"x"}]`},
+				"user said no",
+		},
+		{
+			protocol.TypeMCPRootListReq, `{"server_id":"s"}`, "roots/list", `{}`,
+			`"result":{"roots":[{"uri":"file:///x","name":"x"}]}`, `"roots":[{"uri":"file:///x","name":"x"}]`,
+		},
 		{protocol.TypeMCPRootListReq, `{}`, "roots/list", `{}`, `"result":{}`, `"roots":[]`},
-		{protocol.TypeMCPElicitReq, form, "elicitation/create", asked,
-			`"result":{"action":"accept","content":{"name":"me"}}`, `"action":"accept","content":{"name":"me"}`},
+		{
+			protocol.TypeMCPElicitReq, form, "elicitation/create", asked,
+			`"result":{"action":"accept","content":{"name":"me"}}`, `"action":"accept","content":{"name":"me"}`,
+		},
 		{
 			protocol.TypeMCPElicitReq, older, "elicitation/create", asOlder,
 			`"result":{"action":"accept","content":{"name":"me"}}`, `"action":"accept","content":{"name":"me"}`,
@@ -338,10 +359,14 @@ func TestAsking(t *testing.T) {
 			protocol.TypeMCPElicitReq, unknown, "elicitation/create", asked,
 			`"result":{"action":"accept","content":{"name":5}}`, `"content":{"name":5}`,
 		},
-		{protocol.TypeMCPElicitReq, form, "elicitation/create", asked, `"result":{"action":"decline"}`,
-			`"action":"decline","content":{}`},
-		{protocol.TypeMCPElicitReq, form, "elicitation/create", asked,
-			`"result":{"action":"accept","content":{"name":5}}`, "does not match"},
+		{
+			protocol.TypeMCPElicitReq, form, "elicitation/create", asked, `"result":{"action":"decline"}`,
+			`"action":"decline","content":{}`,
+		},
+		{
+			protocol.TypeMCPElicitReq, form, "elicitation/create", asked,
+			`"result":{"action":"accept","content":{"name":5}}`, "does not match",
+		},
 	} {
 		p, question := asking(t, all, c.typ, c.body)
 		if question.Method != c.method || string(question.Params) != c.params {
@@ -363,8 +388,10 @@ func TestAsking(t *testing.T) {
 		{`{}`, protocol.TypeMCPRootListReq, `{}`, "offers no roots"},
 		{`{}`, protocol.TypeMCPElicitReq, `{}`, "offers no elicitation"},
 		{`{"elicitation":{"url":{}}}`, protocol.TypeMCPElicitReq, form, "offers no elicitation by form"},
-		{all, protocol.TypeMCPElicitReq, `{"mode":"url","message":"?","url":"https://x"}`,
-			"offers no elicitation by url"},
+		{
+			all, protocol.TypeMCPElicitReq, `{"mode":"url","message":"?","url":"https://x"}`,
+			"offers no elicitation by url",
+		},
 		// which nothing would hold an answer against
 		{all, protocol.TypeMCPElicitReq, `{"mode":"form","message":"?","requested_schema":{"type":"object","$ref":"#"}}`, "refers to itself"},
 		{all, protocol.TypePing, `{}`, "cannot be asked"},

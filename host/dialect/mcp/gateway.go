@@ -126,8 +126,10 @@ func (s *server) readServer(ctx context.Context, uri string) (*readResult, error
 		Contents []protocol.Object `json:"contents"`
 		Meta     jsontext.Value    `json:"_meta"`
 	}
-	err := host.ServicesOf(ctx).Call(ctx, protocol.TypeMCPResourceReadReq, &protocol.MCPResourceReadRequest{URI: at,
-		ServerID: id}, &resp, nil)
+	err := host.ServicesOf(ctx).Call(ctx, protocol.TypeMCPResourceReadReq, &protocol.MCPResourceReadRequest{
+		URI:      at,
+		ServerID: id,
+	}, &resp, nil)
 	switch {
 	case dialect.IsMissing(err):
 		return nil, rpcErrorf(codeResourceNotFound, "no resource has this URI; the URIs here begin with %s/ and %s",

@@ -247,7 +247,8 @@ func (l *lab) Routes() []host.Route {
 		host.Handle(protocol.TypeToolListReq, l.list),
 		host.Handle(protocol.TypeToolCallReq, l.call),
 		host.Handle(protocol.TypeSkillDiscoverReq, func(context.Context, *protocol.SkillDiscoverRequest,
-			host.Emitter) (*protocol.SkillDiscoverResponse, error) {
+			host.Emitter,
+		) (*protocol.SkillDiscoverResponse, error) {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			return &protocol.SkillDiscoverResponse{Skills: slices.Clone(l.skills)}, nil
@@ -293,7 +294,8 @@ func (l *lab) DescribeTool(name string) (host.ToolDetail, bool) {
 }
 
 func (l *lab) call(ctx context.Context, req *protocol.ToolCallRequest, emit host.Emitter) (*protocol.ToolCallResponse,
-	error) {
+	error,
+) {
 	l.mu.Lock()
 	tool := l.tools[req.ToolName]
 	l.mu.Unlock()
@@ -310,7 +312,8 @@ func (l *lab) call(ctx context.Context, req *protocol.ToolCallRequest, emit host
 
 // skill runs a skill: it gives its arguments back as its prompt.
 func (l *lab) skill(_ context.Context, req *protocol.SkillCallRequest, _ host.Emitter) (*protocol.SkillCallResponse,
-	error) {
+	error,
+) {
 	if req.Name == "broken" {
 		why := "it is broken"
 		return &protocol.SkillCallResponse{Data: &protocol.SkillResult{Error: &why}}, nil
@@ -349,16 +352,20 @@ func labTools() map[string]labTool {
 			return &protocol.ToolResult{Data: jsontext.Value(`{"stderr":"no such file"}`), Error: &why}, nil
 		},
 		"summary": func(context.Context, *lab, protocol.Object, host.Emitter) (*protocol.ToolResult, error) {
-			return &protocol.ToolResult{Success: true, Data: jsontext.Value(`{"a":[1]}`),
-				Summary: jsontext.Value(`"only the first"`)}, nil
+			return &protocol.ToolResult{
+				Success: true, Data: jsontext.Value(`{"a":[1]}`),
+				Summary: jsontext.Value(`"only the first"`),
+			}, nil
 		},
 		"cut": func(context.Context, *lab, protocol.Object, host.Emitter) (*protocol.ToolResult, error) {
 			return &protocol.ToolResult{Success: true, Data: jsontext.Value(`{"n":null}`), Truncated: new(true)}, nil
 		},
 		"mcpfail": func(context.Context, *lab, protocol.Object, host.Emitter) (*protocol.ToolResult, error) {
 			why := "it broke"
-			return &protocol.ToolResult{Data: jsontext.Value(`{"content":[{"type":"text","text":"it broke"}]}`),
-				Error: &why, Summary: jsontext.Value(`"it broke"`)}, nil
+			return &protocol.ToolResult{
+				Data:  jsontext.Value(`{"content":[{"type":"text","text":"it broke"}]}`),
+				Error: &why, Summary: jsontext.Value(`"it broke"`),
+			}, nil
 		},
 		"mcpcut": func(context.Context, *lab, protocol.Object, host.Emitter) (*protocol.ToolResult, error) {
 			return &protocol.ToolResult{

@@ -293,8 +293,10 @@ func (s *server) ask(rd *round) mcp.Result {
 	if len(rd.open) == 0 {
 		return nil
 	}
-	res := &inputRequired{kind: kind{"input_required"}, Requests: make(map[string]inputRequest, len(rd.open)),
-		State: rd.state}
+	res := &inputRequired{
+		kind: kind{"input_required"}, Requests: make(map[string]inputRequest, len(rd.open)),
+		State: rd.state,
+	}
 	for _, q := range rd.open {
 		res.Requests[q.id] = inputRequest{q.method, q.params}
 	}

@@ -266,8 +266,10 @@ func step(p *pipe, random *rand.Rand, id string, before []string, cancelled map[
 		p.send(request(id, "tools/call", fmt.Sprintf(`{"name":%q,"_meta":{"progressToken":%s}}`,
 			tools[random.IntN(len(tools))], id)))
 	case 4:
-		methods := []string{"tools/list", "prompts/list", "ping", "no/such", "resources/list", "initialize",
-			"tools/call", "resources/read"}
+		methods := []string{
+			"tools/list", "prompts/list", "ping", "no/such", "resources/list", "initialize",
+			"tools/call", "resources/read",
+		}
 		p.send(request(id, methods[random.IntN(len(methods))], []string{"", "{}", "[]", "5"}[random.IntN(4)]))
 	case 5, 6:
 		if len(before) > 0 {

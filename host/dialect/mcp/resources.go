@@ -108,10 +108,14 @@ func (s *server) addMemories(ctx context.Context, res *listed) error {
 // listTemplates answers resources/templates/list.
 func (s *server) listTemplates(ctx context.Context, r *request, _ mcp.Params) (mcp.Result, error) {
 	own := []*template{
-		{URITemplate: "file:///{+path}", described: described{Name: "file", Title: "File of the workspace",
-			Description: "A text file; path is relative to the workspace."}},
-		{URITemplate: "memory://{tier}/{key}", described: described{Name: "memory", Title: "Memory", MIMEType: mimeJSON,
-			Description: "An entry of the memory; tier is working, episodic or semantic, key the JSON of its key."}},
+		{URITemplate: "file:///{+path}", described: described{
+			Name: "file", Title: "File of the workspace",
+			Description: "A text file; path is relative to the workspace.",
+		}},
+		{URITemplate: "memory://{tier}/{key}", described: described{
+			Name: "memory", Title: "Memory", MIMEType: mimeJSON,
+			Description: "An entry of the memory; tier is working, episodic or semantic, key the JSON of its key.",
+		}},
 	}
 	_, behind, err := s.serverResources(ctx)
 	if err != nil {
@@ -246,7 +250,9 @@ const (
 // memories returns the newest entries of each tier; none where no plugin has a memory.
 func (s *server) memories(ctx context.Context) (all []*resource, err error) {
 	for _, tier := range []protocol.MemoryTier{protocol.TierWorking, protocol.TierEpisodic, protocol.TierSemantic} {
-		entries, err := s.retrieve(ctx, &protocol.MemoryRetrieveRequest{MemorySelection: protocol.MemorySelection{Tier: tier}, Limit: maxMemories})
+		entries, err := s.retrieve(ctx, &protocol.MemoryRetrieveRequest{
+			MemorySelection: protocol.MemorySelection{Tier: tier}, Limit: maxMemories,
+		})
 		if dialect.IsMissing(err) {
 			return nil, nil
 		}
@@ -311,7 +317,9 @@ func (s *server) readMemory(ctx context.Context, uri string) (*resourceText, err
 	}
 	switch t := protocol.MemoryTier(tier); t {
 	case protocol.TierWorking, protocol.TierEpisodic, protocol.TierSemantic:
-		entries, err := s.retrieve(ctx, &protocol.MemoryRetrieveRequest{MemorySelection: protocol.MemorySelection{Tier: t, Keys: []protocol.Object{key}}, Limit: 1})
+		entries, err := s.retrieve(ctx, &protocol.MemoryRetrieveRequest{
+			MemorySelection: protocol.MemorySelection{Tier: t, Keys: []protocol.Object{key}}, Limit: 1,
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -400,13 +408,17 @@ func inputsOf(skill *protocol.SkillDefinition) (in inputs) {
 func promptArguments(skill *protocol.SkillDefinition) (all []*mcp.PromptArgument) {
 	in := inputsOf(skill)
 	for name, p := range in.Properties {
-		all = append(all, &mcp.PromptArgument{Name: name, Title: p.Title, Description: p.Description,
-			Required: slices.Contains(in.Required, name)})
+		all = append(all, &mcp.PromptArgument{
+			Name: name, Title: p.Title, Description: p.Description,
+			Required: slices.Contains(in.Required, name),
+		})
 	}
 	for _, name := range skill.Arguments {
 		if _, known := in.Properties[name]; !known {
-			all = append(all, &mcp.PromptArgument{Name: name, Description: skill.ArgumentHint,
-				Required: slices.Contains(in.Required, name)})
+			all = append(all, &mcp.PromptArgument{
+				Name: name, Description: skill.ArgumentHint,
+				Required: slices.Contains(in.Required, name),
+			})
 		}
 	}
 	sortBy(all, func(a *mcp.PromptArgument) string { return a.Name })

@@ -72,8 +72,10 @@ func TestToolTables(t *testing.T) {
 		s := newToolBox(t, 3)
 		p := serve(t, front.Options{Tables: shared}, host.Options{Plugins: []host.Plugin{s}, Only: true}).open()
 		plain := p.call("1", "tools/list", "").Result
-		for i, params := range []string{`{}`, `{"_meta":{"progressToken":1}}`, `{"more":[]}`, `{"cursor":null}`,
-			`{"cursor":""}`} {
+		for i, params := range []string{
+			`{}`, `{"_meta":{"progressToken":1}}`, `{"more":[]}`, `{"cursor":null}`,
+			`{"cursor":""}`,
+		} {
 			assert.Equal(t, string(p.call(fmt.Sprint(i+2), "tools/list", params).Result), string(plain),
 				"tools/list %s", params)
 		}

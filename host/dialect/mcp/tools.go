@@ -129,8 +129,10 @@ func (s *server) icons(all jsontext.Value) jsontext.Value {
 
 // Definition makes MCP's definition of a tool that was listed with its detail.
 func Definition(def *protocol.ToolDefinition) mcp.Tool {
-	t := mcp.Tool{Name: def.Name, Title: def.Detail.Title, Description: def.Description,
-		Annotations: &mcp.ToolAnnotations{IdempotentHint: def.Idempotent}}
+	t := mcp.Tool{
+		Name: def.Name, Title: def.Detail.Title, Description: def.Description,
+		Annotations: &mcp.ToolAnnotations{IdempotentHint: def.Idempotent},
+	}
 	if h := def.Detail.Hints; h != nil {
 		t.Annotations = &mcp.ToolAnnotations{
 			Title: t.Title, ReadOnlyHint: h.ReadOnly, IdempotentHint: h.Idempotent, DestructiveHint: &h.Destructive,
@@ -187,8 +189,10 @@ func (s *server) callTool(ctx context.Context, r *request, params mcp.Params) (m
 		return nil, err
 	}
 	emit := s.emitter(r, p.Name)
-	req := &protocol.ToolCallRequest{ToolName: p.Name, Arguments: args, Streaming: emit.Streaming(),
-		Timeout: s.timeout()}
+	req := &protocol.ToolCallRequest{
+		ToolName: p.Name, Arguments: args, Streaming: emit.Streaming(),
+		Timeout: s.timeout(),
+	}
 	var resp protocol.ToolCallResponse
 	said := &host.MCPCall{Tool: p.Name, Task: member(r.params, "task"), Meta: metaFor(r.params)}
 	if r.token != nil {

@@ -82,8 +82,10 @@ func TestLines(t *testing.T) {
 		{callTool(`41`, "echo", `{"text":"\ud800"}`), `41`, -32700},
 		{`{"method":"tools/call","params":{"name":"echo","x":"\ud800"},"jsonrpc":"2.0","id":42}`, `42`, -32700},
 		{`{"method":"m","params":{"x":{"a":1,"a":2}},"jsonrpc":"2.0","id":"4\u0033"}`, `"4\u0033"`, -32600},
-		{`{"method":"tools/call","params":{"name":"` + "\xff" + `"},"jsonrpc":"2.0","id":-1.50e+2}`, `-1.50e+2`,
-			-32700},
+		{
+			`{"method":"tools/call","params":{"name":"` + "\xff" + `"},"jsonrpc":"2.0","id":-1.50e+2}`, `-1.50e+2`,
+			-32700,
+		},
 		{`{"method":"tools/call","params":{"x":01},"jsonrpc":"2.0","id":44}`, `44`, -32700},
 		{`{"method":"tools/call","params":{"a":1,"a":1},"jsonrpc":"2.0","id":45,"id":45}`, `null`, -32600},
 		{`{"method":"tools/call","params":{"a":1,"a":1},"jsonrpc":"2.0","id":{"a":1}}`, `null`, -32600},
@@ -133,8 +135,10 @@ func TestInitialize(t *testing.T) {
 	p := serve(t, front.Options{Version: "1.2.3", Instructions: "be kind"}, onlyMCP(newLab()))
 	check(t, p.call(`1`, "tools/list", ""), -32600, "initialize first")
 	check(t, p.call(`2`, "ping", ""), 0)
-	for i, params := range []string{``, `{}`, `{"protocolVersion":5}`,
-		`{"protocolVersion":"2025-11-25","clientInfo":5}`} {
+	for i, params := range []string{
+		``, `{}`, `{"protocolVersion":5}`,
+		`{"protocolVersion":"2025-11-25","clientInfo":5}`,
+	} {
 		check(t, p.call(fmt.Sprint(10+i), "initialize", params), -32602)
 	}
 	l := p.call(`3`, "initialize", `{"protocolVersion":"2025-06-18"}`)
@@ -145,8 +149,10 @@ func TestInitialize(t *testing.T) {
 	} {
 		assert.Contains(t, l.text, part, "no … in %s", l)
 	}
-	for version, want := range map[string]string{"2024-11-05": "2024-11-05", "2026-07-28": "2025-11-25",
-		"x": "2025-11-25"} {
+	for version, want := range map[string]string{
+		"2024-11-05": "2024-11-05", "2026-07-28": "2025-11-25",
+		"x": "2025-11-25",
+	} {
 		p := serve(t, front.Options{}, onlyMCP(newLab()))
 		check(t, p.call(`1`, "initialize", `{"protocolVersion":"`+version+`","capabilities":{}}`), anyCode,
 			`"protocolVersion":"`+want+`"`)
@@ -202,8 +208,10 @@ func TestSharedPipe(t *testing.T) {
 func TestToken(t *testing.T) {
 	tokens := auth.Tokens{auth.New("hunter2", "")}
 	p := serve(t, front.Options{Tokens: tokens}, host.Options{Plugins: []host.Plugin{newLab()}, Tokens: tokens})
-	for i, meta := range []string{``, `,"_meta":{}`, `,"_meta":{"a2e/auth_token":"hunter"}`,
-		`,"_meta":{"a2e/auth_token":"hunter2 "}`} {
+	for i, meta := range []string{
+		``, `,"_meta":{}`, `,"_meta":{"a2e/auth_token":"hunter"}`,
+		`,"_meta":{"a2e/auth_token":"hunter2 "}`,
+	} {
 		l := p.call(fmt.Sprint(i), "initialize", strings.TrimSuffix(hello, "}")+meta+"}")
 		assert.That(t, l.code() == -32001 && strings.Contains(l.text, "unauthorized") &&
 			!strings.Contains(l.text, "hunter"),
@@ -297,8 +305,10 @@ func TestBatch(t *testing.T) {
 // TestAudit: each request leaves an entry, and so does a line that cannot be read.
 func TestAudit(t *testing.T) {
 	var a hosttest.Trail
-	p := serve(t, front.Options{}, host.Options{Plugins: []host.Plugin{newLab()}, Only: true,
-		Events: a.Of(event.Request)}).open()
+	p := serve(t, front.Options{}, host.Options{
+		Plugins: []host.Plugin{newLab()}, Only: true,
+		Events: a.Of(event.Request),
+	}).open()
 	call := callTool(`"call"`, "echo", `{"text":"x"}`)
 	p.send(call)
 	done := p.answer(`"call"`)
@@ -313,8 +323,10 @@ func TestAudit(t *testing.T) {
 		assert.That(t, e.ReqID != "call" || e.InputBytes == len(call) && e.OutputBytes == len(done.text),
 			"%d bytes in and %d out: %+v", len(call), len(done.text), e)
 	}
-	want := []string{"open initialize ok", "call tools/call ok", "1 ping ok", "2 no/such -32601", "3 tools/call -32602",
-		"  -32700"}
+	want := []string{
+		"open initialize ok", "call tools/call ok", "1 ping ok", "2 no/such -32601", "3 tools/call -32602",
+		"  -32700",
+	}
 	assert.Equal(t, strings.Join(got, "|"), strings.Join(want, "|"), "got  %q\nwant %q", got, want)
 }
 
@@ -329,7 +341,8 @@ func (twins) Close(context.Context) error { return nil }
 func (twins) Routes() []host.Route {
 	return []host.Route{
 		host.Handle(protocol.TypeMCPResourceListReq, func(_ context.Context, req *protocol.MCPResourceListRequest,
-			_ host.Emitter) (*protocol.MCPResourceListResponse, error) {
+			_ host.Emitter,
+		) (*protocol.MCPResourceListResponse, error) {
 			id, next := "a", "second page"
 			if req.Cursor != "" {
 				id, next = "b", ""
@@ -342,21 +355,28 @@ func (twins) Routes() []host.Route {
 			}}, nil
 		}),
 		host.Handle(protocol.TypeMCPResourceReadReq, func(_ context.Context, req *protocol.MCPResourceReadRequest,
-			_ host.Emitter) (*protocol.MCPResourceReadResponse, error) {
+			_ host.Emitter,
+		) (*protocol.MCPResourceReadResponse, error) {
 			return &protocol.MCPResourceReadResponse{Contents: []map[string]any{
 				{"uri": req.URI, "type": "text", "text": "of " + req.ServerID},
 				{"uri": "x://part", "type": "blob", "blob": "AAE="},
 			}}, nil
 		}),
 		host.Handle(protocol.TypeMCPPromptListReq, func(context.Context, *protocol.MCPPromptListRequest,
-			host.Emitter) (*protocol.MCPPromptListResponse, error) {
-			return &protocol.MCPPromptListResponse{Prompts: []map[string]any{{"server_id": "a", "name": "p"},
-				{"server_id": "b", "name": "p"}}}, nil
+			host.Emitter,
+		) (*protocol.MCPPromptListResponse, error) {
+			return &protocol.MCPPromptListResponse{Prompts: []map[string]any{
+				{"server_id": "a", "name": "p"},
+				{"server_id": "b", "name": "p"},
+			}}, nil
 		}),
 		host.Handle(protocol.TypeMCPPromptGetReq, func(_ context.Context, req *protocol.MCPPromptGetRequest,
-			_ host.Emitter) (*protocol.MCPPromptGetResponse, error) {
-			return &protocol.MCPPromptGetResponse{Messages: []map[string]any{{"role": "user",
-				"content": map[string]any{"type": "text", "text": req.ServerID + "/" + req.Name}}}}, nil
+			_ host.Emitter,
+		) (*protocol.MCPPromptGetResponse, error) {
+			return &protocol.MCPPromptGetResponse{Messages: []map[string]any{{
+				"role":    "user",
+				"content": map[string]any{"type": "text", "text": req.ServerID + "/" + req.Name},
+			}}}, nil
 		}),
 	}
 }
@@ -368,8 +388,10 @@ func TestTwins(t *testing.T) {
 		{"resources/list", `{}`, `[{"name":"n","uri":"mcp://a/file:///note"},{"name":"n","uri":"mcp://b/file:///note"},{"name":"n","uri":"mcp://b/x://1"},{"name":"n","uri":"x://1"}]`},
 		{"resources/templates/list", `{}`, `{"name":"n","uriTemplate":"mcp://b/x://{id}"}`},
 		{"resources/templates/list", `{}`, `{"name":"n","uriTemplate":"x://{id}"}`},
-		{"resources/read", `{"uri":"mcp://b/file:///note"}`,
-			`[{"uri":"mcp://b/file:///note","text":"of b"},{"uri":"x://part","blob":"AAE="}]`},
+		{
+			"resources/read", `{"uri":"mcp://b/file:///note"}`,
+			`[{"uri":"mcp://b/file:///note","text":"of b"},{"uri":"x://part","blob":"AAE="}]`,
+		},
 		{"resources/read", `{"uri":"x://1"}`, `"text":"of "`},
 		{"prompts/list", `{}`, `[{"name":"a__p"},{"name":"b__p"}]`},
 		{"prompts/get", `{"name":"b__p"}`, `{"text":"b/p","type":"text"}`},

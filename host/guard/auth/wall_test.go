@@ -49,8 +49,10 @@ func (s *spy) agents() []string {
 }
 
 func (*spy) Info() host.PluginInfo {
-	return host.PluginInfo{Name: "spy", Capability: protocol.CapTools,
-		Also: []protocol.Capability{protocol.CapMultiAgent}}
+	return host.PluginInfo{
+		Name: "spy", Capability: protocol.CapTools,
+		Also: []protocol.Capability{protocol.CapMultiAgent},
+	}
 }
 
 func (*spy) Close(context.Context) error { return nil }
@@ -58,11 +60,13 @@ func (*spy) Close(context.Context) error { return nil }
 func (s *spy) Routes() []host.Route {
 	return []host.Route{
 		host.Handle(protocol.TypeToolListReq, func(context.Context, *protocol.ToolListRequest,
-			host.Emitter) (*protocol.ToolListResponse, error) {
+			host.Emitter,
+		) (*protocol.ToolListResponse, error) {
 			return &protocol.ToolListResponse{Tools: []protocol.ToolDefinition{{Name: "look"}}}, nil
 		}),
 		host.Handle(protocol.TypeToolCallReq, func(ctx context.Context, _ *protocol.ToolCallRequest,
-			_ host.Emitter) (*protocol.ToolCallResponse, error) {
+			_ host.Emitter,
+		) (*protocol.ToolCallResponse, error) {
 			s.note(host.SessionFrom(ctx).AgentID)
 			return &protocol.ToolCallResponse{Data: protocol.ToolResult{Success: true, ToolName: "look"}}, nil
 		}),
@@ -79,8 +83,10 @@ func (s *spy) RunTask(_ context.Context, task host.WorkerTask) (*wire.Result, er
 		agent = task.Agent.AgentID
 	}
 	s.note(agent)
-	return &wire.Result{Type: wire.TypeResult, ProtocolVersion: wire.Version, TaskID: task.Task.TaskID,
-		Status: wire.StatusDone}, nil
+	return &wire.Result{
+		Type: wire.TypeResult, ProtocolVersion: wire.Version, TaskID: task.Task.TaskID,
+		Status: wire.StatusDone,
+	}, nil
 }
 
 // stage is a host that speaks all protocols, with tokens for everybody, for alice and for bob.

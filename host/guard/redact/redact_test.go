@@ -114,19 +114,44 @@ func TestSettingsStay(t *testing.T) {
 	must.OK(t, os.WriteFile(file, nil, 0o600))
 	const random = "Zk7Q2mXv9Rt4Lp8Wc3Yb"
 	for _, c := range [][2]string{
-		{"LOG_LEVEL", "debug"}, {"NODE_ENV", "production"}, {"PORT", "8080"}, {"LANG", "C.UTF-8"}, {"HOME", dir},
-		{"DIRS", dir + ":" + dir}, {"TOKENIZERS_PARALLELISM", "false"}, {"HOST", "127.0.0.1"}, {"SIZE", "10MB"},
-		{"AUTHOR_NAME", "somebody"}, {"AUTH", "true"}, {"AWS_REGION", "us-east-1"}, {"TZ", "Europe/Berlin"},
-		{"MODEL", "gpt-5"}, {"MODEL", "claude-sonnet-4-20250514"}, {"OTHER", "o3-2025-04-16"},
-		{"BASE_URL", "https://api.example.com/v1"}, {"HOME_DIR", "/srv/data/not/there"},
-		{"USERNAME", "ada.lovelace"}, {"OTHER", "/no/such/path"}, {"OTHER", "https://api.example.com/v1?page=2"},
-		{"OTHER", "registry.example.com/team/image:v1.2.3"}, {"OTHER", "two words and more of them 12"},
-		{"OTHER", "a-rather-long-name-of-a-bucket-2026"}, {"OTHER", "main.go:12:3"},
-		{"OTHER", "2026-11-26T22:21:08.123456Z"}, {"OTHER", "s3cret-value"},
-		{"OTHER", `C:\Users\ada\Q2mXv9Rt4Lp8Wc3Yb7Z`}, {"OTHER", "./dist/index-Q2mXv9Rt4Lp8Wc3Yb7Z.js"},
-		{"GOOGLE_APPLICATION_CREDENTIALS", file}, {"REGION", random}, {"MODEL", random}, {"BUCKET_NAME", random},
-		{"HOME_DIR", random}, {"BASE_URL", random}, {"TIMEZONE", random},
-		{"GIT_COMMIT", "4f9a8b7c6d5e4f3a2b1c4f9a8b7c6d5e4f3a2b1c"}, {"OTHER", "MyVeryLongClassNameForTests"},
+		{"LOG_LEVEL", "debug"},
+		{"NODE_ENV", "production"},
+		{"PORT", "8080"},
+		{"LANG", "C.UTF-8"},
+		{"HOME", dir},
+		{"DIRS", dir + ":" + dir},
+		{"TOKENIZERS_PARALLELISM", "false"},
+		{"HOST", "127.0.0.1"},
+		{"SIZE", "10MB"},
+		{"AUTHOR_NAME", "somebody"},
+		{"AUTH", "true"},
+		{"AWS_REGION", "us-east-1"},
+		{"TZ", "Europe/Berlin"},
+		{"MODEL", "gpt-5"},
+		{"MODEL", "claude-sonnet-4-20250514"},
+		{"OTHER", "o3-2025-04-16"},
+		{"BASE_URL", "https://api.example.com/v1"},
+		{"HOME_DIR", "/srv/data/not/there"},
+		{"USERNAME", "ada.lovelace"},
+		{"OTHER", "/no/such/path"},
+		{"OTHER", "https://api.example.com/v1?page=2"},
+		{"OTHER", "registry.example.com/team/image:v1.2.3"},
+		{"OTHER", "two words and more of them 12"},
+		{"OTHER", "a-rather-long-name-of-a-bucket-2026"},
+		{"OTHER", "main.go:12:3"},
+		{"OTHER", "2026-11-26T22:21:08.123456Z"},
+		{"OTHER", "s3cret-value"},
+		{"OTHER", `C:\Users\ada\Q2mXv9Rt4Lp8Wc3Yb7Z`},
+		{"OTHER", "./dist/index-Q2mXv9Rt4Lp8Wc3Yb7Z.js"},
+		{"GOOGLE_APPLICATION_CREDENTIALS", file},
+		{"REGION", random},
+		{"MODEL", random},
+		{"BUCKET_NAME", random},
+		{"HOME_DIR", random},
+		{"BASE_URL", random},
+		{"TIMEZONE", random},
+		{"GIT_COMMIT", "4f9a8b7c6d5e4f3a2b1c4f9a8b7c6d5e4f3a2b1c"},
+		{"OTHER", "MyVeryLongClassNameForTests"},
 		{"max_tokens", "4096"},
 	} {
 		s.Add(c[0], c[1])
@@ -154,8 +179,10 @@ func TestLooks(t *testing.T) {
 // A secret that looks like a part of JSON must not break a line.
 func TestLinesStayValid(t *testing.T) {
 	property.Check(t, func(t *rapid.T) {
-		secret := rapid.SampledFrom([]string{"12345678", `"a":1,"b"`, `":":`, "a2e-1.0", "{}[]", `\\\\`, `xx"y`,
-			"null:"}).Draw(t, "secret")
+		secret := rapid.SampledFrom([]string{
+			"12345678", `"a":1,"b"`, `":":`, "a2e-1.0", "{}[]", `\\\\`, `xx"y`,
+			"null:",
+		}).Draw(t, "secret")
 		text := rapid.StringMatching(`[a-z"\\ ]{0,8}`).Draw(t, "text")
 		s := redact.New(nil)
 		s.AddSecret(secret)

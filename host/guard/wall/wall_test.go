@@ -21,8 +21,10 @@ const secret = "SECRET"
 func ground(t *testing.T) (dir string, root *os.Root, guard *wall.Guard) {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
-	for name, text := range map[string]string{"own/secret": secret, "own/deep/secret": secret, "a/b/f": "open",
-		"f": "open", "conf": "kept"} {
+	for name, text := range map[string]string{
+		"own/secret": secret, "own/deep/secret": secret, "a/b/f": "open",
+		"f": "open", "conf": "kept",
+	} {
 		err = errors.Join(err, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755),
 			os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
 	}
@@ -31,8 +33,10 @@ func ground(t *testing.T) (dir string, root *os.Root, guard *wall.Guard) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { root.Close() })
-	w := &wall.Wall{Hidden: []string{filepath.Join(dir, "own")}, Fixed: []string{filepath.Join(dir, "conf")},
-		Open: []string{dir}}
+	w := &wall.Wall{
+		Hidden: []string{filepath.Join(dir, "own")}, Fixed: []string{filepath.Join(dir, "conf")},
+		Open: []string{dir},
+	}
 	return dir, root, w.In(root)
 }
 
@@ -62,8 +66,10 @@ func TestWallGuardOpens(t *testing.T) {
 			}
 		})
 	}
-	for name, rel := range map[string]string{"f": "f", "good": "a/b/f", "a/good": "f", "dir/b/f": "a/b/f",
-		"a/./b//f": "a/b/f", "dir/../f": "f"} {
+	for name, rel := range map[string]string{
+		"f": "f", "good": "a/b/f", "a/good": "f", "dir/b/f": "a/b/f",
+		"a/./b//f": "a/b/f", "dir/../f": "f",
+	} {
 		sub, base, real, err := guard.Resolve(name)
 		if err != nil || real != rel {
 			t.Errorf("%s leads to %q, %v; want %q", name, real, err, rel)

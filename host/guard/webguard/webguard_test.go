@@ -81,8 +81,10 @@ func TestGuardParse(t *testing.T) {
 		assert.That(t, err != nil && err.Code == protocol.CodeToolError, "%q: %v, %v, want tool_error", raw, u, err)
 	}
 	const secret = "hunter2"
-	for _, raw := range []string{"http://u:" + secret + "@example.com/", "http://u:" + secret + "@exa mple.com/",
-		"http://u:" + secret + "@[::1/", "ftp://u:" + secret + "@example.com/"} {
+	for _, raw := range []string{
+		"http://u:" + secret + "@example.com/", "http://u:" + secret + "@exa mple.com/",
+		"http://u:" + secret + "@[::1/", "ftp://u:" + secret + "@example.com/",
+	} {
 		_, err := g.Parse(raw)
 		assert.That(t, err != nil && !strings.Contains(err.Error(), secret), "the refusal of %q is %v", raw, err)
 	}

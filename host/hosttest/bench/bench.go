@@ -236,8 +236,10 @@ func newTarget(command []string, opts Options, home string) (*target, error) {
 	if err != nil {
 		return nil, fmt.Errorf("bench: %w", err)
 	}
-	t := &target{name: strings.TrimSuffix(filepath.Base(file), ".exe"), command: append([]string{file}, command[1:]...),
-		dir: opts.In, pipe: opts.Pipe, logs: home, patience: usualPatience}
+	t := &target{
+		name: strings.TrimSuffix(filepath.Base(file), ".exe"), command: append([]string{file}, command[1:]...),
+		dir: opts.In, pipe: opts.Pipe, logs: home, patience: usualPatience,
+	}
 	if t.dir == "" {
 		t.dir, t.home = filepath.Join(home, "home"), true
 		if err := os.MkdirAll(t.dir, 0o700); err != nil {
@@ -285,8 +287,10 @@ type failure struct {
 }
 
 func newReport(targets []*target) *report {
-	r := &report{CPUs: runtime.NumCPU(), System: runtime.GOOS + "/" + runtime.GOARCH, Rows: []row{},
-		Failures: []failure{}}
+	r := &report{
+		CPUs: runtime.NumCPU(), System: runtime.GOOS + "/" + runtime.GOARCH, Rows: []row{},
+		Failures: []failure{},
+	}
 	for _, t := range targets {
 		r.Targets = append(r.Targets, targetInfo{Name: t.name, Dialect: t.dialect.name, Command: t.command})
 	}

@@ -144,9 +144,11 @@ func TestOptionsAreFlags(t *testing.T) {
 	dir := t.TempDir()
 	got, err := parse("--vs", "peer a,b", "--vs", "other", "--in", dir, "--json", "--quick", "host", "--flag", "x")
 	must.OK(t, err)
-	want := Options{Vs: []string{"peer a,b", "other"}, In: dir, JSON: true, Quick: true,
+	want := Options{
+		Vs: []string{"peer a,b", "other"}, In: dir, JSON: true, Quick: true,
 		Command: []string{"host", "--flag", "x"},
-		Dialect: "auto", Duration: 200 * time.Millisecond, Rounds: 1, Starts: 5, Pipe: 1 << 20}
+		Dialect: "auto", Duration: 200 * time.Millisecond, Rounds: 1, Starts: 5, Pipe: 1 << 20,
+	}
 	assert.Diff(t, want, got)
 	got, err = parse("--quick", "--", "host", "--flag")
 	must.OK(t, err)
@@ -259,8 +261,10 @@ func TestFaultsAreNoticed(t *testing.T) {
 			self := fakeHost(t, c.fault)
 			dir := t.TempDir()
 			for _, window := range []int{1, 8} {
-				tg := &target{command: []string{self}, dialect: a2eDialect(), dir: dir, logs: dir, pipe: 1 << 20,
-					patience: time.Minute}
+				tg := &target{
+					command: []string{self}, dialect: a2eDialect(), dir: dir, logs: dir, pipe: 1 << 20,
+					patience: time.Minute,
+				}
 				if c.fault == "missing" {
 					tg.patience = 300 * time.Millisecond
 				}
@@ -295,8 +299,10 @@ func TestWindowLargerThanThePipes(t *testing.T) {
 }
 
 func TestLinesOfAllLengths(t *testing.T) {
-	sizes := []int{0, 1, 10, keepSize, keepSize + 1, readSize - 1, readSize, readSize + 1, 3 * readSize, 5, 1_000_000,
-		0}
+	sizes := []int{
+		0, 1, 10, keepSize, keepSize + 1, readSize - 1, readSize, readSize + 1, 3 * readSize, 5, 1_000_000,
+		0,
+	}
 	for _, whole := range []bool{true, false} {
 		r, w, err := os.Pipe()
 		must.OK(t, err)
@@ -371,8 +377,10 @@ func TestALoadEndsWithItsContext(t *testing.T) {
 // time is up.
 func TestRunOfAnInstant(t *testing.T) {
 	self, dir := fakeHost(t, ""), t.TempDir()
-	tg := &target{command: []string{self}, dialect: a2eDialect(), dir: dir, logs: dir, pipe: 1 << 20,
-		patience: time.Minute}
+	tg := &target{
+		command: []string{self}, dialect: a2eDialect(), dir: dir, logs: dir, pipe: 1 << 20,
+		patience: time.Minute,
+	}
 	for _, window := range []int{1, 8} {
 		var got tally
 		_, err := tg.session(t.Context(), text100, window, time.Nanosecond, func(l *load) (err error) {

@@ -38,8 +38,10 @@ const (
 func allCases() []benchCase {
 	list := []benchCase{
 		{name: "start", about: "spawn to the first answer", short: true, starts: true, run: startUp},
-		{name: "memory", about: "resident memory: after the handshake, and its peak under echo of 100 B, window 1024",
-			short: true, run: memory},
+		{
+			name: "memory", about: "resident memory: after the handshake, and its peak under echo of 100 B, window 1024",
+			short: true, run: memory,
+		},
 		{name: "seq-ping", about: "sequential pings", run: sequential("")},
 		{name: "seq-echo-100B", about: "sequential echo calls of 100 B", short: true, run: sequential(text100)},
 	}
@@ -181,7 +183,8 @@ func pipelined(name, size string, window int, short bool) benchCase {
 // session runs one load in a process of its own, between two verified
 // exchanges. It gives the processor time of the whole process, from its start.
 func (t *target) session(ctx context.Context, size string, window int, d time.Duration,
-	work func(*load) error) (time.Duration, error) {
+	work func(*load) error,
+) (time.Duration, error) {
 	c, err := t.start(ctx)
 	if err != nil {
 		return 0, err

@@ -235,9 +235,11 @@ func a2eDialect() *dialect {
 		ready: a2eReady,
 		ping:  request{before: `{"a2e":"1.0","type":"ping"` + id, after: `"}`, marker: `"pong"`},
 		echo: func(text string) request {
-			return request{before: `{"a2e":"1.0","type":"tool/call/req"` + id,
-				after: `","tool_name":"echo","arguments":{"text":"` + text + `"}}`, text: text,
-				marker: `"tool/call/resp"`}
+			return request{
+				before: `{"a2e":"1.0","type":"tool/call/req"` + id,
+				after:  `","tool_name":"echo","arguments":{"text":"` + text + `"}}`, text: text,
+				marker: `"tool/call/resp"`,
+			}
 		},
 		verify: a2eVerify,
 	}
@@ -291,8 +293,10 @@ func mcpDialect() *dialect {
 		after: `{"jsonrpc":"2.0","method":"notifications/initialized"}` + "\n",
 		ping:  request{before: head, after: `","method":"ping"}`, marker: `"result"`},
 		echo: func(text string) request {
-			return request{before: head, after: `","method":"tools/call","params":{"name":"echo","arguments":{"text":"` + text + `"}}}`,
-				text: text, marker: `"result"`}
+			return request{
+				before: head, after: `","method":"tools/call","params":{"name":"echo","arguments":{"text":"` + text + `"}}}`,
+				text: text, marker: `"result"`,
+			}
 		},
 		verify: func(sent, got []byte) error {
 			var q struct {

@@ -160,8 +160,10 @@ func starts() []start {
 		{input, "$A2E <&-", 0, 0, ""},
 		{unread, "$A2E --log-level debug <../lines 2>/dev/full", 0, 3, ""},
 		{unread, "$A2E --log-level debug <../lines 2>&-", 0, 3, ""},
-		{unread, "mkfifo p; sleep 1000 <p & { $A2E --log-level debug <../lines; } 2>p; code=$?; kill $!; exit $code", 0,
-			3, ""},
+		{
+			unread, "mkfifo p; sleep 1000 <p & { $A2E --log-level debug <../lines; } 2>p; code=$?; kill $!; exit $code", 0,
+			3, "",
+		},
 		{file, "$A2E --log-file . <../lines", 3, 0, "--log-file should name a file that can be written"},
 		{file, "mkfifo p; $A2E --log-file p <../lines", 3, 0, "or a pipe that is read"},
 		{file, "mkfifo p; $A2E serve --record p <../lines", 3, 0, "not a regular file; name another file"},
@@ -178,12 +180,16 @@ func starts() []start {
 		{list, "echo 'plugins: {}' >a2e.yaml; ulimit -f 0; $A2E trust >/dev/null", 1, 0, "the list of trusted files " +
 			"cannot be written"},
 		{refused, "ulimit -f 0; $A2E plan add s", 1, 0, "no space is left for the store"},
-		{refused, "$A2E plan add s >/dev/null; ulimit -f 0; $A2E state export -o x; code=$?; ls; exit $code", 1, 0,
-			"no space is left for the store"},
+		{
+			refused, "$A2E plan add s >/dev/null; ulimit -f 0; $A2E state export -o x; code=$?; ls; exit $code", 1, 0,
+			"no space is left for the store",
+		},
 		{refused, "$A2E plan add s >/dev/null; $A2E state export -o /dev/full", 1, 0, "no space left on device"},
 		{bare, "exec 3<../lines; mkdir x; cd x; rmdir ../x; $A2E <&3", 3, 0, "getwd: no such file or directory"},
-		{"the address of `--http` cannot be listened on", "$A2E serve --http $(cat ../busy)", 4, 0,
-			"address already in use"},
+		{
+			"the address of `--http` cannot be listened on", "$A2E serve --http $(cat ../busy)", 4, 0,
+			"address already in use",
+		},
 	}
 }
 

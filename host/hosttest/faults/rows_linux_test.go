@@ -164,8 +164,10 @@ func stateRows() []row {
 			}
 			return fill(s.t, s.at("state/ballast"))
 		},
-		meets: []meet{keep("full", "semantic", protocol.CodeMemoryFull, false, "no space is left for the store"),
-			plan(protocol.CodeRuntimeError, true, "no space is left for the store")},
+		meets: []meet{
+			keep("full", "semantic", protocol.CodeMemoryFull, false, "no space is left for the store"),
+			plan(protocol.CodeRuntimeError, true, "no space is left for the store"),
+		},
 	}, {
 		fault: "files may not grow (`ulimit -f`)",
 		bring: limited,
@@ -187,8 +189,10 @@ func stateRows() []row {
 				must.OK(s.t, os.Remove(s.at("state")))
 			}
 		},
-		meets: []meet{keep("a", "semantic", protocol.CodeRuntimeError, true, "state_dir"),
-			plan(protocol.CodeRuntimeError, true, "{dir}/state")},
+		meets: []meet{
+			keep("a", "semantic", protocol.CodeRuntimeError, true, "state_dir"),
+			plan(protocol.CodeRuntimeError, true, "{dir}/state"),
+		},
 	}, {
 		fault:  "`state_dir` cannot be made, or others may write to it",
 		config: quiet,
@@ -198,8 +202,10 @@ func stateRows() []row {
 			must.OK(s.t, os.Chmod(s.at("state"), 0o777))
 			return func() { must.OK(s.t, os.Chmod(s.at("state"), 0o700)) }
 		},
-		meets: []meet{keep("a", "semantic", protocol.CodeRuntimeError, true, "state_dir"),
-			plan(protocol.CodeRuntimeError, true, "{dir}/state")},
+		meets: []meet{
+			keep("a", "semantic", protocol.CodeRuntimeError, true, "state_dir"),
+			plan(protocol.CodeRuntimeError, true, "{dir}/state"),
+		},
 	}}
 }
 

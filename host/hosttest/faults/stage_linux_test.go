@@ -93,8 +93,10 @@ func (s *stage) start() {
 		_ = s.cmd.Process.Kill() // it has ended, or must
 		_ = s.host.Close()
 	})
-	_, err = s.host.Handshake(s.t.Context(), "x", []protocol.Capability{protocol.CapTools, protocol.CapProc,
-		protocol.CapMemory, protocol.CapPlanning}, "")
+	_, err = s.host.Handshake(s.t.Context(), "x", []protocol.Capability{
+		protocol.CapTools, protocol.CapProc,
+		protocol.CapMemory, protocol.CapPlanning,
+	}, "")
 	must.That(s.t, err == nil, "%v: %s", err, s.log)
 	var opened protocol.MemoryInitResponse
 	must.OK(s.t, s.host.Call(s.t.Context(), protocol.TypeMemoryInitReq, map[string]any{"namespace": "n"}, &opened))

@@ -137,8 +137,10 @@ type Server struct {
 // New starts a server that ends with the test. Replies are given in order, one for each request.
 func New(t testing.TB, script ...Reply) *Server {
 	t.Helper()
-	s := &Server{Models: []string{"test"}, script: script, release: make(chan struct{}, 1000),
-		closed: make(chan struct{})}
+	s := &Server{
+		Models: []string{"test"}, script: script, release: make(chan struct{}, 1000),
+		closed: make(chan struct{}),
+	}
 	s.http = httptest.NewServer(s)
 	s.URL = s.http.URL + "/v1"
 	t.Cleanup(func() {

@@ -13,8 +13,10 @@ import (
 // What the server sends is what its script says, in the order of a real endpoint.
 func TestServer(t *testing.T) {
 	s := llm.New(t,
-		llm.Reply{Thoughts: []string{"hm"}, Text: []string{"a", "b"},
-			Calls: []llm.Call{{Name: "t", Arguments: `{"x":1}`, Pieces: 2}}, Input: 5, Output: 2},
+		llm.Reply{
+			Thoughts: []string{"hm"}, Text: []string{"a", "b"},
+			Calls: []llm.Call{{Name: "t", Arguments: `{"x":1}`, Pieces: 2}}, Input: 5, Output: 2,
+		},
 		llm.Reply{Text: []string{"a"}, Stall: true, Then: []string{"b"}, Whole: true},
 		llm.Reply{Status: 429, RetryAfter: "0", Error: "busy"},
 		llm.Reply{Text: []string{"a"}, Cut: true},
@@ -31,8 +33,10 @@ func TestServer(t *testing.T) {
 	}
 	const streamed = `{"model":"m","stream":true,"reasoning_effort":"low","messages":[{"role":"user","content":[{"type":"text","text":"hi"},{"type":"image_url","image_url":{"url":"data:x"}}]}],"tools":[{"function":{"name":"t"}}]}`
 	for i, want := range [][]string{
-		{"200", `"reasoning_content":"hm"`, `"content":"a"`, `"content":"b"`, `"name":"t"`, `"arguments":"{\"x\""`,
-			`"arguments":":1}"`, `"finish_reason":"tool_calls"`, `"prompt_tokens":5`, "data: [DONE]"},
+		{
+			"200", `"reasoning_content":"hm"`, `"content":"a"`, `"content":"b"`, `"name":"t"`, `"arguments":"{\"x\""`,
+			`"arguments":":1}"`, `"finish_reason":"tool_calls"`, `"prompt_tokens":5`, "data: [DONE]",
+		},
 		{"200", `"content":"ab"`, `"role":"assistant"`},
 		{"429 Too Many Requests0", `"message":"busy"`},
 		{"200", `"content":"a"`},

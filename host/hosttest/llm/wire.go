@@ -19,8 +19,10 @@ func fault(message string) map[string]any {
 
 // chunk is one piece of a stream.
 func chunk(delta map[string]any, finish any) map[string]any {
-	return map[string]any{"object": "chat.completion.chunk", "model": "test",
-		"choices": []any{map[string]any{"index": 0, "delta": delta, "finish_reason": finish}}}
+	return map[string]any{
+		"object": "chat.completion.chunk", "model": "test",
+		"choices": []any{map[string]any{"index": 0, "delta": delta, "finish_reason": finish}},
+	}
 }
 
 func (r *Reply) finish() string {
@@ -61,8 +63,10 @@ func (r *Reply) whole() map[string]any {
 	if len(calls) > 0 {
 		message["tool_calls"] = calls
 	}
-	answer := map[string]any{"id": "chat", "created": 1, "model": "test", "object": "chat.completion",
-		"choices": []any{map[string]any{"index": 0, "message": message, "finish_reason": r.finish()}}}
+	answer := map[string]any{
+		"id": "chat", "created": 1, "model": "test", "object": "chat.completion",
+		"choices": []any{map[string]any{"index": 0, "message": message, "finish_reason": r.finish()}},
+	}
 	if usage := r.usage(); usage != nil {
 		answer["usage"] = usage
 	}
@@ -76,8 +80,10 @@ func (c *Call) pieces(i int) (all []map[string]any) {
 	if c.Object {
 		arguments = json.RawMessage(c.Arguments)
 	}
-	head := map[string]any{"index": i, "id": cmp.Or(c.ID, fmt.Sprintf("call_%d", i+1)), "type": "function",
-		"function": map[string]any{"name": c.Name, "arguments": ""}}
+	head := map[string]any{
+		"index": i, "id": cmp.Or(c.ID, fmt.Sprintf("call_%d", i+1)), "type": "function",
+		"function": map[string]any{"name": c.Name, "arguments": ""},
+	}
 	all = append(all, head)
 	if n := cmp.Or(c.Pieces, 3); n < 0 || c.Object {
 		head["function"] = map[string]any{"name": c.Name, "arguments": arguments}

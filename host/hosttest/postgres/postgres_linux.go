@@ -86,10 +86,12 @@ func copyAll(from, to string) error {
 // Begin starts the server again, after Crash.
 func (s *Server) Begin(t testing.TB) {
 	t.Helper()
-	args := []string{"-D", filepath.Join(s.Dir, "data"), "-k", s.Dir, "-c", "listen_addresses=", "-c", "fsync=off",
+	args := []string{
+		"-D", filepath.Join(s.Dir, "data"), "-k", s.Dir, "-c", "listen_addresses=", "-c", "fsync=off",
 		"-c", "full_page_writes=off",
 		"-c", "max_connections=100", "-c", "shared_buffers=16MB",
-		"-c", "min_wal_size=2MB", "-c", "wal_recycle=off", "-c", "wal_init_zero=off"}
+		"-c", "min_wal_size=2MB", "-c", "wal_recycle=off", "-c", "wal_init_zero=off",
+	}
 	for _, setting := range s.settings {
 		args = append(args, "-c", setting)
 	}
@@ -101,8 +103,10 @@ func (s *Server) Crash() { s.end(syscall.SIGQUIT) }
 
 // URL returns the connection string of a role, in the database "postgres".
 func (s *Server) URL(role string) string {
-	u := url.URL{Scheme: "postgres", User: url.User(role), Path: "/postgres",
-		RawQuery: url.Values{"host": {s.Dir}}.Encode()}
+	u := url.URL{
+		Scheme: "postgres", User: url.User(role), Path: "/postgres",
+		RawQuery: url.Values{"host": {s.Dir}}.Encode(),
+	}
 	return u.String()
 }
 

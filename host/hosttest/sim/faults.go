@@ -25,8 +25,10 @@ func (d *draw) fault() step {
 	word := d.of("chaos\x00mcp", "chaos\x00plugin", "a2e\x00worker", "bash\x00-c", "")
 	switch d.IntN(10) {
 	case 0, 1:
-		return step{what: fmt.Sprintf("child %d of %q is killed", n, word),
-			do: func(h *host) { h.signalChild(n, word, syscall.SIGKILL) }}
+		return step{
+			what: fmt.Sprintf("child %d of %q is killed", n, word),
+			do:   func(h *host) { h.signalChild(n, word, syscall.SIGKILL) },
+		}
 	case 2:
 		return step{what: fmt.Sprintf("child %d of %q stands still for %s", n, word, pause), do: func(h *host) {
 			pid := h.signalChild(n, word, syscall.SIGSTOP)
@@ -54,17 +56,21 @@ func (d *draw) fault() step {
 				uint64(h.files()+n%4), pause)
 		}}
 	case 7:
-		return step{what: fmt.Sprintf("the disk is full for %s, or the connections of the store end", pause),
+		return step{
+			what: fmt.Sprintf("the disk is full for %s, or the connections of the store end", pause),
 			do: func(h *host) {
 				if h.flood(pause); h.sim.Sever != nil {
 					h.sim.Sever()
 				}
-			}}
+			},
+		}
 	case 8:
 		return step{what: fmt.Sprintf("files of the workspace change: %d", n), do: func(h *host) { h.sim.disturb(n) }}
 	default:
-		sig := []syscall.Signal{syscall.SIGPIPE, syscall.SIGWINCH, syscall.SIGUSR1, syscall.SIGURG, syscall.SIGCHLD,
-			syscall.SIGALRM}[n%6]
+		sig := []syscall.Signal{
+			syscall.SIGPIPE, syscall.SIGWINCH, syscall.SIGUSR1, syscall.SIGURG, syscall.SIGCHLD,
+			syscall.SIGALRM,
+		}[n%6]
 		return step{what: fmt.Sprintf("a signal: %s", sig), do: func(h *host) { _ = h.cmd.Process.Signal(sig) }}
 	}
 }

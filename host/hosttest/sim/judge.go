@@ -65,9 +65,11 @@ type judge struct {
 }
 
 func newJudge(fail func(string, ...any), secrets []string) *judge {
-	return &judge{fail: fail, secrets: secrets, owed: map[string]int{}, asked: map[string]string{},
+	return &judge{
+		fail: fail, secrets: secrets, owed: map[string]int{}, asked: map[string]string{},
 		kept: map[string]*answer{},
-		then: map[string]func(*answer){}, over: map[string]bool{}, changed: make(chan struct{}), last: time.Now()}
+		then: map[string]func(*answer){}, over: map[string]bool{}, changed: make(chan struct{}), last: time.Now(),
+	}
 }
 
 // expect notes that a line will be answered; then is told of the answer.

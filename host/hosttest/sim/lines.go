@@ -43,8 +43,10 @@ type draw struct {
 }
 
 func (s *Sim) newDraw(r *rand.Rand, prefix string, m *model) *draw {
-	d := &draw{Rand: r, prefix: prefix, model: m, token: s.secret("token"), plan: s.plan, mcp: r.IntN(2) == 0,
-		spawned: map[string]string{}, schemas: hosttest.Schemas(s.t)}
+	d := &draw{
+		Rand: r, prefix: prefix, model: m, token: s.secret("token"), plan: s.plan, mcp: r.IntN(2) == 0,
+		spawned: map[string]string{}, schemas: hosttest.Schemas(s.t),
+	}
 	for _, row := range protocol.Types() {
 		if row.Direction == protocol.AgentRequest &&
 			!slices.Contains([]protocol.Type{protocol.TypeShutdown, protocol.TypeCancel, protocol.TypeHandshakeReq},
@@ -284,8 +286,10 @@ func (d *draw) rpc() step {
 		return step{line: fmt.Sprintf(`{"jsonrpc":"2.0","method":%q,"params":%s}`,
 			d.of("notifications/initialized", "$/cancelRequest", "nothing"), params), speak: "rpc"}
 	}
-	return step{line: fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":%q,"params":%s}`, id, method, params),
-		speak: "rpc", key: strings.Trim(id, `"`)}
+	return step{
+		line:  fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"method":%q,"params":%s}`, id, method, params),
+		speak: "rpc", key: strings.Trim(id, `"`),
+	}
 }
 
 // task draws a task of the fleet protocol.

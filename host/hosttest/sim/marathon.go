@@ -94,8 +94,10 @@ func (h *host) measure() rest {
 func series(rests []rest) map[string][]float64 {
 	all := map[string][]float64{}
 	for _, r := range rests {
-		for name, n := range map[string]int{"resident KiB": r.resident, "private KiB": r.private,
-			"descriptors": r.files, "threads": r.threads, "processes": r.children} {
+		for name, n := range map[string]int{
+			"resident KiB": r.resident, "private KiB": r.private,
+			"descriptors": r.files, "threads": r.threads, "processes": r.children,
+		} {
 			all[name] = append(all[name], float64(n))
 		}
 	}
@@ -120,8 +122,10 @@ func trends(rests []rest) string {
 // bounded wants that what a host has at rest does not grow: that once in the last third of its
 // rests it had no more than once in the second third, but for what is left to chance.
 func (s *Sim) bounded(rests []rest) {
-	slack := map[string]float64{"resident KiB": 32 << 10, "private KiB": 32 << 10, "descriptors": 8, "threads": 8,
-		"processes": 4}
+	slack := map[string]float64{
+		"resident KiB": 32 << 10, "private KiB": 32 << 10, "descriptors": 8, "threads": 8,
+		"processes": 4,
+	}
 	third := len(rests) / 3
 	for name, ys := range series(rests) {
 		middle, last := ys[third:2*third], ys[2*third:]

@@ -131,8 +131,10 @@ func (s *Sim) lives() {
 func newSim(t testing.TB, opts Options) *Sim {
 	t.Helper()
 	opts.Line, opts.Lives = cmp.Or(opts.Line, maxLine), cmp.Or(opts.Lives, maxLives)
-	s := &Sim{Options: opts, t: t, dir: t.TempDir(), rng: rand.New(rand.NewPCG(opts.Seed, 0)),
-		done: map[string]string{}}
+	s := &Sim{
+		Options: opts, t: t, dir: t.TempDir(), rng: rand.New(rand.NewPCG(opts.Seed, 0)),
+		done: map[string]string{},
+	}
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP) // so that no host has it ignored where nohup runs the tests
 	t.Cleanup(func() { signal.Stop(hup) })
@@ -318,8 +320,10 @@ func (d *draw) begin(h *host) {
 		method, params = "initialize", fmt.Sprintf(`{"protocolVersion":"2025-06-18","capabilities":{"roots":{},"sampling":{}},"clientInfo":{"name":"sim","version":"1"},"_meta":{"a2e/auth_token":%q}}`, d.token)
 	}
 	id := d.id("k")
-	h.do(step{line: fmt.Sprintf(`{"jsonrpc":"2.0","id":%q,"method":%q,"params":%s}`, id, method, params), speak: "rpc",
-		key: id})
+	h.do(step{
+		line: fmt.Sprintf(`{"jsonrpc":"2.0","id":%q,"method":%q,"params":%s}`, id, method, params), speak: "rpc",
+		key: id,
+	})
 }
 
 // end ends a host in one of the ways there are.

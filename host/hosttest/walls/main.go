@@ -77,8 +77,11 @@ func run(ctx context.Context) error {
 	}
 	ways := []way{{"as this user", -1, nil}, {"without namespaces", -1, []string{self, asPlain}}}
 	if os.Geteuid() == 0 {
-		ways = []way{{"as root", -1, nil}, {"as an ordinary user", nobody, nil},
-			{"root without namespaces", -1, []string{self, asPlain}}}
+		ways = []way{
+			{"as root", -1, nil},
+			{"as an ordinary user", nobody, nil},
+			{"root without namespaces", -1, []string{self, asPlain}},
+		}
 	} else {
 		fmt.Println("as root: left out, as this is an ordinary user")
 	}
@@ -156,8 +159,10 @@ func (w *way) run(ctx context.Context, dir string, suites []suite) (sum count, e
 				return sum, err
 			}
 			cmd.Env = append(cmd.Env, "PATH="+openPath())
-			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(w.user),
-				Gid: uint32(w.user)}}
+			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{
+				Uid: uint32(w.user),
+				Gid: uint32(w.user),
+			}}
 		}
 		var out bytes.Buffer
 		cmd.Stdout, cmd.Stderr = &out, &out

@@ -12,13 +12,13 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/go-json-experiment/json"
+	"pgregory.net/rapid"
+
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/hosttest/property"
 	"a2e/host/observe/event"
-
-	"github.com/go-json-experiment/json"
-	"pgregory.net/rapid"
 )
 
 // notes collects what a Log tells its Logger.
@@ -122,8 +122,10 @@ func TestAnyText(t *testing.T) {
 			s = rapid.String().Draw(t, "runes")
 		}
 		s = strings.Repeat(s, rapid.IntRange(1, 60).Draw(t, "times"))
-		line := appendEntry(nil, event.Event{ReqID: s, SessionID: s, CorrelationID: s, ErrorCode: s, Type: s,
-			Capability: s, Name: s}, 0)
+		line := appendEntry(nil, event.Event{
+			ReqID: s, SessionID: s, CorrelationID: s, ErrorCode: s, Type: s,
+			Capability: s, Name: s,
+		}, 0)
 		line, _ = appendLinked(nil, line[:len(line)-1], noLink(), nil, 0)
 		if len(line) > maxLine || bytes.Count(line, []byte{'\n'}) != 1 {
 			t.Fatalf("%d bytes, %d newlines", len(line), bytes.Count(line, []byte{'\n'}))

@@ -15,11 +15,11 @@ import (
 	"testing"
 	"time"
 
-	"a2e/host/hosttest/assert"
-	"a2e/host/hosttest/must"
-
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
+
+	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 )
 
 // A file size limit cuts writes short within a line, as a full disk does, and
@@ -94,8 +94,10 @@ func childLacksFiles(path string) error {
 	err = errors.Join(err, failed)
 	for more := range uint64(10) {
 		for _, f := range []*file{host(), lasting} {
-			err = errors.Join(err, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(next) + more,
-				Max: old.Max}))
+			err = errors.Join(err, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{
+				Cur: uint64(next) + more,
+				Max: old.Max,
+			}))
 			n, _ := f.write(entry, nil, time.Minute)
 			err = errors.Join(err, unix.Setrlimit(unix.RLIMIT_NOFILE, &old))
 			if n == 0 {

@@ -38,8 +38,10 @@ func TestVerifyFindsTampering(t *testing.T) {
 				`"success":false`)
 		}, 6, BreakChanged},
 		"the first entry edited": {func(s []string) []string { return edit(s, 0, "req-0", "req-x") }, 2, BreakChanged},
-		"one byte of a link": {func(s []string) []string { return edit(s, 4, s[4][len(s[4])-8:], "abcabc\"}") }, 5,
-			BreakChanged},
+		"one byte of a link": {
+			func(s []string) []string { return edit(s, 4, s[4][len(s[4])-8:], "abcabc\"}") }, 5,
+			BreakChanged,
+		},
 		"an entry removed":      {func(s []string) []string { return slices.Delete(s, 4, 5) }, 5, BreakChanged},
 		"three entries removed": {func(s []string) []string { return slices.Delete(s, 4, 7) }, 5, BreakChanged},
 		"neighbours swapped":    {func(s []string) []string { return swap(s, 4, 5) }, 5, BreakOrder},
@@ -56,8 +58,10 @@ func TestVerifyFindsTampering(t *testing.T) {
 			return edit(s, 5, `"success":true`,
 				`"success":true,"success":true`)
 		}, 6, BreakNotJSON},
-		"JSON broken, link whole": {func(s []string) []string { return edit(s, 5, `"success":true`, `"success":tru`) },
-			6, BreakNotJSON},
+		"JSON broken, link whole": {
+			func(s []string) []string { return edit(s, 5, `"success":true`, `"success":tru`) },
+			6, BreakNotJSON,
+		},
 		"upper-case link": {func(s []string) []string {
 			s[5] = s[5][:len(s[5])-66] +
 				strings.ToUpper(s[5][len(s[5])-66:])

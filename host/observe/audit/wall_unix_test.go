@@ -133,12 +133,14 @@ func TestWallAuditRewritten(t *testing.T) {
 		"a field changed":              func(l *signedLog, s [][]byte) { s[1] = edit(s[1]); l.putLines(s) },
 		"a field changed, hashed anew": func(l *signedLog, s [][]byte) { s[1] = edit(s[1]); l.putLines(rehash(s)) },
 		"the last entry changed": func(l *signedLog,
-			s [][]byte) {
+			s [][]byte,
+		) {
 			s[len(s)-1] = edit(s[len(s)-1])
 			l.putLines(s)
 		},
 		"a line deleted, hashed anew": func(l *signedLog,
-			s [][]byte) {
+			s [][]byte,
+		) {
 			l.putLines(rehash(slices.Delete(s, 1, 2)))
 		},
 		"lines swapped": func(l *signedLog, s [][]byte) { s[0], s[1] = s[1], s[0]; l.putLines(s) },
@@ -148,25 +150,30 @@ func TestWallAuditRewritten(t *testing.T) {
 			l.putLines(rehash(s))
 		},
 		"a line put in, hashed anew": func(l *signedLog,
-			s [][]byte) {
+			s [][]byte,
+		) {
 			l.putLines(rehash(slices.Insert(s, 1, edit(s[1]))))
 		},
 		"a line doubled": func(l *signedLog, s [][]byte) { l.putLines(slices.Insert(s, 1, s[1])) },
 		"a line doubled, hashed anew": func(l *signedLog,
-			s [][]byte) {
+			s [][]byte,
+		) {
 			l.putLines(rehash(slices.Insert(s, 1, s[1])))
 		},
 		"the last line doubled": func(l *signedLog, s [][]byte) { l.putLines(append(s, s[len(s)-1])) },
 		"a line added": func(l *signedLog,
-			s [][]byte) {
+			s [][]byte,
+		) {
 			l.putLines(rehash(append(s, edit(s[0]))))
 		},
 		"an unsigned line added": func(l *signedLog,
-			s [][]byte) {
+			s [][]byte,
+		) {
 			l.putLines(rehash(append(s, unsign([][]byte{s[0]})...)))
 		},
 		"the signatures taken off the end": func(l *signedLog,
-			s [][]byte) {
+			s [][]byte,
+		) {
 			l.putLines(rehash(append(s[:1], unsign(s[1:])...)))
 		},
 		"a signature from another entry": func(l *signedLog, s [][]byte) {

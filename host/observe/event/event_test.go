@@ -30,8 +30,10 @@ func TestStream(t *testing.T) {
 	var all, ends keeper
 	none := event.New(secrets)
 	s := none.With(&all, event.Request|event.ChildEnd|event.In).With(&ends, event.ChildEnd)
-	s.Take(event.Event{Kind: event.Request, Type: token, Name: "a " + token, ReqID: token, CorrelationID: token,
-		SessionID: token, ErrorCode: token})
+	s.Take(event.Event{
+		Kind: event.Request, Type: token, Name: "a " + token, ReqID: token, CorrelationID: token,
+		SessionID: token, ErrorCode: token,
+	})
 	s.Take(event.Event{Kind: event.ChildEnd, Name: "sh", Text: "said " + token})
 	s.Take(event.Event{Kind: event.In, Message: []byte(token)}) // who keeps it masks it
 	s.Take(event.Event{Kind: event.Out})
@@ -43,8 +45,10 @@ func TestStream(t *testing.T) {
 	assert.That(t, s.Wants(event.In) && !s.Wants(event.Out) && !(*event.Stream)(nil).Wants(event.In),
 		"who listens to what")
 	all = slices.Grow(all[:0], 2000)
-	e := event.Event{Kind: event.Request, Time: time.Now(), Type: "tool/call/req", Name: "echo", ReqID: "1",
-		SessionID: strings.Repeat("s", 40)}
+	e := event.Event{
+		Kind: event.Request, Time: time.Now(), Type: "tool/call/req", Name: "echo", ReqID: "1",
+		SessionID: strings.Repeat("s", 40),
+	}
 	assert.Equal(t, testing.AllocsPerRun(1000, func() { s.Take(e) }), 0, "allocations of Take")
 }
 
@@ -53,8 +57,10 @@ func TestLog(t *testing.T) {
 	for level, want := range map[zerolog.Level]int{zerolog.WarnLevel: 0, zerolog.InfoLevel: 1, zerolog.DebugLevel: 4} {
 		var out bytes.Buffer
 		s := event.New(nil).WithLog(zerolog.New(&out).Level(level))
-		for _, kind := range []event.Kind{event.Request, event.ChildStart, event.ChildEnd, event.Denied, event.In,
-			event.Out} {
+		for _, kind := range []event.Kind{
+			event.Request, event.ChildStart, event.ChildEnd, event.Denied, event.In,
+			event.Out,
+		} {
 			s.Take(event.Event{Kind: kind, Name: strings.Repeat("n", 1000)})
 		}
 		assert.Equal(t, strings.Count(out.String(), "\n"), want, "lines at the level %s:\n%s", level, out.String())

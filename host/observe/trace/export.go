@@ -146,8 +146,10 @@ func newClient(o Options, where *url.URL) *client {
 	if err != nil || timeout <= 0 {
 		timeout = 10 * time.Second
 	}
-	c.http = &http.Client{Timeout: timeout, Transport: &http.Transport{Proxy: http.ProxyFromEnvironment},
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	c.http = &http.Client{
+		Timeout: timeout, Transport: &http.Transport{Proxy: http.ProxyFromEnvironment},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 	c.retries, c.hurry = context.WithCancel(context.Background())
 	c.all, c.cut = context.WithCancel(context.Background())
 	return c

@@ -35,10 +35,15 @@ func tracer(t *testing.T, env map[string]string) (tr *trace.Tracer, warned *stri
 // TestSamplers: who decides whether a trace is sent.
 func TestSamplers(t *testing.T) {
 	for _, c := range []struct{ name, arg, parent, want string }{
-		{"", "", parent + "1", "1"}, {"", "", parent + "0", "0"}, {"", "", "", "1"},
-		{"always_on", "", parent + "0", "1"}, {"always_off", "", parent + "1", "0"},
-		{"parentbased_always_off", "", parent + "1", "1"}, {"parentbased_always_off", "", "", "0"},
-		{"traceidratio", "0", parent + "1", "0"}, {"parentbased_traceidratio", "0", parent + "1", "1"},
+		{"", "", parent + "1", "1"},
+		{"", "", parent + "0", "0"},
+		{"", "", "", "1"},
+		{"always_on", "", parent + "0", "1"},
+		{"always_off", "", parent + "1", "0"},
+		{"parentbased_always_off", "", parent + "1", "1"},
+		{"parentbased_always_off", "", "", "0"},
+		{"traceidratio", "0", parent + "1", "0"},
+		{"parentbased_traceidratio", "0", parent + "1", "1"},
 		{"traceidratio", "1", parent + "0", "1"},
 		{"traceidratio", "0.01", parent + "1", "1"}, // 0x0123456789abcdef of 2^64 is less than a hundredth
 		{"traceidratio", "0.004", parent + "1", "0"},
@@ -74,10 +79,18 @@ func TestWhatIsNoTraceparent(t *testing.T) {
 // shall be is not.
 func TestVariables(t *testing.T) {
 	for _, c := range []struct{ name, value, says string }{
-		{"OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "http/protobuf"}, {"OTEL_EXPORTER_OTLP_ENDPOINT", "user:secret@host",
-			"http://127.0.0.1:4318"},
-		{"OTEL_TRACES_SAMPLER", "jaeger_remote", "unsupported sampler"}, {"OTEL_TRACES_EXPORTER", "zipkin",
-			"only otlp"}, {"OTEL_TRACES_EXPORTER", "none", ""}, {"OTEL_SDK_DISABLED", "true", ""},
+		{"OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "http/protobuf"},
+		{
+			"OTEL_EXPORTER_OTLP_ENDPOINT", "user:secret@host",
+			"http://127.0.0.1:4318",
+		},
+		{"OTEL_TRACES_SAMPLER", "jaeger_remote", "unsupported sampler"},
+		{
+			"OTEL_TRACES_EXPORTER", "zipkin",
+			"only otlp",
+		},
+		{"OTEL_TRACES_EXPORTER", "none", ""},
+		{"OTEL_SDK_DISABLED", "true", ""},
 	} {
 		t.Run(c.name+"="+c.value, func(t *testing.T) {
 			tr, warned := tracer(t, map[string]string{c.name: c.value})

@@ -37,21 +37,27 @@ func TestIgnored(t *testing.T) {
 	s := newStage(t, nil)
 	s.write(".gitignore", "# a comment\n*.log\nbuild/\n/top\n!keep.log\n*.{x}\n")
 	s.write("sub/.gitignore", "local\n!deep.log\n")
-	for _, name := range []string{"a.log", "keep.log", "build/out", "sub/build/out", "top", "sub/top", "sub/local",
-		"sub/deep.log", "a.x", "a.{x}", ".git/HEAD", "sub/.git"} {
+	for _, name := range []string{
+		"a.log", "keep.log", "build/out", "sub/build/out", "top", "sub/top", "sub/local",
+		"sub/deep.log", "a.x", "a.{x}", ".git/HEAD", "sub/.git",
+	} {
 		s.write(name, "one")
 	}
 	first := s.take("")
-	for _, name := range []string{"a.log", "keep.log", "build/out", "build/new", "top", "sub/top", "sub/local",
-		"sub/deep.log", "a.x", "a.{x}", ".git/HEAD"} {
+	for _, name := range []string{
+		"a.log", "keep.log", "build/out", "build/new", "top", "sub/top", "sub/local",
+		"sub/deep.log", "a.x", "a.{x}", ".git/HEAD",
+	} {
 		s.write(name, "another")
 	}
 	s.write(".gitignore", "!a.log\n*.x\n") // what was ignored is seen now, what was kept stays so
 	done := s.restore(checkpoint.RestoreOptions{To: first.ID})
 	assert.Equal(t, changes(done), "changed .gitignore, changed a.x, changed keep.log, changed sub/deep.log, "+
 		"changed sub/top")
-	for name, want := range map[string]string{"a.log": "another", "build/new": "another", ".git/HEAD": "another",
-		"keep.log": "one", "a.x": "one", "a.{x}": "another"} {
+	for name, want := range map[string]string{
+		"a.log": "another", "build/new": "another", ".git/HEAD": "another",
+		"keep.log": "one", "a.x": "one", "a.{x}": "another",
+	} {
 		got, err := os.ReadFile(filepath.Join(s.dir, name))
 		must.OK(t, err)
 		assert.Equal(t, string(got), want, name)

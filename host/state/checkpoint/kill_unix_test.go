@@ -29,10 +29,12 @@ func TestMain(m *testing.M) {
 	var workspace, state string
 	var to uint64
 	if n, _ := fmt.Sscanf(os.Getenv(killedJob), "%q %q %d", &workspace, &state, &to); n == 3 {
-		k := checkpoint.Open(checkpoint.Options{Workspace: workspace, StateDir: state,
+		k := checkpoint.Open(checkpoint.Options{
+			Workspace: workspace, StateDir: state,
 			Launcher: func() (*sandbox.Launcher, error) {
 				return sandbox.New(sandbox.Options{Workspace: workspace})
-			}})
+			},
+		})
 		var err error
 		if to == 0 {
 			_, err = k.Take(context.Background(), "job")

@@ -219,8 +219,10 @@ func TestKilledHalfWayThroughACheckpoint(t *testing.T) {
 	after := read(path)
 	must.That(t, len(after) > len(before) && !bytes.Equal(after[:page], before[:page]), "the file did not grow")
 	killed := filepath.Join(t.TempDir(), store.FileName)
-	for file, data := range map[string][]byte{killed: append(after[:page:page], before[page:]...),
-		killed + "-wal": log} {
+	for file, data := range map[string][]byte{
+		killed:          append(after[:page:page], before[page:]...),
+		killed + "-wal": log,
+	} {
 		must.OK(t, os.WriteFile(file, data, 0o600))
 	}
 	got := texts(t, open(t, killed))

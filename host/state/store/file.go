@@ -154,8 +154,10 @@ func headerOf(ctx context.Context, dsn string) (h fileHeader, err error) {
 		return h, err
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
-	for query, field := range map[string]*int{"PRAGMA application_id": &h.application, "PRAGMA user_version": &h.format,
-		"PRAGMA schema_version": &h.schema} {
+	for query, field := range map[string]*int{
+		"PRAGMA application_id": &h.application, "PRAGMA user_version": &h.format,
+		"PRAGMA schema_version": &h.schema,
+	} {
 		if err := conn.QueryRowContext(ctx, query).Scan(field); err != nil {
 			return h, err
 		}

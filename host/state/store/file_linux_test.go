@@ -31,10 +31,14 @@ func TestUsable(t *testing.T) {
 			"foreign": {func(_ string, d []byte) []byte { d[68]++; return d }, store.ErrForeign},
 			"empty":   {func(string, []byte) []byte { return nil }, store.ErrCorrupt},
 			"newer":   {func(_ string, d []byte) []byte { d[63]++; return d }, store.ErrNewer},
-			"its log a link": {func(p string, d []byte) []byte { _ = os.Symlink("/etc/passwd", p+"-wal"); return d },
-				store.ErrForeign},
-			"others write it": {func(p string, d []byte) []byte { _ = os.Chmod(filepath.Dir(p), 0o777); return d },
-				nil}, // a try may get over it
+			"its log a link": {
+				func(p string, d []byte) []byte { _ = os.Symlink("/etc/passwd", p+"-wal"); return d },
+				store.ErrForeign,
+			},
+			"others write it": {
+				func(p string, d []byte) []byte { _ = os.Chmod(filepath.Dir(p), 0o777); return d },
+				nil,
+			}, // a try may get over it
 		} {
 			path := filepath.Join(t.TempDir(), store.FileName)
 			data := c.change(path, append([]byte(nil), good...))

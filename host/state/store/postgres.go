@@ -109,8 +109,10 @@ func PostgresConfig(address string) (c *pgx.ConnConfig, schema, place string, er
 			"postgres://user:password@host:5432/database?sslmode=require&schema=team")
 	}
 	pg.Configure(c, pgConnect, time.Second)
-	shown := url.URL{Scheme: "postgres", Host: net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port))),
-		Path: "/" + c.Database, RawQuery: "schema=" + schema}
+	shown := url.URL{
+		Scheme: "postgres", Host: net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port))),
+		Path: "/" + c.Database, RawQuery: "schema=" + schema,
+	}
 	if len(c.Host) > 0 && c.Host[0] == '/' {
 		shown.Host, shown.RawQuery = "", "host="+c.Host+"&schema="+schema
 	}

@@ -137,8 +137,10 @@ func open(ctx context.Context, path, dsn string, parts []Part) (*SQLite, error) 
 	if err != nil {
 		return nil, err
 	}
-	s := &SQLite{path: path, parts: parts, db: sql.OpenDB(connector), writes: writes{writing: make(chan struct{}, 1)},
-		closing: make(chan struct{})}
+	s := &SQLite{
+		path: path, parts: parts, db: sql.OpenDB(connector), writes: writes{writing: make(chan struct{}, 1)},
+		closing: make(chan struct{}),
+	}
 	// Two that make the file at the same time get in each other's way where SQLite
 	// does not wait by itself.
 	deadline := time.Now().Add(busyTimeout)
@@ -190,8 +192,10 @@ func address(path string, params url.Values, pragma ...string) string {
 // pragmas returns the settings of a connection: forgotten entries are overwritten, and
 // SQL in a prepared file can do nothing of its own.
 func pragmas(more ...string) url.Values {
-	return url.Values{"_pragma": append([]string{"secure_delete(FAST)", "temp_store(MEMORY)", "cache_size(-8192)",
-		"trusted_schema(OFF)", "cell_size_check(ON)"}, more...)}
+	return url.Values{"_pragma": append([]string{
+		"secure_delete(FAST)", "temp_store(MEMORY)", "cache_size(-8192)",
+		"trusted_schema(OFF)", "cell_size_check(ON)",
+	}, more...)}
 }
 
 // Dir implements Store.

@@ -35,8 +35,10 @@ func notes(migrations ...string) store.Part {
 			_, err := tx.Exec("INSERT OR REPLACE INTO notes VALUES ($1, $2)", n.ID, n.Text)
 			return err
 		})}
-	return store.Part{Name: "notes", SQL: stores.SQL(migrations...), Export: records.Export, Import: records.Import,
-		Clear: store.ClearTables("notes")}
+	return store.Part{
+		Name: "notes", SQL: stores.SQL(migrations...), Export: records.Export, Import: records.Import,
+		Clear: store.ClearTables("notes"),
+	}
 }
 
 func open(t *testing.T, path string) *store.SQLite {

@@ -45,8 +45,10 @@ func TestWorkOnOrdinaryTextsFits(t *testing.T) {
 		list[i] = map[string]any{"k": strings.Repeat("name ", 10) + string(rune('a'+i%26))}
 	}
 	members := scope{"input": list}
-	for _, expr := range []string{"sort_by(input, &k)[0].k", "max(input[].k)", "sort(input[].k)[0]",
-		"group_by(input, &k).a", "trim(input[0].k, ' \n')", "max_by(input, &k).k"} {
+	for _, expr := range []string{
+		"sort_by(input, &k)[0].k", "max(input[].k)", "sort(input[].k)[0]",
+		"group_by(input, &k).a", "trim(input[0].k, ' \n')", "max_by(input, &k).k",
+	} {
 		e := must.Get(NewCompiler().Compile(expr))(t)
 		_, err := e.Eval(t.Context(), members)
 		assert.That(t, err == nil, "%s: %v", expr, err)

@@ -6,15 +6,15 @@ import (
 	"strings"
 	"testing"
 
-	"a2e/host/hosttest/assert"
-	"a2e/host/hosttest/must"
-	"a2e/host/hosttest/property"
-
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/go-cmp/cmp"
 	"github.com/jmespath-community/go-jmespath/pkg/api"
 	"pgregory.net/rapid"
+
+	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
+	"a2e/host/hosttest/property"
 )
 
 // scope is an object as a Scope. Members whose name begins with n are those of nodes.
@@ -82,13 +82,19 @@ func TestEval(t *testing.T) {
 		{"`-12345678901234567891` // `10`", `-1234567890123456790`},
 		{"-input.big", `-12345678901234567890`},
 		{"abs(-input.big)", `12345678901234567890`},
-		{"[ceil(input.big), floor(input.big), ceil(`1.5`), floor(`-1.5`)]",
-			`[12345678901234567890,12345678901234567890,2,-2]`},
-		{"sort([`9007199254740993`, `9007199254740992`, `9007199254740994`])",
-			`[9007199254740992,9007199254740993,9007199254740994]`},
+		{
+			"[ceil(input.big), floor(input.big), ceil(`1.5`), floor(`-1.5`)]",
+			`[12345678901234567890,12345678901234567890,2,-2]`,
+		},
+		{
+			"sort([`9007199254740993`, `9007199254740992`, `9007199254740994`])",
+			`[9007199254740992,9007199254740993,9007199254740994]`,
+		},
 		{"sort(['b', 'a'])", `["a","b"]`},
-		{"[max([`9007199254740992`, `9007199254740993`]), min([`9007199254740993`, `9007199254740992`])]",
-			`[9007199254740993,9007199254740992]`},
+		{
+			"[max([`9007199254740992`, `9007199254740993`]), min([`9007199254740993`, `9007199254740992`])]",
+			`[9007199254740993,9007199254740992]`,
+		},
 		{"[max(['a', 'b']), min(['b', 'a']), max(`[]`), min(`[]`), sort(`[]`)]", `["b","a",null,null,[]]`},
 		{"sort_by([{v: `9007199254740993`}, {v: `9007199254740992`}], &v)[].v", `[9007199254740992,9007199254740993]`},
 		{"max_by([{v: `9007199254740992`}, {v: `9007199254740993`}], &v).v", `9007199254740993`},
@@ -119,8 +125,10 @@ func TestEval(t *testing.T) {
 		{"reverse(input.name)", `"ada"`},
 		{"input.objects[?n > `1`].k", `["b","b"]`},
 		{"input.objects[?k == $.input.objects[1].k].n", `[1]`},
-		{"[sort_by(input.objects, &n)[].n, reverse(input.objects)[].n, input.objects[].n]",
-			`[[1,2,3],[3,1,2],[2,1,3]]`},
+		{
+			"[sort_by(input.objects, &n)[].n, reverse(input.objects)[].n, input.objects[].n]",
+			`[[1,2,3],[3,1,2],[2,1,3]]`,
+		},
 		{"group_by(input.objects, &k).b[].n", `[2,3]`},
 		{"max_by(input.objects, &n).n", `3`},
 		{"min_by(input.objects, &k).n", `1`},
@@ -205,8 +213,10 @@ func TestCompileRefuses(t *testing.T) {
 		{"a = b", "== compares"},
 		{"a[::0]", "step 0"},
 		{"let $x in a", "let"},
-		{strings.Repeat("(", 4000) + "a" + strings.Repeat(")", 4000) + strings.Repeat("!", 180) + "a",
-			"is not JMESPath"},
+		{
+			strings.Repeat("(", 4000) + "a" + strings.Repeat(")", 4000) + strings.Repeat("!", 180) + "a",
+			"is not JMESPath",
+		},
 		{strings.Repeat("!", 5000) + "a", "within each other"},
 		{strings.Repeat("[", 8000), "is not JMESPath"},
 		{strings.Repeat("a.", 4000) + "a", "within each other"},
@@ -385,8 +395,10 @@ func expressions(t *rapid.T, deep int) string {
 	case 9:
 		return "(" + x() + ")[]"
 	case 10:
-		return "(" + x() + ")[" + rapid.SampledFrom([]string{"0", "-1", "1:", ":-1", "::-1", "::2", "-9:9:3",
-			"5:0:-1"}).Draw(t, "slice") + "]"
+		return "(" + x() + ")[" + rapid.SampledFrom([]string{
+			"0", "-1", "1:", ":-1", "::-1", "::2", "-9:9:3",
+			"5:0:-1",
+		}).Draw(t, "slice") + "]"
 	case 11:
 		return "(" + x() + ")." + rapid.SampledFrom([]string{"a", "b", "[a, b]", "{b: a}", "*"}).Draw(t, "sub")
 	case 12:

@@ -8,11 +8,10 @@ import (
 
 	"pgregory.net/rapid"
 
-	"a2e/host/hosttest/property"
-	. "a2e/plugins/learning/bandit"
-
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
+	"a2e/host/hosttest/property"
+	. "a2e/plugins/learning/bandit"
 )
 
 var defaults = map[string]Strategy{
@@ -34,8 +33,10 @@ func TestFromScore(t *testing.T) {
 // anyArms draws arms as a store may give them, bad numbers too.
 func anyArms() *rapid.Generator[[]Arm] {
 	number := func(good *rapid.Generator[float64]) *rapid.Generator[float64] {
-		return rapid.OneOf(good, rapid.Float64(), rapid.SampledFrom([]float64{0, math.NaN(), math.Inf(1),
-			math.Inf(-1)}))
+		return rapid.OneOf(good, rapid.Float64(), rapid.SampledFrom([]float64{
+			0, math.NaN(), math.Inf(1),
+			math.Inf(-1),
+		}))
 	}
 	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Arm {
 		return Arm{
@@ -49,8 +50,14 @@ func anyArms() *rapid.Generator[[]Arm] {
 // TestWeights: whatever the arms and parameters, useless ones too, weights can be used.
 func TestWeights(t *testing.T) {
 	all := []Strategy{
-		EpsilonGreedy{}, EpsilonGreedy{Constant: 0.1}, EpsilonGreedy{Constant: -1}, Softmax{}, Softmax{Scale: 1e9},
-		PPO{}, PPO{Clip: 0.9, Rate: 100, Epochs: 30}, Thompson{Posterior: PosteriorGaussian},
+		EpsilonGreedy{},
+		EpsilonGreedy{Constant: 0.1},
+		EpsilonGreedy{Constant: -1},
+		Softmax{},
+		Softmax{Scale: 1e9},
+		PPO{},
+		PPO{Clip: 0.9, Rate: 100, Epochs: 30},
+		Thompson{Posterior: PosteriorGaussian},
 	}
 	for _, s := range defaults {
 		all = append(all, s)
@@ -123,17 +130,26 @@ func TestFormulas(t *testing.T) {
 	}
 	rows := []row{
 		{"ucb1, a part of a pull counts as one", UCB1{}, some, scaled(index(0.5, 10), index(0.6, 90), index(0.1, 1))},
-		{"epsilon of 5·3/(0.5²·150)", EpsilonGreedy{C: 5, D: 0.5}, []Arm{{Pulls: 149, Mean: 0.5}, {}, {}},
-			[]float64{0.4 + 0.6*3, 0.4, 0.4}},
+		{
+			"epsilon of 5·3/(0.5²·150)",
+			EpsilonGreedy{C: 5, D: 0.5},
+			[]Arm{{Pulls: 149, Mean: 0.5}, {}, {}},
+			[]float64{0.4 + 0.6*3, 0.4, 0.4},
+		},
 		{"epsilon explores at first", EpsilonGreedy{C: 5, D: 0.5}, []Arm{{Pulls: 19, Mean: 0.5}, {}}, []float64{1, 1}},
-		{"constant epsilon, ties", EpsilonGreedy{Constant: 0.3}, []Arm{{Pulls: 4, Mean: 0.5}, {Pulls: 4, Mean: 0.5},
-			{Pulls: 4, Mean: 0.1}}, []float64{1.35, 1.35, 0.3}},
+		{"constant epsilon, ties", EpsilonGreedy{Constant: 0.3}, []Arm{
+			{Pulls: 4, Mean: 0.5},
+			{Pulls: 4, Mean: 0.5},
+			{Pulls: 4, Mean: 0.1},
+		}, []float64{1.35, 1.35, 0.3}},
 	}
 	for _, pulls := range []float64{1, 4, 100, 1e6, 1e12} {
 		arms := []Arm{{Pulls: pulls, Mean: 0.3}, {Pulls: pulls, Mean: 0.5}, {Pulls: pulls, Mean: 0.9}}
 		soft := func(mean float64) float64 { return math.Exp((mean - 0.9) * math.Sqrt(pulls) / 0.5) }
-		rows = append(rows, row{"softmax of even evidence", DefaultSoftmax(), arms,
-			scaled(soft(0.3), soft(0.5), soft(0.9))})
+		rows = append(rows, row{
+			"softmax of even evidence", DefaultSoftmax(), arms,
+			scaled(soft(0.3), soft(0.5), soft(0.9)),
+		})
 	}
 	for _, r := range rows {
 		got := r.s.Weights(r.arms)
@@ -145,8 +161,13 @@ func TestFormulas(t *testing.T) {
 
 // TestChoose: weights are how often a strategy chooses an arm, and UCB1 takes the highest.
 func TestChoose(t *testing.T) {
-	arms := []Arm{{Pulls: 1, Mean: 0.1, Weight: 0.2}, {Pulls: 100, Mean: 0.6, Weight: 2}, {Pulls: 3, Mean: 0.55},
-		{Pulls: 5000, Mean: 0.7, Weight: 0.5}, {}}
+	arms := []Arm{
+		{Pulls: 1, Mean: 0.1, Weight: 0.2},
+		{Pulls: 100, Mean: 0.6, Weight: 2},
+		{Pulls: 3, Mean: 0.55},
+		{Pulls: 5000, Mean: 0.7, Weight: 0.5},
+		{},
+	}
 	graded := slices.Clone(arms)
 	graded[2].Graded = true
 	rng := rand.New(rand.NewPCG(3, 4))
@@ -162,8 +183,12 @@ func TestChoose(t *testing.T) {
 		{"thompson", Thompson{}, arms, nil},
 		{"thompson of graded arms", Thompson{}, graded, Thompson{Posterior: PosteriorGaussian}.Weights(arms)},
 		{"ucb1", UCB1{}, arms[:4], []float64{4, 0, 0, 0}},
-		{"equal ones", UCB1{}, []Arm{{Pulls: 2, Mean: 0.5}, {Pulls: 2, Mean: 0.5}, {Pulls: 2, Mean: 0.5}},
-			[]float64{1, 1, 1}},
+		{
+			"equal ones",
+			UCB1{},
+			[]Arm{{Pulls: 2, Mean: 0.5}, {Pulls: 2, Mean: 0.5}, {Pulls: 2, Mean: 0.5}},
+			[]float64{1, 1, 1},
+		},
 	} {
 		got := make([]float64, len(c.arms))
 		const draws = 100_000
@@ -252,8 +277,10 @@ func play(s Strategy, seed uint64, batches int, ofBatch bool) (expected []float6
 // TestFindsTheBest: each strategy comes to prefer the best arm; ppo goes on to the end, and
 // no update of it leaves the clip.
 func TestFindsTheBest(t *testing.T) {
-	for name, least := range map[string]float64{"ucb1": 0.59, "epsilon_greedy": 0.89, "softmax": 0.89, "ppo": 0.87,
-		"thompson": 0.89} {
+	for name, least := range map[string]float64{
+		"ucb1": 0.59, "epsilon_greedy": 0.89, "softmax": 0.89, "ppo": 0.87,
+		"thompson": 0.89,
+	} {
 		const seeds, batches = 5, 60
 		early, late := 0.0, 0.0
 		for seed := range uint64(seeds) {
@@ -277,8 +304,10 @@ func TestPPO(t *testing.T) {
 				"entropy"),
 		}
 		arms := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) Arm {
-			return Arm{Pulls: 1, Mean: rapid.Float64Range(0, 1).Draw(t, "mean"),
-				Weight: rapid.Float64Range(0.05, 10).Draw(t, "weight")}
+			return Arm{
+				Pulls: 1, Mean: rapid.Float64Range(0, 1).Draw(t, "mean"),
+				Weight: rapid.Float64Range(0.05, 10).Draw(t, "weight"),
+			}
 		}), 2, 12).Draw(t, "arms")
 		sum := 0.0
 		for _, a := range arms {
@@ -311,8 +340,11 @@ func TestPPOCases(t *testing.T) {
 	}
 	calm := DefaultPPO()
 	calm.Entropy = 0
-	if w := calm.Weights([]Arm{{Pulls: 5, Mean: 0.8, Weight: 1}, {Mean: 0.3, Weight: 0.7},
-		{Pulls: 9, Mean: 0.8, Weight: 1.3}}); !near(w, []float64{1, 0.7, 1.3}) {
+	if w := calm.Weights([]Arm{
+		{Pulls: 5, Mean: 0.8, Weight: 1},
+		{Mean: 0.3, Weight: 0.7},
+		{Pulls: 9, Mean: 0.8, Weight: 1.3},
+	}); !near(w, []float64{1, 0.7, 1.3}) {
 		t.Errorf("weights 1, 0.7 and 1.3 became %v", w)
 	}
 	arms := []Arm{{Pulls: 9, Mean: 0.9, Weight: 1e-9}, {Pulls: 9, Mean: 0.2, Weight: 2}}

@@ -28,8 +28,10 @@ func TestValidate(t *testing.T) {
 		want string // "" = it fits
 	}{
 		"command": {Config{ID: "a", Command: "x", Env: map[string]string{"A_1": "b"}}, ""},
-		"url": {Config{ID: "a-b_C9", URL: "https://example.org/mcp",
-			Headers: map[string]string{"Authorization": "Bearer x"}}, ""},
+		"url": {Config{
+			ID: "a-b_C9", URL: "https://example.org/mcp",
+			Headers: map[string]string{"Authorization": "Bearer x"},
+		}, ""},
 		"sse":             {Config{ID: "a", URL: "http://127.0.0.1:1/sse", Transport: SSE}, ""},
 		"no id":           {Config{Command: "x"}, "1 to 64 letters"},
 		"long id":         {Config{ID: strings.Repeat("a", 65), Command: "x"}, "1 to 64 letters"},
@@ -44,15 +46,23 @@ func TestValidate(t *testing.T) {
 		"no scheme":       {Config{ID: "a", URL: "example.org/mcp"}, "https:// or http://"},
 		"no host":         {Config{ID: "a", URL: "http:///mcp"}, "no host"},
 		"no url":          {Config{ID: "a", URL: "http://x:%zz/s3cret"}, "cannot be read"},
-		"header name": {Config{ID: "a", URL: "http://x", Headers: map[string]string{"A b": "c"}},
-			"not a name of an HTTP header"},
-		"own header": {Config{ID: "a", URL: "http://x", Headers: map[string]string{"Mcp-Session-Id": "c"}},
-			"set it themselves"},
-		"header value": {Config{ID: "a", URL: "http://x", Headers: map[string]string{"A": "s3cret\r\nB: c"}},
-			"line break"},
+		"header name": {
+			Config{ID: "a", URL: "http://x", Headers: map[string]string{"A b": "c"}},
+			"not a name of an HTTP header",
+		},
+		"own header": {
+			Config{ID: "a", URL: "http://x", Headers: map[string]string{"Mcp-Session-Id": "c"}},
+			"set it themselves",
+		},
+		"header value": {
+			Config{ID: "a", URL: "http://x", Headers: map[string]string{"A": "s3cret\r\nB: c"}},
+			"line break",
+		},
 		"header of command": {Config{ID: "a", Command: "x", Headers: map[string]string{"A": "c"}}, "belong to a url"},
-		"env name": {Config{ID: "a", Command: "x", Env: map[string]string{"A=B": "s3cret"}},
-			"letters, digits and _"},
+		"env name": {
+			Config{ID: "a", Command: "x", Env: map[string]string{"A=B": "s3cret"}},
+			"letters, digits and _",
+		},
 		"NUL":  {Config{ID: "a", Command: "x", Args: []string{"s3cret\x00"}}, "NUL"},
 		"time": {Config{ID: "a", Command: "x", PingEvery: -time.Second}, "0 or more"},
 	} {
@@ -68,8 +78,10 @@ func TestValidate(t *testing.T) {
 
 func TestExplain(t *testing.T) {
 	rejected := &jsonrpc.Error{Code: codeRejected, Message: "rejected by transport"}
-	dial := &url.Error{Op: "Post", URL: "http://x/?key=s3cret", Err: &net.OpError{Op: "dial",
-		Err: errors.New("refused")}}
+	dial := &url.Error{Op: "Post", URL: "http://x/?key=s3cret", Err: &net.OpError{
+		Op:  "dial",
+		Err: errors.New("refused"),
+	}}
 	ended, stop := context.WithCancelCause(t.Context())
 	mine := errors.New("mine")
 	stop(mine)
@@ -79,24 +91,36 @@ func TestExplain(t *testing.T) {
 		code  protocol.ErrorCode
 		text  string
 	}{
-		"answer": {nil, fmt.Errorf("calling: %w", &jsonrpc.Error{Code: -32000, Message: "no"}),
-			protocol.CodeMCPProtocolError, "error -32000: no"},
+		"answer": {
+			nil, fmt.Errorf("calling: %w", &jsonrpc.Error{Code: -32000, Message: "no"}),
+			protocol.CodeMCPProtocolError, "error -32000: no",
+		},
 		"no reason": {nil, &jsonrpc.Error{Code: 5}, protocol.CodeMCPProtocolError, "error 5: no reason was given"},
-		"no method": {nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "m"},
-			protocol.CodeMCPCapabilityMissing, "error -32601: m"},
-		"in a status": {nil, fmt.Errorf("%w: %w: Bad Request", &jsonrpc.Error{Code: -32600, Message: "bad"}, rejected),
-			protocol.CodeMCPProtocolError, "bad"},
+		"no method": {
+			nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "m"},
+			protocol.CodeMCPCapabilityMissing, "error -32601: m",
+		},
+		"in a status": {
+			nil, fmt.Errorf("%w: %w: Bad Request", &jsonrpc.Error{Code: -32600, Message: "bad"}, rejected),
+			protocol.CodeMCPProtocolError, "bad",
+		},
 		"rejected": {nil, fmt.Errorf("%w: Bad Gateway", rejected), protocol.CodeMCPTransportError, "Bad Gateway"},
-		"dial": {nil, fmt.Errorf("%w: %w", rejected, dial), protocol.CodeMCPServerUnavailable,
-			"cannot be reached: the HTTP request failed: dial"},
+		"dial": {
+			nil, fmt.Errorf("%w: %w", rejected, dial), protocol.CodeMCPServerUnavailable,
+			"cannot be reached: the HTTP request failed: dial",
+		},
 		"no sense": {nil, errors.New("unmarshalling"), protocol.CodeMCPProtocolError, "does not fit: unmarshalling"},
-		"lost answer": {nil, errors.New("request terminated without response"), protocol.CodeMCPTransportError,
-			"lost: request terminated"},
+		"lost answer": {
+			nil, errors.New("request terminated without response"), protocol.CodeMCPTransportError,
+			"lost: request terminated",
+		},
 		"own":       {nil, protocol.Errorf(protocol.CodeToolDenied, "no"), protocol.CodeToolDenied, "no"},
 		"cancelled": {ended, context.Canceled, "", "mine"},
 	} {
-		l := &Link{cfg: Config{ID: "srv"}.withDefaults(), secrets: (&Config{URL: "http://x/?key=s3cret"}).secrets(nil),
-			env: Env{Now: time.Now}}
+		l := &Link{
+			cfg: Config{ID: "srv"}.withDefaults(), secrets: (&Config{URL: "http://x/?key=s3cret"}).secrets(nil),
+			env: Env{Now: time.Now},
+		}
 		outer := tc.outer
 		if outer == nil {
 			outer = t.Context()
@@ -229,8 +253,10 @@ func TestWallRegisteredURL(t *testing.T) {
 				at := newSite(t, transport)
 				n := newNets(at.Listener.Addr().String(), hostile)
 				_, port, _ := net.SplitHostPort(n.to)
-				s := newStage(t, Config{URL: strings.Replace(url, "PORT", port, 1), Transport: transport,
-					Guard: n.guard}, nil)
+				s := newStage(t, Config{
+					URL: strings.Replace(url, "PORT", port, 1), Transport: transport,
+					Guard: n.guard,
+				}, nil)
 				refusedWith(t, s, n)
 				if len(at.methods()) != 0 {
 					t.Errorf("the server was asked: %v", at.methods())
@@ -264,8 +290,10 @@ func TestWallRegisteredURLRedirects(t *testing.T) {
 		for _, status := range []int{http.StatusTemporaryRedirect, http.StatusPermanentRedirect, http.StatusFound} {
 			t.Run(fmt.Sprint(name, " ", status), func(t *testing.T) {
 				at := newSite(t, HTTP)
-				n := newNets(at.Listener.Addr().String(), map[string][]string{"good.example": {publicA},
-					"mixed.example": {publicA + " 127.0.0.1"}})
+				n := newNets(at.Listener.Addr().String(), map[string][]string{
+					"good.example":  {publicA},
+					"mixed.example": {publicA + " 127.0.0.1"},
+				})
 				_, port, _ := net.SplitHostPort(n.to)
 				at.through(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 					assert.That(t, r.Host == "good.example" && r.URL.Path == "/mcp", "the redirect to http://%s%s "+

@@ -344,7 +344,8 @@ func (c *conn) guard(next mcp.MethodHandler) mcp.MethodHandler {
 
 // try makes a request of the server. What it answers is read by the SDK on this goroutine.
 func (l *Link) try(ctx context.Context, session *mcp.ClientSession, f func(context.Context,
-	*mcp.ClientSession) error) (err error) {
+	*mcp.ClientSession) error,
+) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			l.panicked("an answer", v)

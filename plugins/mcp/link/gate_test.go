@@ -119,7 +119,8 @@ func TestRequestsWithOneID(t *testing.T) {
 	s := newStage(t, Config{URL: url, Transport: HTTP, CallTimeout: hosttest.Patience}, func(e *Env) {
 		e.Client = func(string) *mcp.ClientOptions {
 			return &mcp.ClientOptions{ElicitationHandler: func(ctx context.Context,
-				_ *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+				_ *mcp.ElicitRequest,
+			) (*mcp.ElicitResult, error) {
 				select {
 				case <-hold:
 				case <-ctx.Done():

@@ -81,8 +81,10 @@ func newWeb(c *conn) (carrier, error) {
 	if c.transport == SSE {
 		w.Transport = &mcp.SSEClientTransport{Endpoint: c.link.cfg.URL, HTTPClient: client, MaxEventSize: 2 * maxLine}
 	} else {
-		w.Transport = &mcp.StreamableClientTransport{Endpoint: c.link.cfg.URL, HTTPClient: client,
-			MaxEventSize: 2 * maxLine}
+		w.Transport = &mcp.StreamableClientTransport{
+			Endpoint: c.link.cfg.URL, HTTPClient: client,
+			MaxEventSize: 2 * maxLine,
+		}
 	}
 	return w, nil
 }

@@ -16,13 +16,12 @@ import (
 	"testing"
 	"time"
 
-	"a2e/host/hosttest"
-	"a2e/host/hosttest/assert"
-	"a2e/host/hosttest/must"
-
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"a2e/host/guard/redact"
+	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
 
@@ -261,8 +260,10 @@ func TestHTTPCloseMidCall(t *testing.T) {
 			done := make(chan error, 2)
 			before := len(at.methods())
 			go func() {
-				_, err := session.CallTool(context.Background(), &mcp.CallToolParams{Name: "sleep",
-					Arguments: echoArgs{}})
+				_, err := session.CallTool(context.Background(), &mcp.CallToolParams{
+					Name:      "sleep",
+					Arguments: echoArgs{},
+				})
 				done <- err
 			}()
 			go func() {
@@ -289,7 +290,8 @@ func TestHTTPFlood(t *testing.T) {
 			s := newStage(t, Config{URL: at.URL, Transport: transport}, func(e *Env) {
 				e.Client = func(string) *mcp.ClientOptions {
 					return &mcp.ClientOptions{ProgressNotificationHandler: func(context.Context,
-						*mcp.ProgressNotificationClientRequest) {
+						*mcp.ProgressNotificationClientRequest,
+					) {
 						<-hold
 						heard.Add(1)
 					}}

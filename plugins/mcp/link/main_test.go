@@ -211,8 +211,10 @@ func playModern() int {
 				if req, ok := msg.(*jsonrpc.Request); ok && req.Method == "initialize" {
 					refused, _ := os.ReadFile("refused")
 					_ = os.WriteFile("refused", append(refused, 'x'), 0o600)
-					answer, _ := jsonrpc.EncodeMessage(&jsonrpc.Response{ID: req.ID,
-						Error: &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "no such method"}})
+					answer, _ := jsonrpc.EncodeMessage(&jsonrpc.Response{
+						ID:    req.ID,
+						Error: &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "no such method"},
+					})
 					os.Stdout.Write(append(answer, '\n'))
 					continue
 				}
@@ -237,7 +239,8 @@ func newServer(stop <-chan struct{}, dir string) *mcp.Server {
 	s := mcp.NewServer(&mcp.Implementation{Name: "test", Version: "1.2"}, &mcp.ServerOptions{Instructions: "be kind"})
 	add := func(name string, f func(ctx context.Context, req *mcp.CallToolRequest, text string) (string, error)) {
 		mcp.AddTool(s, &mcp.Tool{Name: name}, func(ctx context.Context, req *mcp.CallToolRequest,
-			in echoArgs) (*mcp.CallToolResult, any, error) {
+			in echoArgs,
+		) (*mcp.CallToolResult, any, error) {
 			text, err := f(ctx, req, in.Text)
 			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: text}}}, nil, err
 		})
@@ -290,8 +293,10 @@ func spam(ctx context.Context, req *mcp.CallToolRequest, text, count string) (st
 		return "", err
 	}
 	for i := range n {
-		note := &mcp.ProgressNotificationParams{ProgressToken: "x", Progress: float64(i),
-			Message: strings.Repeat(" ", 1024)}
+		note := &mcp.ProgressNotificationParams{
+			ProgressToken: "x", Progress: float64(i),
+			Message: strings.Repeat(" ", 1024),
+		}
 		if err := req.Session.NotifyProgress(ctx, note); err != nil {
 			return "", err
 		}

@@ -54,11 +54,15 @@ func (b *lab) carry(c *conn) (carrier, error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = newServer(b.stop, "/nowhere").Run(context.Background(), &mcp.IOTransport{Reader: far,
-			Writer: &freezer{far, &b.frozen}})
+		_ = newServer(b.stop, "/nowhere").Run(context.Background(), &mcp.IOTransport{
+			Reader: far,
+			Writer: &freezer{far, &b.frozen},
+		})
 	}()
-	return &memory{Transport: &mcp.IOTransport{Reader: near, Writer: near}, pipe: near, done: done, slow: b.slow,
-		filling: b.filled}, nil
+	return &memory{
+		Transport: &mcp.IOTransport{Reader: near, Writer: near}, pipe: near, done: done, slow: b.slow,
+		filling: b.filled,
+	}, nil
 }
 
 // drop ends all connections.
@@ -313,8 +317,11 @@ func TestStartTimeout(t *testing.T) {
 		"any program":           {Config{Command: "node"}, 0, DefaultConnectTimeout},
 		"a program that is set": {Config{Command: "node", ConnectTimeout: time.Minute}, 0, time.Minute},
 		"npx":                   {Config{Command: "npx", Args: []string{"-y", "x"}}, 0, DefaultInstallTimeout},
-		"uv, with an option": {Config{Command: "/opt/uv", Args: []string{"--quiet", "tool", "run", "x"}}, 0,
-			DefaultInstallTimeout},
+		"uv, with an option": {
+			Config{Command: "/opt/uv", Args: []string{"--quiet", "tool", "run", "x"}},
+			0,
+			DefaultInstallTimeout,
+		},
 		"uv, for another thing": {Config{Command: "uv", Args: []string{"pip", "list"}}, 0, DefaultConnectTimeout},
 		"an installer at work":  {Config{Command: "npx"}, 200 * time.Second, 240 * time.Second},
 		"one that never stops":  {Config{Command: "npx"}, time.Hour, 5 * DefaultInstallTimeout},

@@ -14,14 +14,13 @@ import (
 	"testing"
 	"time"
 
-	"a2e/host/hosttest"
-	"a2e/host/hosttest/assert"
-	"a2e/host/hosttest/must"
-
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"a2e/host/guard/redact"
+	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
+	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
 
@@ -131,18 +130,24 @@ func TestCause(t *testing.T) {
 				"ModuleNotFoundError: No module named 'mcp'\n",
 			"ModuleNotFoundError: No module named 'mcp'",
 		},
-		"two tracebacks": {"Traceback (most recent call last):\n  a\nKeyError: 'X'\n\n" +
-			"During handling of the above exception, another exception occurred:\n\n" +
-			"Traceback (most recent call last):\n  b\npkg.errors.ConfigError: X is not set\n",
-			"pkg.errors.ConfigError: X is not set"},
+		"two tracebacks": {
+			"Traceback (most recent call last):\n  a\nKeyError: 'X'\n\n" +
+				"During handling of the above exception, another exception occurred:\n\n" +
+				"Traceback (most recent call last):\n  b\npkg.errors.ConfigError: X is not set\n",
+			"pkg.errors.ConfigError: X is not set",
+		},
 		"python -m": {"/usr/bin/python3: No module named x\n", "/usr/bin/python3: No module named x"},
-		"Node.js": {"node:internal/modules/cjs/loader:1148\n  throw err;\n  ^\n\n" +
-			"Error: Cannot find module '/x/y.js'\n    at Module._resolveFilename (node:internal:1)\n" +
-			"  code: 'MODULE_NOT_FOUND',\n  requireStack: []\n}\n\nNode.js v20.20.2\n",
-			"Error: Cannot find module '/x/y.js'"},
-		"npm": {"npm error code E404\nnpm error 404 Not Found - GET https://r.example.org/x\nnpm error 404\n" +
-			"npm error 404 tarball, folder, http url, or git url.\nnpm notice\nnpm error A complete log: /x.log\n",
-			"npm error 404 Not Found - GET https://r.example.org/x"},
+		"Node.js": {
+			"node:internal/modules/cjs/loader:1148\n  throw err;\n  ^\n\n" +
+				"Error: Cannot find module '/x/y.js'\n    at Module._resolveFilename (node:internal:1)\n" +
+				"  code: 'MODULE_NOT_FOUND',\n  requireStack: []\n}\n\nNode.js v20.20.2\n",
+			"Error: Cannot find module '/x/y.js'",
+		},
+		"npm": {
+			"npm error code E404\nnpm error 404 Not Found - GET https://r.example.org/x\nnpm error 404\n" +
+				"npm error 404 tarball, folder, http url, or git url.\nnpm notice\nnpm error A complete log: /x.log\n",
+			"npm error 404 Not Found - GET https://r.example.org/x",
+		},
 		"npm, no network": {
 			"npm error code ENOTFOUND\nnpm error syscall getaddrinfo\nnpm error errno ENOTFOUND\n" +
 				"npm error network request to https://r.example.org/x failed\n",
@@ -285,7 +290,8 @@ func TestFlood(t *testing.T) {
 	s := newStage(t, cfg, func(e *Env) {
 		e.Client = func(string) *mcp.ClientOptions {
 			return &mcp.ClientOptions{ProgressNotificationHandler: func(_ context.Context,
-				req *mcp.ProgressNotificationClientRequest) {
+				req *mcp.ProgressNotificationClientRequest,
+			) {
 				<-hold
 				if req.Params.Progress != float64(heard.Load()) {
 					t.Errorf("message %v in place of %d", req.Params.Progress, heard.Load())
@@ -346,7 +352,8 @@ func TestAsks(t *testing.T) {
 	s := newStage(t, server(t, "good"), func(e *Env) {
 		e.Client = func(string) *mcp.ClientOptions {
 			return &mcp.ClientOptions{ElicitationHandler: func(context.Context, *mcp.ElicitRequest) (*mcp.ElicitResult,
-				error) {
+				error,
+			) {
 				return &mcp.ElicitResult{Action: "decline"}, nil
 			}}
 		}

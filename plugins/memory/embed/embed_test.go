@@ -32,14 +32,25 @@ func TestQueryIn(t *testing.T) {
 		query, text string
 		low, high   float64
 	}{
-		{"", "anything", 0, 0}, {"?!", "anything", 0, 0}, {"kestrel", "", 0, 0}, {"kestrel", "atlas", 0, 0},
-		{"kestrel", "Deploying KESTREL needs patience", 0.98, 1}, {"kestrel kestrel", "kestrel", 0.98, 1},
-		{"connection timeout", "the connection timeout", 0.98, 1}, {"connection timeout",
-			"a connection is better than any other timeout", 0.7, 0.9},
-		{"日本", "東京は日本の首都", 0.98, 1}, {"postgers conection timout", "the Postgres connection timeout", 0.75, 0.95},
-		{"deploying", "deployment", 0.9, 0.97}, {"policy", "police", 0.5, 0.85}, {"the kestrel", "kestrel", 0.85, 0.99},
+		{"", "anything", 0, 0},
+		{"?!", "anything", 0, 0},
+		{"kestrel", "", 0, 0},
+		{"kestrel", "atlas", 0, 0},
+		{"kestrel", "Deploying KESTREL needs patience", 0.98, 1},
+		{"kestrel kestrel", "kestrel", 0.98, 1},
+		{"connection timeout", "the connection timeout", 0.98, 1},
+		{
+			"connection timeout",
+			"a connection is better than any other timeout", 0.7, 0.9,
+		},
+		{"日本", "東京は日本の首都", 0.98, 1},
+		{"postgers conection timout", "the Postgres connection timeout", 0.75, 0.95},
+		{"deploying", "deployment", 0.9, 0.97},
+		{"policy", "police", 0.5, 0.85},
+		{"the kestrel", "kestrel", 0.85, 0.99},
 		{"the kestrel", "the atlas", 0.01, 0.15},
-		{"Vertrag gekündigt", "Kündigung der Verträge", 0.6, 0.9}, {"12345", "12346", 0, 0},
+		{"Vertrag gekündigt", "Kündigung der Verträge", 0.6, 0.9},
+		{"12345", "12346", 0, 0},
 		{"Speditionsvertrag", "die Spedition", 0.5, 0.8},
 		{"kestrel atlas", "atlas " + strings.Repeat("and much else ", 500), 0.3, 0.6},
 		{"kestrel", strings.Repeat("日本 ", maxLook/7+1) + "kestrel", 0, 0},
@@ -60,11 +71,17 @@ func TestKeys(t *testing.T) {
 		word, other    string
 		form, misspelt bool // whether they share such a key
 	}{
-		{"database", "databases", true, true}, {"deploying", "deployment", true, true}, {"haus", "hauser", true, false},
+		{"database", "databases", true, true},
+		{"deploying", "deployment", true, true},
+		{"haus", "hauser", true, false},
 		{"kundigung", "gekundigt", false, true},
-		{"einreichen", "eingereicht", true, true}, {"postgres", "postgers", false, true},
-		{"conection", "connection", false, true}, {"acess", "access", false, true},
-		{"kestrel", "atlas", false, false}, {"abc", "abd", false, false}, {"sha256", "sha257", false, false},
+		{"einreichen", "eingereicht", true, true},
+		{"postgres", "postgers", false, true},
+		{"conection", "connection", false, true},
+		{"acess", "access", false, true},
+		{"kestrel", "atlas", false, false},
+		{"abc", "abd", false, false},
+		{"sha256", "sha257", false, false},
 		{"日本", "日木", false, false},
 	} {
 		forms, misspelt := Keys(c.word)
@@ -118,10 +135,17 @@ func TestCosine(t *testing.T) {
 		v, o Vector
 		want float64
 	}{
-		{nil, nil, 0}, {Vector{}, Vector{}, 0}, {Vector{1}, nil, 0}, {Vector{1, 2}, Vector{1}, 0},
+		{nil, nil, 0},
+		{Vector{}, Vector{}, 0},
+		{Vector{1}, nil, 0},
+		{Vector{1, 2}, Vector{1}, 0},
 		{Vector{0, 0}, Vector{1, 1}, 0},
-		{Vector{127}, Vector{127}, 1}, {Vector{127, 0}, Vector{0, 127}, 0}, {Vector{127, 10}, Vector{-127, -10}, -1},
-		{Vector{127, 127}, Vector{127, 0}, math.Sqrt2 / 2}, {Vector{3, 4}, Vector{4, 3}, 0.96}, {long, long, 1},
+		{Vector{127}, Vector{127}, 1},
+		{Vector{127, 0}, Vector{0, 127}, 0},
+		{Vector{127, 10}, Vector{-127, -10}, -1},
+		{Vector{127, 127}, Vector{127, 0}, math.Sqrt2 / 2},
+		{Vector{3, 4}, Vector{4, 3}, 0.96},
+		{long, long, 1},
 		{Vector{-128, 127}, Vector{-128, 127}, 1},
 	} {
 		got := c.v.Cosine(c.o)
@@ -226,8 +250,10 @@ func TestWords(t *testing.T) {
 		{"max_parallel=4 --dry-run", []string{"max", "parallel", "4", "dry", "run"}},
 		{"SHA256 v1.2.3 10:30", []string{"sha256", "v1", "2", "3", "10", "30"}},
 		{`"quoted" 'single' don't ‘curly’ «angle»`, []string{"quoted", "single", "don", "t", "curly", "angle"}},
-		{`a AND (b OR NOT c) NEAR/2 d* ^e col:f`, []string{"a", "and", "b", "or", "not", "c", "near", "2", "d", "e",
-			"col", "f"}},
+		{`a AND (b OR NOT c) NEAR/2 d* ^e col:f`, []string{
+			"a", "and", "b", "or", "not", "c", "near", "2", "d", "e",
+			"col", "f",
+		}},
 		{"Größe Müller Straße", []string{"grosse", "muller", "strasse"}},
 		{"Gro\u0308ße Mu\u0308ller", []string{"grosse", "muller"}},
 		{"ÅNGSTRÖM Łódź Čeština Ærø İstanbul ısı", []string{"angstrom", "lodz", "cestina", "aero", "istanbul", "isi"}},
@@ -246,8 +272,10 @@ func TestWords(t *testing.T) {
 		{"\u1112\u1161\u11ab\u1100\u116e\u11a8", []string{"한국"}},
 		{"ภาษาไทย", []string{"ภา", "าษ", "ษา", "าไ", "ไท", "ทย"}},
 		{"🚀 ship it 👩\u200d💻", []string{"ship", "it"}},
-		{"soft\u00adhyphen zero\u200bwidth join\u200der \ufeffbom", []string{"softhyphen", "zero", "width", "joiner",
-			"bom"}},
+		{"soft\u00adhyphen zero\u200bwidth join\u200der \ufeffbom", []string{
+			"softhyphen", "zero", "width", "joiner",
+			"bom",
+		}},
 		{"nul\x00byte", []string{"nul", "byte"}},
 		{"bad\xff\xfeutf \xc3(", []string{"bad", "utf"}},
 		{"broken\xe6\x97", []string{"broken"}},
@@ -278,8 +306,10 @@ func TestWordsStops(t *testing.T) {
 
 // Words of one text need no memory that grows with it.
 func TestWordsStream(t *testing.T) {
-	for name, piece := range map[string]string{"no space": "x", "marks": "\u0301", "CJK": "日", "bad": "\xff",
-		"words": "ein Wort "} {
+	for name, piece := range map[string]string{
+		"no space": "x", "marks": "\u0301", "CJK": "日", "bad": "\xff",
+		"words": "ein Wort ",
+	} {
 		text := strings.Repeat(piece, 1<<18/len(piece))
 		used := uint64(math.MaxUint64)
 		for range 5 { // the runtime and the test's own time limit may allocate beside it

@@ -147,21 +147,35 @@ func TestEndpointTries(t *testing.T) {
 		"401":                  {fail(9, 401), 1, "api_key"},
 		"a message that leaks": {says(500, `{"error":{"message":"wrong key `+testKey+`"}}`), 3, "secret"},
 		"no JSON":              {says(200, `<html>`), 1, "form"},
-		"too many": {says(200, `{"data":[{"embedding":[1]},{"embedding":[1]},{"embedding":[1]}]}`), 1,
-			"3 vectors for 2 texts"},
+		"too many": {
+			says(200, `{"data":[{"embedding":[1]},{"embedding":[1]},{"embedding":[1]}]}`), 1,
+			"3 vectors for 2 texts",
+		},
 		"without an index": {says(200, `{"data":[{"embedding":[1]},{"embedding":[1]}]}`), 1, ""},
-		"an index twice": {says(200, `{"data":[{"index":1,"embedding":[1]},{"index":1,"embedding":[1]}]}`), 1,
-			"index 1"},
-		"an index too high": {says(200, `{"data":[{"index":0,"embedding":[1]},{"index":2,"embedding":[1]}]}`), 1,
-			"index 2"},
-		"an index below": {says(200, `{"data":[{"index":-1,"embedding":[1]},{"index":0,"embedding":[1]}]}`), 1,
-			"index -1"},
-		"two sizes": {says(200, `{"data":[{"index":0,"embedding":[1,2]},{"index":1,"embedding":[1]}]}`), 1,
-			"2 and of 1 dimensions"},
-		"no numbers": {says(200, `{"data":[{"index":0,"embedding":[]},{"index":1,"embedding":[]}]}`), 1,
-			"dimensions"},
-		"a number without size": {says(200, `{"data":[{"index":0,"embedding":[1e999]},{"index":1,"embedding":[1]}]}`),
-			1, "32 bits"},
+		"an index twice": {
+			says(200, `{"data":[{"index":1,"embedding":[1]},{"index":1,"embedding":[1]}]}`), 1,
+			"index 1",
+		},
+		"an index too high": {
+			says(200, `{"data":[{"index":0,"embedding":[1]},{"index":2,"embedding":[1]}]}`), 1,
+			"index 2",
+		},
+		"an index below": {
+			says(200, `{"data":[{"index":-1,"embedding":[1]},{"index":0,"embedding":[1]}]}`), 1,
+			"index -1",
+		},
+		"two sizes": {
+			says(200, `{"data":[{"index":0,"embedding":[1,2]},{"index":1,"embedding":[1]}]}`), 1,
+			"2 and of 1 dimensions",
+		},
+		"no numbers": {
+			says(200, `{"data":[{"index":0,"embedding":[]},{"index":1,"embedding":[]}]}`), 1,
+			"dimensions",
+		},
+		"a number without size": {
+			says(200, `{"data":[{"index":0,"embedding":[1e999]},{"index":1,"embedding":[1]}]}`),
+			1, "32 bits",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t, c.answer)
@@ -321,8 +335,12 @@ func TestEndpointRedirects(t *testing.T) {
 		status int
 		well   bool
 	}{
-		{"/right", 308, true}, {"/right", 307, true}, {"/right", 302, false}, {"/right", 303, false},
-		{other.URL + "/v1/embeddings", 308, false}, {"/embeddings", 308, false},
+		{"/right", 308, true},
+		{"/right", 307, true},
+		{"/right", 302, false},
+		{"/right", 303, false},
+		{other.URL + "/v1/embeddings", 308, false},
+		{"/embeddings", 308, false},
 	} {
 		s := newServer(t, func(w http.ResponseWriter, r *http.Request, nth int) {
 			if r.URL.Path == "/right" {
@@ -395,11 +413,17 @@ func TestEndpointKeepsSecrets(t *testing.T) {
 // Words of one root have one key, whatever their pattern; others have not.
 func TestArabicRoot(t *testing.T) {
 	for _, group := range [][]string{
-		{"درب", "تدريب", "يتدرب", "متدربون", "التدريب"}, {"موظف", "وظيفه", "وظايف", "الموظفون"},
+		{"درب", "تدريب", "يتدرب", "متدربون", "التدريب"},
+		{"موظف", "وظيفه", "وظايف", "الموظفون"},
 		{"جديد", "الجدد", "جديدة"},
-		{"كتاب", "كتب", "مكتبة", "مكاتب", "الكاتب"}, {"استخدام", "مستخدم", "المستخدمين", "يستخدم"},
+		{"كتاب", "كتب", "مكتبة", "مكاتب", "الكاتب"},
+		{"استخدام", "مستخدم", "المستخدمين", "يستخدم"},
 		{"اجتماع", "الاجتماعات", "جمع", "مجموع"},
-		{"قاعدة", "القواعد", "لقاعدة"}, {"فاتورة", "الفواتير"}, {"عقد", "العقود"}, {"سجل", "سجلات"}, {"ضريبة", "ضرايب"},
+		{"قاعدة", "القواعد", "لقاعدة"},
+		{"فاتورة", "الفواتير"},
+		{"عقد", "العقود"},
+		{"سجل", "سجلات"},
+		{"ضريبة", "ضرايب"},
 	} {
 		for _, word := range group[1:] {
 			if got, want := arabicRoot(word), arabicRoot(group[0]); got != want || got == "" {

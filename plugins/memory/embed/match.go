@@ -58,8 +58,10 @@ func participle(word []rune) []rune {
 	if n := len(word); n < 8 || word[n-1] != 't' && (word[n-1] != 'n' || word[n-2] != 'e') {
 		return nil
 	}
-	for _, before := range []string{"", "ab", "an", "auf", "aus", "ein", "her", "hin", "mit", "nach", "um", "vor",
-		"weg", "zu", "zuruck"} {
+	for _, before := range []string{
+		"", "ab", "an", "auf", "aus", "ein", "her", "hin", "mit", "nach", "um", "vor",
+		"weg", "zu", "zuruck",
+	} {
 		if rest, has := strings.CutPrefix(string(word), before+"ge"); has && len(rest) >= 5 {
 			return []rune(before + rest)
 		}
@@ -174,8 +176,10 @@ const (
 // has, or has ones like them, each with its weight, and more where they stand together as in
 // the query. Only the first 16 KiB of the text are looked at.
 func (q *Query) In(text string, weights []float64) float64 {
-	m := match{q: q, likeness: make([]float64, len(q.words)), last: make([]int, len(q.words)),
-		together: make([]bool, len(q.words))}
+	m := match{
+		q: q, likeness: make([]float64, len(q.words)), last: make([]int, len(q.words)),
+		together: make([]bool, len(q.words)),
+	}
 	for i := range m.last {
 		m.last[i] = -nearWords - 1
 	}

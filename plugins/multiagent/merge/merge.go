@@ -61,8 +61,10 @@ type Options struct {
 // for a command that failed; or it is the cause of ctx, once that has ended.
 func Merge(ctx context.Context, strategy string, inputs []Input, opts Options) (map[string]any, error) {
 	strategy = cmp.Or(strategy, HierarchicalSummary)
-	merge := map[string]func(context.Context, []Input, Options) (map[string]any, error){HierarchicalSummary: digest,
-		Voting: vote, Custom: custom}[strategy]
+	merge := map[string]func(context.Context, []Input, Options) (map[string]any, error){
+		HierarchicalSummary: digest,
+		Voting:              vote, Custom: custom,
+	}[strategy]
 	if merge == nil {
 		return nil, wrong("/strategy", "is %.64q; should be %s, %s or %s", strategy, HierarchicalSummary, Voting,
 			Custom)

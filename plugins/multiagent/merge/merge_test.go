@@ -40,13 +40,18 @@ func TestDigest(t *testing.T) {
 		inputs []Input
 		want   string
 	}{
-		{"one that did nothing", []Input{done("a", "", "")},
+		{
+			"one that did nothing",
+			[]Input{done("a", "", "")},
 			`{"agents":[{"name":"agent a","status":"COMPLETED","subagent_id":"a","summary":""}],"completed":1,"failed":0,"files_changed":[],"next_steps":[],` +
-				`"strategy":"hierarchical_summary","summarized_by":"digest","summary":"1 of 1 agent completed.\n- agent a (COMPLETED): no text","tokens_estimated":false,"tokens_spent":0,"unfinished":0}`},
+				`"strategy":"hierarchical_summary","summarized_by":"digest","summary":"1 of 1 agent completed.\n- agent a (COMPLETED): no text","tokens_estimated":false,"tokens_spent":0,"unfinished":0}`,
+		},
 		{"all that there is", []Input{
 			done("a", "first\n\nline", `{"tokens_spent":5,"next_steps":["test it"," ship it ",""],"artifacts":{"files_changed":["b.go","a.go"]}}`),
-			{ID: "b", Status: "partial", Summary: "half",
-				Result: jsontext.Value(`{"tokens_spent":7,"tokens_estimated":true,"next_steps":["ship it","rest"],"files_changed":["a.go","c.go"]}`)},
+			{
+				ID: "b", Status: "partial", Summary: "half",
+				Result: jsontext.Value(`{"tokens_spent":7,"tokens_estimated":true,"next_steps":["ship it","rest"],"files_changed":["a.go","c.go"]}`),
+			},
 			lost("c", "no network"),
 			{ID: "d", Name: "late", Status: "RUNNING"},
 		}, `{"agents":[{"name":"agent a","status":"COMPLETED","subagent_id":"a","summary":"first\n\nline"},{"name":"","status":"partial","subagent_id":"b","summary":"half"},` +
@@ -54,12 +59,17 @@ func TestDigest(t *testing.T) {
 			`"completed":2,"failed":1,"files_changed":["a.go","b.go","c.go"],"next_steps":["test it","ship it","rest"],"strategy":"hierarchical_summary","summarized_by":"digest",` +
 			`"summary":"2 of 4 agents completed, 1 failed, 1 not finished.\n- agent a (COMPLETED): first line\n- b (partial): half\n- agent c (FAILED): error: no network\n- late (RUNNING): no text",` +
 			`"tokens_estimated":true,"tokens_spent":12,"unfinished":1}`},
-		{"members of the wrong type", []Input{done("a", "x",
-			`{"tokens_spent":"many","next_steps":"one","files_changed":[1,"a",null],"artifacts":[]}`),
-			done("b", "y", `[1]`), done("c", "z", `{"tokens_spent":-4}`)},
+		{
+			"members of the wrong type",
+			[]Input{
+				done("a", "x",
+					`{"tokens_spent":"many","next_steps":"one","files_changed":[1,"a",null],"artifacts":[]}`),
+				done("b", "y", `[1]`), done("c", "z", `{"tokens_spent":-4}`),
+			},
 			`{"agents":[{"name":"agent a","status":"COMPLETED","subagent_id":"a","summary":"x"},{"name":"agent b","status":"COMPLETED","subagent_id":"b","summary":"y"},` +
 				`{"name":"agent c","status":"COMPLETED","subagent_id":"c","summary":"z"}],"completed":3,"failed":0,"files_changed":["a"],"next_steps":[],"strategy":"hierarchical_summary",` +
-				`"summarized_by":"digest","summary":"3 of 3 agents completed.\n- agent a (COMPLETED): x\n- agent b (COMPLETED): y\n- agent c (COMPLETED): z","tokens_estimated":false,"tokens_spent":0,"unfinished":0}`},
+				`"summarized_by":"digest","summary":"3 of 3 agents completed.\n- agent a (COMPLETED): x\n- agent b (COMPLETED): y\n- agent c (COMPLETED): z","tokens_estimated":false,"tokens_spent":0,"unfinished":0}`,
+		},
 	} {
 		assert.Equal(t, merged(t, "", c.inputs, Options{}), c.want, "%s", c.name)
 	}
@@ -177,29 +187,62 @@ func TestVoting(t *testing.T) {
 				`{"result":{ "y":[1, 2e0],"x":1 },"answer":null}`), done("c", "", `{"answer":"other"}`),
 		}, `{"failed":[],"majority":true,"strategy":"voting","tie":false,"total":3,"votes":[{"count":2,"subagent_ids":["a","b"],"value":{"x":1,"y":[1,2]}},` +
 			`{"count":1,"subagent_ids":["c"],"value":"other"}],"winner":{"x":1,"y":[1,2]}}`},
-		{"tie, first in order", []Input{done("a", "no\n", ""), done("b", "yes", "{}"), done("c", " yes", ""),
-			done("d", "no", "")},
-			`{"failed":[],"majority":false,"strategy":"voting","tie":true,"total":4,"votes":[{"count":2,"subagent_ids":["a","d"],"value":"no"},{"count":2,"subagent_ids":["b","c"],"value":"yes"}],"winner":"no"}`},
-		{"the most, but not half", []Input{done("a", "1", ""), done("b", "2", ""), done("c", "3", ""),
-			done("d", "2", "")},
+		{
+			"tie, first in order",
+			[]Input{
+				done("a", "no\n", ""), done("b", "yes", "{}"), done("c", " yes", ""),
+				done("d", "no", ""),
+			},
+			`{"failed":[],"majority":false,"strategy":"voting","tie":true,"total":4,"votes":[{"count":2,"subagent_ids":["a","d"],"value":"no"},{"count":2,"subagent_ids":["b","c"],"value":"yes"}],"winner":"no"}`,
+		},
+		{
+			"the most, but not half",
+			[]Input{
+				done("a", "1", ""), done("b", "2", ""), done("c", "3", ""),
+				done("d", "2", ""),
+			},
 			`{"failed":[],"majority":false,"strategy":"voting","tie":false,"total":4,"votes":[{"count":2,"subagent_ids":["b","d"],"value":"2"},{"count":1,"subagent_ids":["a"],"value":"1"},` +
-				`{"count":1,"subagent_ids":["c"],"value":"3"}],"winner":"2"}`},
-		{"who does not vote", []Input{lost("a", "down"), done("b", " ", ""), {ID: "c", Status: "RUNNING",
-			Summary: "yes"}, done("d", `{"b":1,"a":2}`, ""), {ID: "e", Status: "CANCELLED", Summary: "no"},
-			done("f", `{"a":2, "b":1}`, "")},
+				`{"count":1,"subagent_ids":["c"],"value":"3"}],"winner":"2"}`,
+		},
+		{
+			"who does not vote",
+			[]Input{
+				lost("a", "down"), done("b", " ", ""),
+				{
+					ID: "c", Status: "RUNNING",
+					Summary: "yes",
+				},
+				done("d", `{"b":1,"a":2}`, ""),
+				{ID: "e", Status: "CANCELLED", Summary: "no"},
+				done("f", `{"a":2, "b":1}`, ""),
+			},
 			`{"failed":[{"error":"down","name":"agent a","status":"FAILED","subagent_id":"a"},{"error":"the agent gave no answer","name":"agent b","status":"COMPLETED","subagent_id":"b"},` +
 				`{"error":"the agent has not finished","name":"","status":"RUNNING","subagent_id":"c"},{"error":"the agent did not complete its task","name":"","status":"CANCELLED","subagent_id":"e"}],` +
-				`"majority":true,"strategy":"voting","tie":false,"total":2,"votes":[{"count":2,"subagent_ids":["d","f"],"value":{"a":2,"b":1}}],"winner":{"a":2,"b":1}}`},
-		{"nobody votes", []Input{lost("a", "down")},
-			`{"failed":[{"error":"down","name":"agent a","status":"FAILED","subagent_id":"a"}],"majority":false,"strategy":"voting","tie":false,"total":0,"votes":[],"winner":null}`},
-		{"large whole numbers are not the same", []Input{done("a", "", `{"answer":9007199254740993}`),
-			done("b", "", `{"answer":9007199254740992}`)},
+				`"majority":true,"strategy":"voting","tie":false,"total":2,"votes":[{"count":2,"subagent_ids":["d","f"],"value":{"a":2,"b":1}}],"winner":{"a":2,"b":1}}`,
+		},
+		{
+			"nobody votes",
+			[]Input{lost("a", "down")},
+			`{"failed":[{"error":"down","name":"agent a","status":"FAILED","subagent_id":"a"}],"majority":false,"strategy":"voting","tie":false,"total":0,"votes":[],"winner":null}`,
+		},
+		{
+			"large whole numbers are not the same",
+			[]Input{
+				done("a", "", `{"answer":9007199254740993}`),
+				done("b", "", `{"answer":9007199254740992}`),
+			},
 			`{"failed":[],"majority":false,"strategy":"voting","tie":true,"total":2,"votes":[{"count":1,"subagent_ids":["a"],"value":9007199254740993},` +
-				`{"count":1,"subagent_ids":["b"],"value":9007199254740992}],"winner":9007199254740993}`},
-		{"half is not a majority", []Input{done("a", "x", ""), done("b", "y", ""), done("c", "x", ""),
-			done("d", "z", "")},
+				`{"count":1,"subagent_ids":["b"],"value":9007199254740992}],"winner":9007199254740993}`,
+		},
+		{
+			"half is not a majority",
+			[]Input{
+				done("a", "x", ""), done("b", "y", ""), done("c", "x", ""),
+				done("d", "z", ""),
+			},
 			`{"failed":[],"majority":false,"strategy":"voting","tie":false,"total":4,"votes":[{"count":2,"subagent_ids":["a","c"],"value":"x"},{"count":1,"subagent_ids":["b"],"value":"y"},` +
-				`{"count":1,"subagent_ids":["d"],"value":"z"}],"winner":"x"}`},
+				`{"count":1,"subagent_ids":["d"],"value":"z"}],"winner":"x"}`,
+		},
 	} {
 		assert.Equal(t, merged(t, Voting, c.inputs, Options{}), c.want, "%s", c.name)
 	}
@@ -212,10 +255,18 @@ func TestVotingFolds(t *testing.T) {
 		a, b string
 		same bool
 	}{
-		{"Yes.", " yes", true}, {"the  answer:\n42!", "The answer (42)", true}, {"“Ça va”", "ça va", true},
-		{"ﬁne", "FINE", true}, {"well-known", "well known", true},
-		{"-1", "1", false}, {"2.5", "25", false}, {"C++", "C", false}, {"C#", "C", false}, {"a/b", "ab", false},
-		{"?", "!", false}, {"a b", "ab", false},
+		{"Yes.", " yes", true},
+		{"the  answer:\n42!", "The answer (42)", true},
+		{"“Ça va”", "ça va", true},
+		{"ﬁne", "FINE", true},
+		{"well-known", "well known", true},
+		{"-1", "1", false},
+		{"2.5", "25", false},
+		{"C++", "C", false},
+		{"C#", "C", false},
+		{"a/b", "ab", false},
+		{"?", "!", false},
+		{"a b", "ab", false},
 	} {
 		inputs := []Input{done("a", c.a, ""), done("b", c.b, ""), done("c", "", `{"answer":42}`)}
 		assert.Equal(t, strings.Contains(merged(t, Voting, inputs, Options{}), `"count":2`), c.same,
@@ -229,7 +280,8 @@ func TestCustom(t *testing.T) {
 	var stdin string
 	prints := func(out string, err error) Options {
 		return Options{Command: []string{"merge", "-v"}, Run: func(_ context.Context, cmd []string, in []byte) ([]byte,
-			error) {
+			error,
+		) {
 			argv, stdin = cmd, string(in)
 			return []byte(out), err
 		}}
@@ -251,8 +303,10 @@ func TestCustom(t *testing.T) {
 	}{
 		{Options{}, protocol.CodeSchemaViolation, "names no command"},
 		{Options{Command: []string{"m"}}, protocol.CodeSchemaViolation, "names no command"},
-		{prints("", errors.New("exit status 3")), protocol.CodeRuntimeError,
-			`the merge command "merge" failed: exit status 3`},
+		{
+			prints("", errors.New("exit status 3")), protocol.CodeRuntimeError,
+			`the merge command "merge" failed: exit status 3`,
+		},
 		{prints("", nil), protocol.CodeRuntimeError, "one JSON object"},
 		{prints("[1]", nil), protocol.CodeRuntimeError, `it printed "[1]"`},
 		{prints("{} {}", nil), protocol.CodeRuntimeError, "one JSON object"},

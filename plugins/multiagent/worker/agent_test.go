@@ -18,8 +18,10 @@ import (
 
 // scope is an agent that may use these.
 func scope(id string, tools protocol.ToolScope, steps int, names ...string) *fleet.Agent {
-	return &fleet.Agent{AgentID: id, MemoryScope: protocol.MemoryIsolated, ToolScope: tools,
-		Capabilities: append([]string{}, names...), MaxSteps: steps}
+	return &fleet.Agent{
+		AgentID: id, MemoryScope: protocol.MemoryIsolated, ToolScope: tools,
+		Capabilities: append([]string{}, names...), MaxSteps: steps,
+	}
 }
 
 // A child has no more than its parent, and no more than it was given.
@@ -32,17 +34,27 @@ func TestConfine(t *testing.T) {
 		"nobody in particular":     {nil, scope("o", some, 3, "echo"), scope("o", some, 3, "echo")},
 		"of one that has all":      {scope("c", some, 0, "echo"), scope("o", all, 0), scope("c", some, 0, "echo")},
 		"of one that has no tools": {scope("c", all, 0, "x"), scope("o", none, 0), scope("c", none, 0)},
-		"it would have all": {scope("c", all, 0), scope("o", some, 0, "echo", "proc"),
-			scope("c", some, 0, "echo", "proc")},
-		"it would have more": {scope("c", some, 0, "echo", "write_file", "skill"),
-			scope("o", some, 0, "echo", "proc"), scope("c", some, 0, "echo")},
+		"it would have all": {
+			scope("c", all, 0), scope("o", some, 0, "echo", "proc"),
+			scope("c", some, 0, "echo", "proc"),
+		},
+		"it would have more": {
+			scope("c", some, 0, "echo", "write_file", "skill"),
+			scope("o", some, 0, "echo", "proc"), scope("c", some, 0, "echo"),
+		},
 		"it has less": {scope("c", none, 0), scope("o", some, 0, "echo"), scope("c", none, 0)},
-		"one tool of all": {scope("c", some, 0, "echo", "proc", "test"),
-			scope("o", some, 0, "tools", "skill"), scope("c", some, 0, "echo")},
-		"all tools of one": {scope("c", some, 0, "tools", "proc"), scope("o", some, 0, "echo", "skill"),
-			scope("c", some, 0, "echo")},
-		"all tools of all": {scope("c", some, 0, "tools"), scope("o", some, 0, "tools", "echo"),
-			scope("c", some, 0, "tools", "echo")},
+		"one tool of all": {
+			scope("c", some, 0, "echo", "proc", "test"),
+			scope("o", some, 0, "tools", "skill"), scope("c", some, 0, "echo"),
+		},
+		"all tools of one": {
+			scope("c", some, 0, "tools", "proc"), scope("o", some, 0, "echo", "skill"),
+			scope("c", some, 0, "echo"),
+		},
+		"all tools of all": {
+			scope("c", some, 0, "tools"), scope("o", some, 0, "tools", "echo"),
+			scope("c", some, 0, "tools", "echo"),
+		},
 		"steps of a bounded one":    {scope("c", all, 0), scope("o", all, 5), scope("c", all, 5)},
 		"more steps than there are": {scope("c", all, 9), scope("o", all, 5), scope("c", all, 5)},
 		"fewer steps":               {scope("c", all, 2), scope("o", all, 5), scope("c", all, 2)},
@@ -65,8 +77,10 @@ func TestRefusedAgents(t *testing.T) {
 	s := newStage(t, shell("w", "true"))
 	for want, agent := range map[string]*fleet.Agent{
 		`schema_violation: /agent/agent_id: is missing; it names the child agent`: {ToolScope: protocol.ToolsShared},
-		`schema_violation: /agent/tool_scope: is "wide"; should be shared, restricted or isolated`: {AgentID: "a",
-			ToolScope: "wide"},
+		`schema_violation: /agent/tool_scope: is "wide"; should be shared, restricted or isolated`: {
+			AgentID:   "a",
+			ToolScope: "wide",
+		},
 		`schema_violation: /agent/max_steps: is below 0; 0 is any number`: scope("a",
 			protocol.ToolsShared, -1),
 	} {
@@ -133,8 +147,10 @@ func TestNoRequestNamesAnAgent(t *testing.T) {
 func TestNoTaskAsOneAbove(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, shell("w", "true"))
-	s.env.Agent = &fleet.Agent{AgentID: "me", ParentAgentID: "boss", RootAgentID: "root",
-		ToolScope: protocol.ToolsShared}
+	s.env.Agent = &fleet.Agent{
+		AgentID: "me", ParentAgentID: "boss", RootAgentID: "root",
+		ToolScope: protocol.ToolsShared,
+	}
 	for id, refused := range map[string]bool{"boss": true, "root": true, "child": false} {
 		task := brief("t", "")
 		task.Agent = scope(id, protocol.ToolsShared, 0)
@@ -161,12 +177,18 @@ func TestBudgetIsShared(t *testing.T) {
 		"without a budget":  {`,"tokens_spent":4`, 0, `done summary="0" ~6`},
 		"an estimate":       {``, 1, `done summary="1" ~3`},
 		"nothing was spent": {`,"tokens_spent":0`, 10, `done summary="10" ~2`},
-		"nothing is left": {`,"tokens_spent":10`, 10,
-			`blocked 10 next=[no other worker was asked: nothing is left of the token budget of 10] reason="not me"`},
-		"less than nothing": {`,"tokens_spent":11`, 10,
-			`blocked 11 next=[no other worker was asked: nothing is left of the token budget of 10 the token budget of 10 was exceeded: 11 were spent] reason="not me"`},
-		"its own words first": {`,"tokens_spent":9,"next_steps":["x"]`, 9,
-			`blocked 9 next=[x no other worker was asked: nothing is left of the token budget of 9] reason="not me"`},
+		"nothing is left": {
+			`,"tokens_spent":10`, 10,
+			`blocked 10 next=[no other worker was asked: nothing is left of the token budget of 10] reason="not me"`,
+		},
+		"less than nothing": {
+			`,"tokens_spent":11`, 10,
+			`blocked 11 next=[no other worker was asked: nothing is left of the token budget of 10 the token budget of 10 was exceeded: 11 were spent] reason="not me"`,
+		},
+		"its own words first": {
+			`,"tokens_spent":9,"next_steps":["x"]`, 9,
+			`blocked 9 next=[x no other worker was asked: nothing is left of the token budget of 9] reason="not me"`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -33,9 +33,11 @@ func presets(name string) (preset, bool) {
 		return preset{
 			command: []string{"claude"}, home: "CLAUDE_CONFIG_DIR", read: readClaude,
 			args: func(session string) []string {
-				return withSession([]string{"-p", "--output-format", "stream-json", "--verbose", "--permission-mode",
+				return withSession([]string{
+					"-p", "--output-format", "stream-json", "--verbose", "--permission-mode",
 					"acceptEdits",
-					"--allowedTools", "Bash,Read,Edit,Write,Glob,Grep"}, "--resume", session)
+					"--allowedTools", "Bash,Read,Edit,Write,Glob,Grep",
+				}, "--resume", session)
 			},
 		}, true
 	case "codex":

@@ -108,8 +108,10 @@ func (p *Pool) keep(ctx context.Context, t *task) {
 	record := contextRecord{p.workspace, t.owner, t.Task.ContextID, *t.talk, store.Micros(now.UnixMicro())}
 	err := p.env.Store.Write(context.WithoutCancel(ctx), func(tx *store.Tx) error {
 		_, err := tx.Exec("DELETE FROM worker_contexts WHERE used_at < $1", now.Add(-contextAge).UnixMicro())
-		bound := store.Bound{Table: "worker_contexts", Key: "used_at", Newest: "used_at DESC", Most: maxContexts,
-			Size: "size", Bytes: maxContextBytes}
+		bound := store.Bound{
+			Table: "worker_contexts", Key: "used_at", Newest: "used_at DESC", Most: maxContexts,
+			Size: "size", Bytes: maxContextBytes,
+		}
 		return cmp.Or(err, record.put(tx), bound.Prune(tx))
 	})
 	if err != nil {

@@ -55,8 +55,10 @@ func TestContractOfAPriority(t *testing.T) {
 	wordy.Contract = nil
 	s := newStage(t, wordy)
 	seen := map[string]bool{}
-	for _, p := range []fleet.Priority{fleet.PriorityLow, fleet.PriorityNormal, fleet.PriorityHigh,
-		fleet.PriorityUrgent} {
+	for _, p := range []fleet.Priority{
+		fleet.PriorityLow, fleet.PriorityNormal, fleet.PriorityHigh,
+		fleet.PriorityUrgent,
+	} {
 		task := brief("t", "done")
 		task.Task.Priority = p
 		got := s.do(task).Summary
@@ -89,16 +91,29 @@ func TestTalkStandsInTheBrief(t *testing.T) {
 		want string
 	}{
 		"nothing": {host.Talk{}, "do it"},
-		"messages": {host.Talk{Earlier: []host.Said{{Role: "user", Text: "hi"}, {Role: "assistant", Text: "ho"}}},
-			"The conversation so far, the oldest message first:\n\n[user]\nhi\n\n[assistant]\nho\n\n[user, now]\ndo it"},
-		"long ones": {host.Talk{Earlier: []host.Said{{Role: "user", Text: "first"}, {Role: "user", Text: long},
-			{Role: "user", Text: long}, {Role: "user", Text: long}, {Role: "user", Text: long}}},
+		"messages": {
+			host.Talk{Earlier: []host.Said{{Role: "user", Text: "hi"}, {Role: "assistant", Text: "ho"}}},
+			"The conversation so far, the oldest message first:\n\n[user]\nhi\n\n[assistant]\nho\n\n[user, now]\ndo it",
+		},
+		"long ones": {
+			host.Talk{Earlier: []host.Said{
+				{Role: "user", Text: "first"},
+				{Role: "user", Text: long},
+				{Role: "user", Text: long},
+				{Role: "user", Text: long},
+				{Role: "user", Text: long},
+			}},
 			"The conversation so far, the oldest message first (1 earlier ones are left out):\n\n" +
-				strings.Repeat("[user]\n"+long[:maxEarlier/4]+"… (cut)\n\n", 4) + "[user, now]\ndo it"},
-		"images": {host.Talk{Images: []host.Image{{Name: "a.png", MIME: "image/png", Data: []byte("x")},
-			{Name: "../b", MIME: "image/gif"}}},
+				strings.Repeat("[user]\n"+long[:maxEarlier/4]+"… (cut)\n\n", 4) + "[user, now]\ndo it",
+		},
+		"images": {
+			host.Talk{Images: []host.Image{
+				{Name: "a.png", MIME: "image/png", Data: []byte("x")},
+				{Name: "../b", MIME: "image/gif"},
+			}},
 			"do it\n\nImages, as files in the workspace:\n- a.png (image/png, 1 bytes)\n- ../b (image/gif, 0 bytes, " +
-				"which is not a file here)"},
+				"which is not a file here)",
+		},
 	} {
 		task := brief("id", "do it")
 		task.Talk = &c.talk

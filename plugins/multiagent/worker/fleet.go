@@ -71,8 +71,10 @@ func (r *runner) follow(ctx context.Context, t *task, c *peer, job *job) (outcom
 				continue
 			}
 			tell(s, r.announces(fleet.ExtensionSteer) &&
-				c.send(&fleet.Control{Type: fleet.TypeSteer, ProtocolVersion: fleet.Version, TaskID: job.id,
-					Text: s.Text}) == nil)
+				c.send(&fleet.Control{
+					Type: fleet.TypeSteer, ProtocolVersion: fleet.Version, TaskID: job.id,
+					Text: s.Text,
+				}) == nil)
 		}
 	}
 }
@@ -126,8 +128,10 @@ func (r *runner) hears(c *peer, job *job) (said *protocol.Object, over bool) {
 
 // cancels tells the child to stop a task, if it takes that.
 func (r *runner) cancels(c *peer, job *job) bool {
-	return r.announces(fleet.ExtensionCancel) && c.send(&fleet.Control{Type: fleet.TypeCancel,
-		ProtocolVersion: fleet.Version, TaskID: job.id}) == nil
+	return r.announces(fleet.ExtensionCancel) && c.send(&fleet.Control{
+		Type:            fleet.TypeCancel,
+		ProtocolVersion: fleet.Version, TaskID: job.id,
+	}) == nil
 }
 
 // told makes the result of a task of what the child says. That its time was up counts for more

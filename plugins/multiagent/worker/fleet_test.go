@@ -30,32 +30,52 @@ func TestFleetResults(t *testing.T) {
 	}{
 		"done":  {brief: `done`, want: `done 7 summary="did t"`},
 		"later": {brief: `sleep 20ms; done`, want: `done 7 summary="did t"`},
-		"junk before it": {brief: `say hello; say {"type":"x"}; say [1]; say {; done`,
-			want: `done 7 summary="did t"`},
-		"of another task": {brief: `say {"type":"TASK_RESULT","task_id":"other","status":"error"}; done`,
-			want: `done 7 summary="did t"`},
+		"junk before it": {
+			brief: `say hello; say {"type":"x"}; say [1]; say {; done`,
+			want:  `done 7 summary="did t"`,
+		},
+		"of another task": {
+			brief: `say {"type":"TASK_RESULT","task_id":"other","status":"error"}; done`,
+			want:  `done 7 summary="did t"`,
+		},
 		"two results":       {brief: `twice`, want: `done 7 summary="did t"`},
 		"a flood before it": {brief: `flood; done`, want: `done 7 summary="did t"`},
 		"a huge one":        {brief: `huge`, want: `error error="the worker's result is longer than 16 MiB" ~1`},
-		"no tokens": {brief: `result "status":"done","summary":"12345678"`,
-			want: `done summary="12345678" ~13`},
-		"blocked": {brief: `result "status":"blocked","blocked_reason":"no db","tokens_spent":0`,
-			want: `blocked 0 reason="no db"`},
-		"no status": {brief: `result "summary":"x","tokens_spent":0`,
-			want: `error 0 error="the worker gave the status \"\"; it should be done, blocked, error or partial" summary="x"`},
-		"half a character": {brief: `result "status":"done","summary":"caf\ud800"`,
-			want: `error error="the worker's result is not valid: …`},
-		"a key twice": {brief: `result "status":"done","status":"error"`,
-			want: `error error="the worker's result is not valid: …`},
-		"broken off": {brief: `result "status":"done","summary":"x`,
-			want: `error error="the worker's result is not valid: …`},
-		"what remains": {brief: `result "status":"partial","tokens_spent":1,"remaining":{"a":1,"a":2}`,
-			want: `error error="the worker's result is not valid: …`},
+		"no tokens": {
+			brief: `result "status":"done","summary":"12345678"`,
+			want:  `done summary="12345678" ~13`,
+		},
+		"blocked": {
+			brief: `result "status":"blocked","blocked_reason":"no db","tokens_spent":0`,
+			want:  `blocked 0 reason="no db"`,
+		},
+		"no status": {
+			brief: `result "summary":"x","tokens_spent":0`,
+			want:  `error 0 error="the worker gave the status \"\"; it should be done, blocked, error or partial" summary="x"`,
+		},
+		"half a character": {
+			brief: `result "status":"done","summary":"caf\ud800"`,
+			want:  `error error="the worker's result is not valid: …`,
+		},
+		"a key twice": {
+			brief: `result "status":"done","status":"error"`,
+			want:  `error error="the worker's result is not valid: …`,
+		},
+		"broken off": {
+			brief: `result "status":"done","summary":"x`,
+			want:  `error error="the worker's result is not valid: …`,
+		},
+		"what remains": {
+			brief: `result "status":"partial","tokens_spent":1,"remaining":{"a":1,"a":2}`,
+			want:  `error error="the worker's result is not valid: …`,
+		},
 		"it remains deeply": {brief: `result "status":"partial","tokens_spent":1,"remaining":` +
 			strings.Repeat("[", 9990) + strings.Repeat("]", 9990), want: `…`},
 		"json": {brief: `done`, schema: fleet.ReplyJSON, want: `done 7 summary="{\"text\":\"did t\"}"`},
-		"crash": {brief: `cry line; crash`,
-			want: `error error="no worker lived to end the task (tries: 3): w: the worker ended: exit status 9; its stderr ends with: line\nout of luck" ~12`},
+		"crash": {
+			brief: `cry line; crash`,
+			want:  `error error="no worker lived to end the task (tries: 3): w: the worker ended: exit status 9; its stderr ends with: line\nout of luck" ~12`,
+		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -125,8 +145,10 @@ func TestFleetAnnounce(t *testing.T) {
 	s.do(brief("a", "done"))
 	want := host.WorkerInfo{
 		Name: "w", Mode: ModeFleet, Model: "m", ModelTier: "strong", ContextWindow: 1000, MaxTasks: 4, Healthy: true,
-		Tools: []string{"echo"}, MCPServers: []string{"db", "bad"}, MCPHealth: map[string]fleet.Health{"db": "ok",
-			"bad": "timeout"}, Extensions: []string{"steer", "cancel"},
+		Tools: []string{"echo"}, MCPServers: []string{"db", "bad"}, MCPHealth: map[string]fleet.Health{
+			"db":  "ok",
+			"bad": "timeout",
+		}, Extensions: []string{"steer", "cancel"},
 	}
 	assert.Diff(t, want, s.info("w"))
 	s.do(brief("b", `say `+strings.ReplaceAll(announceLine, `"echo"`, `"echo","more"`)+`; done`))

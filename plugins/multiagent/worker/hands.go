@@ -41,33 +41,43 @@ type hand struct {
 
 // allHands lists them; bash, whose arguments depend on the task, and skill, which says what there is, stand apart.
 var allHands = []hand{
-	{"bash_output", "Read what a command in the background has printed since the last time, and whether it still runs.",
+	{
+		"bash_output", "Read what a command in the background has printed since the last time, and whether it still runs.",
 		`{"type":"object","properties":{"bash_id":{"type":"string","description":"The id that bash answered."},` +
 			`"filter":{"type":"string","description":"A regular expression (RE2): only lines that match are shown, ` +
 			`and the others are lost."}},"required":["bash_id"]}`,
-		true, protocol.CapProc, (*hands).bashOutput},
-	{"kill_bash", "Stop a command in the background, with all that it started.",
+		true, protocol.CapProc, (*hands).bashOutput,
+	},
+	{
+		"kill_bash", "Stop a command in the background, with all that it started.",
 		`{"type":"object","properties":{"shell_id":{"type":"string","description":"The id that bash answered."}},` +
 			`"required":["shell_id"]}`,
-		false, protocol.CapProc, (*hands).killBash},
-	{"todo_write", "Keep the list of the steps of a longer task. Send the whole list each time: what is not in it " +
-		"goes. Have one step in_progress, and set it to completed as soon as it is.",
+		false, protocol.CapProc, (*hands).killBash,
+	},
+	{
+		"todo_write", "Keep the list of the steps of a longer task. Send the whole list each time: what is not in it " +
+			"goes. Have one step in_progress, and set it to completed as soon as it is.",
 		`{"type":"object","properties":{"todos":{"type":"array","items":{"type":"object","properties":{` +
 			`"content":{"type":"string","description":"The step, in a few words."},` +
 			`"status":{"type":"string","enum":["pending","in_progress","completed"]},` +
 			`"activeForm":{"type":"string","description":"The step as it is told while it is done."}},` +
 			`"required":["content","status"]}}},"required":["todos"]}`,
-		false, protocol.CapPlanning, (*hands).todoWrite},
-	{"memory_search", "Search what was remembered in earlier tasks, best matches first.",
+		false, protocol.CapPlanning, (*hands).todoWrite,
+	},
+	{
+		"memory_search", "Search what was remembered in earlier tasks, best matches first.",
 		`{"type":"object","properties":{"query":{"type":"string","description":"Words to look for."},` +
 			`"tags":{"type":"array","items":{"type":"string"},"description":"Only entries with any of these."},` +
 			`"limit":{"type":"integer","minimum":1,"maximum":50,"description":"Default: 10."}},"required":["query"]}`,
-		true, protocol.CapMemory, (*hands).memorySearch},
-	{"memory_store", "Remember something for later tasks. The same key again replaces what was stored under it.",
+		true, protocol.CapMemory, (*hands).memorySearch,
+	},
+	{
+		"memory_store", "Remember something for later tasks. The same key again replaces what was stored under it.",
 		`{"type":"object","properties":{"key":{"type":"string","description":"A short name, such as deploy-branch."},` +
 			`"content":{"type":"string","description":"What to remember, whole sentences."},` +
 			`"tags":{"type":"array","items":{"type":"string"}}},"required":["key","content"]}`,
-		false, protocol.CapMemory, (*hands).memoryStore},
+		false, protocol.CapMemory, (*hands).memoryStore,
+	},
 }
 
 // hands returns those of a task that the worker, the task's agent and the host allow, and that no tool of the host
@@ -81,8 +91,10 @@ func (r *runner) hands(ctx context.Context, t *task, box host.ToolBox, listed []
 	add := func(one *hand) {
 		if !taken(one.name) && h.may(one.name, string(one.needs)) && r.serves(one.needs) {
 			h.tools = append(h.tools, agent.Own{
-				Tool: agent.Tool{Name: one.name, Description: one.about, Schema: jsontext.Value(one.schema),
-					ReadOnly: one.readOnly},
+				Tool: agent.Tool{
+					Name: one.name, Description: one.about, Schema: jsontext.Value(one.schema),
+					ReadOnly: one.readOnly,
+				},
 				Call: func(ctx context.Context, args protocol.Object) (*protocol.ToolResult, error) {
 					return one.call(h, ctx, args)
 				},
@@ -269,11 +281,13 @@ func (h *hands) skill(ctx context.Context) *hand {
 	if n > maxSkills {
 		fmt.Fprintf(&about, "\n- and %d more", n-maxSkills)
 	}
-	return &hand{"skill", "Run a skill: a procedure that was written for tasks of a kind. The skills are:" +
-		about.String(),
+	return &hand{
+		"skill", "Run a skill: a procedure that was written for tasks of a kind. The skills are:" +
+			about.String(),
 		`{"type":"object","properties":{"skill":{"type":"string","description":"Its name."},` +
 			`"arguments":{"type":"object","description":"Its arguments, by name."}},"required":["skill"]}`,
-		false, protocol.CapSkill, (*hands).callSkill}
+		false, protocol.CapSkill, (*hands).callSkill,
+	}
 }
 
 func (h *hands) callSkill(ctx context.Context, args protocol.Object) (*protocol.ToolResult, error) {

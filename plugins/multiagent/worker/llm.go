@@ -106,7 +106,8 @@ func (r *runner) compact(ctx context.Context, t *task, turns *agent.Turns) (used
 
 // summarised makes the run of a worker's model that a conversation kept elsewhere would be, until release.
 func (p *Pool) summarised(ctx context.Context, worker string, said []host.Said) (turns agent.Turns, release func(),
-	err error) {
+	err error,
+) {
 	release = func() {}
 	r := p.runner(worker)
 	if worker == "" && len(p.runners) > 0 {

@@ -75,8 +75,10 @@ func shell(name, script string) Worker {
 func fake(t testing.TB, name string, args ...string) Worker {
 	t.Helper()
 	self := must.Get(os.Executable())(t)
-	return Worker{Name: name, Mode: ModeFleet, Command: append([]string{self}, args...),
-		Env: map[string]string{roleVar: "fleet"}, MaxTasks: 4}
+	return Worker{
+		Name: name, Mode: ModeFleet, Command: append([]string{self}, args...),
+		Env: map[string]string{roleVar: "fleet"}, MaxTasks: 4,
+	}
 }
 
 // brief is a task.

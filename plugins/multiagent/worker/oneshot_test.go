@@ -28,59 +28,109 @@ func TestOneshotResults(t *testing.T) {
 	}{
 		"stdout is the summary": {script: `cat; echo; echo fin`, want: `done summary="do it\nfin" ~4`},
 		"nothing said":          {script: `:`, want: `done ~2`},
-		"the last line is the result": {script: `echo working; echo '` + all + `'; echo; echo '  '`,
-			want: `partial 120 next=[b] pr=http://x/1 files=[a.go] summary="half" remaining={"n":1}`},
-		"the same asked for as prose": {script: `echo '` + all + `'`, schema: fleet.ReplyProse,
-			want: `partial 120 next=[b] pr=http://x/1 files=[a.go] summary="half" remaining={"n":1}`},
+		"the last line is the result": {
+			script: `echo working; echo '` + all + `'; echo; echo '  '`,
+			want:   `partial 120 next=[b] pr=http://x/1 files=[a.go] summary="half" remaining={"n":1}`,
+		},
+		"the same asked for as prose": {
+			script: `echo '` + all + `'`, schema: fleet.ReplyProse,
+			want: `partial 120 next=[b] pr=http://x/1 files=[a.go] summary="half" remaining={"n":1}`,
+		},
 		"words after the result": {script: `echo '{"status":"error","tokens_spent":1,"error":"e"}'; echo sorry`, want: `error 1 error="e"`},
-		"an object without status": {script: `echo '{"state":"done"}'`,
-			want: `done summary="{\"state\":\"done\"}" ~6`},
-		"a result and an exit status": {script: `echo '{"status":"done","tokens_spent":0}'; exit 3`,
-			want: `done 0`},
-		"tokens that it does not tell": {script: `echo '{"status":"done","summary":"1234567"}'`,
-			want: `done summary="1234567" ~3`},
-		"tokens that it estimates itself": {script: `echo '{"status":"done","tokens_spent":5,"tokens_estimated":true}'`,
-			want: `done ~5`},
-		"a status that there is not": {script: `echo '{"status":"fine","tokens_spent":1}'`,
-			want: `error 1 error="the worker gave the status \"fine\"; it should be done, blocked, error or partial"`},
-		"a status that is not text": {script: `echo '{"status":200,"summary":"s"}'`,
-			want: `error error="the worker's result is not valid: schema_violation: /status: is a JSON number; should be string" summary="s" ~2`},
-		"a list that is none": {script: `echo '{"status":"done","next_steps":"x"}'`,
-			want: `error error="the worker's result is not valid: schema_violation: /next_steps: is a JSON string; should be array" ~2`},
-		"tokens below zero": {script: `echo '{"status":"done","tokens_spent":-1}'`,
-			want: `error error="the worker's result is not valid: tokens_spent is -1; it should be a whole number, 0 or more" ~2`},
+		"an object without status": {
+			script: `echo '{"state":"done"}'`,
+			want:   `done summary="{\"state\":\"done\"}" ~6`,
+		},
+		"a result and an exit status": {
+			script: `echo '{"status":"done","tokens_spent":0}'; exit 3`,
+			want:   `done 0`,
+		},
+		"tokens that it does not tell": {
+			script: `echo '{"status":"done","summary":"1234567"}'`,
+			want:   `done summary="1234567" ~3`,
+		},
+		"tokens that it estimates itself": {
+			script: `echo '{"status":"done","tokens_spent":5,"tokens_estimated":true}'`,
+			want:   `done ~5`,
+		},
+		"a status that there is not": {
+			script: `echo '{"status":"fine","tokens_spent":1}'`,
+			want:   `error 1 error="the worker gave the status \"fine\"; it should be done, blocked, error or partial"`,
+		},
+		"a status that is not text": {
+			script: `echo '{"status":200,"summary":"s"}'`,
+			want:   `error error="the worker's result is not valid: schema_violation: /status: is a JSON number; should be string" summary="s" ~2`,
+		},
+		"a list that is none": {
+			script: `echo '{"status":"done","next_steps":"x"}'`,
+			want:   `error error="the worker's result is not valid: schema_violation: /next_steps: is a JSON string; should be array" ~2`,
+		},
+		"tokens below zero": {
+			script: `echo '{"status":"done","tokens_spent":-1}'`,
+			want:   `error error="the worker's result is not valid: tokens_spent is -1; it should be a whole number, 0 or more" ~2`,
+		},
 		"nulls are nothing": {script: `echo '{"status":"done","tokens_spent":3,"next_steps":null,"artifacts":null,"summary":null,"remaining":null,"error":null}'`, want: `done 3`},
-		"an error without a reason": {script: `echo '{"status":"error","tokens_spent":3,"summary":"no disk"}'`,
-			want: `error 3 error="no disk" summary="no disk"`},
-		"blocked without a reason": {script: `echo '{"status":"blocked","tokens_spent":0}'`,
-			want: `blocked 0 reason="the worker gave no reason"`},
-		"exit status": {script: `echo part; echo one >&2; echo two >&2; exit 3`,
-			want: `error error="the worker ended: exit status 3; its stderr ends with: one\ntwo" summary="part" ~3`},
-		"a crash": {script: `echo '{"status":"done"}'; kill -SEGV $$`,
-			want: `error error="no worker lived to end the task (tries: 3): w: the worker ended: signal: segmentation fault" summary="{\"status\":\"done\"}" ~18`},
-		"bytes that are not text": {script: `printf 'a\377b'; printf '\377' >&2; exit 1`,
+		"an error without a reason": {
+			script: `echo '{"status":"error","tokens_spent":3,"summary":"no disk"}'`,
+			want:   `error 3 error="no disk" summary="no disk"`,
+		},
+		"blocked without a reason": {
+			script: `echo '{"status":"blocked","tokens_spent":0}'`,
+			want:   `blocked 0 reason="the worker gave no reason"`,
+		},
+		"exit status": {
+			script: `echo part; echo one >&2; echo two >&2; exit 3`,
+			want:   `error error="the worker ended: exit status 3; its stderr ends with: one\ntwo" summary="part" ~3`,
+		},
+		"a crash": {
+			script: `echo '{"status":"done"}'; kill -SEGV $$`,
+			want:   `error error="no worker lived to end the task (tries: 3): w: the worker ended: signal: segmentation fault" summary="{\"status\":\"done\"}" ~18`,
+		},
+		"bytes that are not text": {
+			script: `printf 'a\377b'; printf '\377' >&2; exit 1`,
 			want: `error error="the worker ended: exit status 1; its stderr ends with: ` + "\uFFFD" + `" summary="a` +
-				"\uFFFD" + `b" ~2`},
-		"structured prose": {script: `echo hello`, schema: fleet.ReplyStructured,
-			want: `done summary="{\"text\":\"hello\"}" ~3`},
-		"structured by a result": {script: `echo '{"status":"done","tokens_spent":1,"summary":"hello"}'`,
-			schema: fleet.ReplyStructured, want: `done 1 summary="hello"`},
-		"json prose": {script: `echo 'say "hi"'`, schema: fleet.ReplyJSON,
-			want: `done summary="{\"text\":\"say \\\"hi\\\"\"}" ~4`},
-		"json already": {script: `printf '{"a":\n[1]}\n'`, schema: fleet.ReplyJSON,
-			want: `done summary="{\"a\":\n[1]}" ~4`},
-		"json in a result": {script: `echo '{"status":"done","tokens_spent":1,"summary":{"a":1}}'`,
-			schema: fleet.ReplyJSON, want: `done 1 summary="{\"a\":1}"`},
-		"json text in a result": {script: `echo '{"status":"done","tokens_spent":1,"summary":"[1,2]"}'`,
-			schema: fleet.ReplyJSON, want: `done 1 summary="[1,2]"`},
-		"json prose in a result": {script: `echo '{"status":"done","tokens_spent":1,"summary":"hello"}'`,
-			schema: fleet.ReplyJSON, want: `done 1 summary="{\"text\":\"hello\"}"`},
-		"within the budget": {script: `echo '{"status":"done","tokens_spent":10}'`, budget: 10,
-			want: `done 10`},
-		"over the budget": {script: `echo '{"status":"done","tokens_spent":11}'`, budget: 10,
-			want: `done 11 next=[the token budget of 10 was exceeded: 11 were spent]`},
-		"an estimate is over no budget": {script: `echo a long text, longer than that`, budget: 1,
-			want: `done summary="a long text, longer than that" ~9`},
+				"\uFFFD" + `b" ~2`,
+		},
+		"structured prose": {
+			script: `echo hello`, schema: fleet.ReplyStructured,
+			want: `done summary="{\"text\":\"hello\"}" ~3`,
+		},
+		"structured by a result": {
+			script: `echo '{"status":"done","tokens_spent":1,"summary":"hello"}'`,
+			schema: fleet.ReplyStructured, want: `done 1 summary="hello"`,
+		},
+		"json prose": {
+			script: `echo 'say "hi"'`, schema: fleet.ReplyJSON,
+			want: `done summary="{\"text\":\"say \\\"hi\\\"\"}" ~4`,
+		},
+		"json already": {
+			script: `printf '{"a":\n[1]}\n'`, schema: fleet.ReplyJSON,
+			want: `done summary="{\"a\":\n[1]}" ~4`,
+		},
+		"json in a result": {
+			script: `echo '{"status":"done","tokens_spent":1,"summary":{"a":1}}'`,
+			schema: fleet.ReplyJSON, want: `done 1 summary="{\"a\":1}"`,
+		},
+		"json text in a result": {
+			script: `echo '{"status":"done","tokens_spent":1,"summary":"[1,2]"}'`,
+			schema: fleet.ReplyJSON, want: `done 1 summary="[1,2]"`,
+		},
+		"json prose in a result": {
+			script: `echo '{"status":"done","tokens_spent":1,"summary":"hello"}'`,
+			schema: fleet.ReplyJSON, want: `done 1 summary="{\"text\":\"hello\"}"`,
+		},
+		"within the budget": {
+			script: `echo '{"status":"done","tokens_spent":10}'`, budget: 10,
+			want: `done 10`,
+		},
+		"over the budget": {
+			script: `echo '{"status":"done","tokens_spent":11}'`, budget: 10,
+			want: `done 11 next=[the token budget of 10 was exceeded: 11 were spent]`,
+		},
+		"an estimate is over no budget": {
+			script: `echo a long text, longer than that`, budget: 1,
+			want: `done summary="a long text, longer than that" ~9`,
+		},
 		"the variables": {script: `echo $A2E_TASK_ID,$A2E_PRIORITY,$A2E_TOKEN_BUDGET,$A2E_REPLY_SCHEMA,$A2E_DEADLINE,$MORE,$OWN`, want: `done summary="id,normal,0,prose,,more,own" ~9`},
 	}
 	for name, test := range tests {
@@ -347,8 +397,10 @@ func TestOneshotWorkspaceOfATask(t *testing.T) {
 	s := confinedStage(t, at, below, elsewhere)
 	tree := filepath.Join(s.stateDir, "tree")
 	must.OK(t, os.MkdirAll(filepath.Join(tree, "sub"), 0o700))
-	for worker, dir := range map[string]string{"at": tree, "below": filepath.Join(tree, "sub"),
-		"elsewhere": elsewhere.Cwd} {
+	for worker, dir := range map[string]string{
+		"at": tree, "below": filepath.Join(tree, "sub"),
+		"elsewhere": elsewhere.Cwd,
+	} {
 		task := brief("t", "")
 		task.Worker, task.Workspace = worker, tree
 		if res := s.do(task); res.Summary != dir+"\n"+tree {

@@ -99,8 +99,10 @@ func (r *runner) running(ctx context.Context) (*peer, error) {
 
 func (r *runner) newPeer() *peer {
 	p := r.pool
-	c := &peer{runner: r, log: p.env.Log.With().Str("worker", r.Name).Logger(), greeted: make(chan struct{}),
-		begun: time.Now()}
+	c := &peer{
+		runner: r, log: p.env.Log.With().Str("worker", r.Name).Logger(), greeted: make(chan struct{}),
+		begun: time.Now(),
+	}
 	c.Process = child.New(p.ctx, child.Options{
 		Name: "the worker", Line: c.receive, Long: c.tooLong, MaxLine: maxFleetLine, Silent: c.silent,
 		Stderr: func(line []byte) { c.say("stderr", line) }, MaxStderr: maxStderr, Level: zerolog.DebugLevel,

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
+
 	"a2e/host"
 	"a2e/host/agent"
 	"a2e/host/child"
@@ -19,8 +21,6 @@ import (
 	"a2e/host/guard/redact"
 	"a2e/protocol"
 	"a2e/protocol/fleet"
-
-	"github.com/google/uuid"
 )
 
 // maxWaiting is how many tasks may wait for a place.
@@ -117,9 +117,13 @@ func NewPool(opts Options, env Env) (*Pool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("state_dir: %w", err)
 	}
-	p := &Pool{env: env, durable: opts.Durable, instance: uuid.NewString()[:13], workspace: workspace,
-		stateDir: stateDir, pace: pace{stop: stopGrace, rest: firstRest, end: closeGrace, greet: greetTime,
-			retry: firstRetry}, news: make(chan struct{})}
+	p := &Pool{
+		env: env, durable: opts.Durable, instance: uuid.NewString()[:13], workspace: workspace,
+		stateDir: stateDir, pace: pace{
+			stop: stopGrace, rest: firstRest, end: closeGrace, greet: greetTime,
+			retry: firstRetry,
+		}, news: make(chan struct{}),
+	}
 	p.ctx, p.stop = context.WithCancelCause(context.Background())
 	for _, w := range opts.Workers {
 		if w.ShareState && env.StateDir == "" {

@@ -145,8 +145,10 @@ func (p *Pool) Agents(ctx context.Context) []AgentInfo {
 	var of []*runner
 	for _, r := range p.runners {
 		if r.Mode == ModeA2A {
-			all = append(all, AgentInfo{Name: r.Name, URL: r.URL, State: AgentReady,
-				Model: strings.TrimSpace(r.Model + " " + r.ModelTier)})
+			all = append(all, AgentInfo{
+				Name: r.Name, URL: r.URL, State: AgentReady,
+				Model: strings.TrimSpace(r.Model + " " + r.ModelTier),
+			})
 			of = append(of, r)
 		}
 	}
@@ -297,8 +299,10 @@ func (r *runner) ask(ctx context.Context, a *remote, method10, method03 string, 
 	if a.v10 {
 		method, version = method10, "1.0"
 	}
-	body, err := protocol.AppendJSON(nil, map[string]any{"jsonrpc": "2.0", "id": uuid.NewString(), "method": method,
-		"params": params})
+	body, err := protocol.AppendJSON(nil, map[string]any{
+		"jsonrpc": "2.0", "id": uuid.NewString(), "method": method,
+		"params": params,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -439,8 +443,10 @@ func (r *runner) watch(ctx context.Context, t *task, a *remote, at *remoteTask) 
 		default:
 			if fails++; fails >= maxLookFails {
 				r.fails(err)
-				return outcome{res: t.failed("worker %s: the agent does not answer any more: %v", r.Name, err),
-					lost: true}, nil
+				return outcome{
+					res:  t.failed("worker %s: the agent does not answer any more: %v", r.Name, err),
+					lost: true,
+				}, nil
 			}
 		}
 	}

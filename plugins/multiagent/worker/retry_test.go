@@ -41,26 +41,47 @@ func TestRetries(t *testing.T) {
 	}{
 		"the second time": {[]Worker{once}, nil, `done next=[workers that died during the task: 1 (once: ` + killed +
 			`); what they had done may be done twice] summary="fine" ~2`, 2},
-		"elsewhere": {[]Worker{never, shell("other", "echo mine")}, nil,
+		"elsewhere": {
+			[]Worker{never, shell("other", "echo mine")},
+			nil,
 			`done next=[workers that died during the task: 1 (never: ` + killed +
-				`); what they had done may be done twice] summary="mine" ~2`, 1},
+				`); what they had done may be done twice] summary="mine" ~2`, 1,
+		},
 		"never": {[]Worker{never}, nil, `error error="no worker lived to end the task (tries: 3): never: ` +
 			killed + `" ~0`, 3},
-		"each of two": {[]Worker{never, shell("b", dies)}, nil,
+		"each of two": {
+			[]Worker{never, shell("b", dies)},
+			nil,
 			`error error="no worker lived to end the task (tries: 3): never: ` + killed + `; b: ` + killed +
-				`; never: ` + killed + `" ~0`, 3},
-		"the worker named": {[]Worker{never, once}, func(t *host.WorkerTask) { t.Worker = "never" },
-			`error error="no worker lived to end the task (tries: 3): never: ` + killed + `" ~0`, 3},
+				`; never: ` + killed + `" ~0`, 3,
+		},
+		"the worker named": {
+			[]Worker{never, once},
+			func(t *host.WorkerTask) { t.Worker = "never" },
+			`error error="no worker lived to end the task (tries: 3): never: ` + killed + `" ~0`, 3,
+		},
 		"none by config": {[]Worker{none}, nil, `error error="` + killed + `" ~0`, 1},
-		"some by the task": {[]Worker{none}, func(t *host.WorkerTask) { t.Retries = &four },
-			`error error="no worker lived to end the task (tries: 5): none: ` + killed + `" ~0`, 5},
-		"a shell's child": {[]Worker{inner}, nil,
-			`error error="no worker lived to end the task (tries: 3): inner: the worker ended: exit status 137; its stderr ends with: Killed" ~0`, 3},
-		"its own failure": {[]Worker{shell("w", `echo x >>tries; exit 3`)}, nil,
-			`error error="the worker ended: exit status 3" ~0`, 1},
+		"some by the task": {
+			[]Worker{none},
+			func(t *host.WorkerTask) { t.Retries = &four },
+			`error error="no worker lived to end the task (tries: 5): none: ` + killed + `" ~0`, 5,
+		},
+		"a shell's child": {
+			[]Worker{inner},
+			nil,
+			`error error="no worker lived to end the task (tries: 3): inner: the worker ended: exit status 137; its stderr ends with: Killed" ~0`, 3,
+		},
+		"its own failure": {
+			[]Worker{shell("w", `echo x >>tries; exit 3`)},
+			nil,
+			`error error="the worker ended: exit status 3" ~0`, 1,
+		},
 		"its own error": {[]Worker{shell("w", `echo x >>tries; echo '{"status":"error","error":"no","tokens_spent":1}'`)}, nil, `error 1 error="no"`, 1},
-		"one budget": {[]Worker{wordy}, func(t *host.WorkerTask) { t.Task.TokenBudget = 1 },
-			`error error="token_budget: the worker was stopped, for what it printed is more than the 1 tokens that it had to spend" next=[workers that died during the task: 1`, 2},
+		"one budget": {
+			[]Worker{wordy},
+			func(t *host.WorkerTask) { t.Task.TokenBudget = 1 },
+			`error error="token_budget: the worker was stopped, for what it printed is more than the 1 tokens that it had to spend" next=[workers that died during the task: 1`, 2,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -116,8 +137,10 @@ func TestFallback(t *testing.T) {
 	if got := describe(s.do(task)); got != `done 7 next=[no worker with the model "huge" was available: worker told got the task instead, which has the model "m" of tier "strong"] summary="did t"` {
 		t.Error(got)
 	}
-	for model, want := range map[string]string{"m": `done 7 summary="did t"`,
-		"s1": `done summary="hi" ~2`} { // that of the announce, before anything else was said of it
+	for model, want := range map[string]string{
+		"m":  `done 7 summary="did t"`,
+		"s1": `done summary="hi" ~2`,
+	} { // that of the announce, before anything else was said of it
 		fresh := newStage(t, fake(t, "told", announceLine), shell("plain", "false"),
 			Worker{Name: "small", Command: []string{"echo", "hi"}, Model: "s1"})
 		fresh.pace.greet = patience
@@ -137,8 +160,10 @@ func realWorkers(t *testing.T) (workers []Worker) {
 		workers = append(workers, Worker{
 			Name: fmt.Sprint("w", i), Mode: ModeFleet, MaxTasks: 2, Retries: new(9),
 			Env: map[string]string{"A2E_STATE_DIR": state},
-			Command: []string{hosttest.Program(t, "a2e"), "worker", "--max-tasks", "2", "--no-contract", "--", "sh",
-				"-c", `sleep 0.02; read -r n; echo "$n" >>did; echo "did $n"`},
+			Command: []string{
+				hosttest.Program(t, "a2e"), "worker", "--max-tasks", "2", "--no-contract", "--", "sh",
+				"-c", `sleep 0.02; read -r n; echo "$n" >>did; echo "did $n"`,
+			},
 		})
 	}
 	workers[3].Command = append([]string{ssh, "-T", "far"}, workers[3].Command...)
@@ -218,9 +243,11 @@ func TestChaos(t *testing.T) {
 	s := newStage(t, workers...)
 	s.pace.stop, s.pace.rest, s.pace.retry = 50*time.Millisecond, time.Millisecond, time.Millisecond
 	random := rand.New(rand.NewPCG(3, 4))
-	briefs := []string{"done", "done", "sleep 2ms; done", "sleep 20ms; done", "sleep 50ms; done", "twice",
+	briefs := []string{
+		"done", "done", "sleep 2ms; done", "sleep 20ms; done", "sleep 50ms; done", "twice",
 		"say x; done", "crash", "hang",
-		`result "status":"blocked","blocked_reason":"busy"`, `result "status":"fine"`}
+		`result "status":"blocked","blocked_reason":"busy"`, `result "status":"fine"`,
+	}
 	var mu sync.Mutex
 	seen := make(map[fleet.Status]int)
 	var all sync.WaitGroup

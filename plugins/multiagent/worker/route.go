@@ -223,9 +223,11 @@ func (p *Pool) candidatesLocked(t *task) ([]candidate, error) {
 		if t.weigh != nil && len(among) > 1 {
 			c.weight = t.weigh(r.Name)
 		}
-		c.class = class{health: r.health.condition(now), losses: t.lostAt(r), away: t.talk != nil &&
-			t.talk.Worker != "" && t.talk.Worker != r.Name, unsure: unsure, other: !r.wantedLocked(t),
-			model: t.Model == "" && !t.open && r.Model != main}
+		c.class = class{
+			health: r.health.condition(now), losses: t.lostAt(r), away: t.talk != nil &&
+				t.talk.Worker != "" && t.talk.Worker != r.Name, unsure: unsure, other: !r.wantedLocked(t),
+			model: t.Model == "" && !t.open && r.Model != main,
+		}
 		all = append(all, c)
 	}
 	if len(all) == 0 {

@@ -27,8 +27,10 @@ func noLauncher() (*sandbox.Launcher, error) { return nil, errors.New("no progra
 func announces(r *runner, tools, servers []string, health map[string]fleet.Health) {
 	r.child = &peer{met: true}
 	r.health.announced = &fleet.Announce{
-		Worker: fleet.Worker{Model: "told", ModelTier: "told-tier"}, Capabilities: fleet.Capabilities{Tools: tools,
-			MCPServers: servers}, MCPHealth: health,
+		Worker: fleet.Worker{Model: "told", ModelTier: "told-tier"}, Capabilities: fleet.Capabilities{
+			Tools:      tools,
+			MCPServers: servers,
+		}, MCPHealth: health,
 	}
 }
 
@@ -53,38 +55,60 @@ func TestRoute(t *testing.T) {
 	for name, test := range map[string]routeTest{
 		"the first is the default": {want: "a b c"},
 		"by name":                  {task: func(t *host.WorkerTask) { t.Worker = "c" }, want: "c"},
-		"by model": {change: func(_, b, _ *runner) { b.Model = "m" },
-			task: func(t *host.WorkerTask) { t.Model = "m" }, want: "b"},
-		"a model that was announced": {change: func(_, b, _ *runner) { announces(b, nil, nil, nil) },
-			task: func(t *host.WorkerTask) { t.Model = "told" }, want: "b"},
-		"a model that there is not": {change: func(a, b, _ *runner) {
-			a.Model, a.ModelTier = "m",
-				"small"
-			announces(b, nil, nil, nil)
-		}, task: func(t *host.WorkerTask) { t.Model = "x" },
-			want: `schema_violation: no worker has the model "x": a has the model "m" of tier "small", b has the model "told" of tier "told-tier", c has not announced itself; ask for what there is, or set fallback to true for any`},
-		"or another one": {change: func(_, b, _ *runner) { b.Model = "m" },
-			task: func(t *host.WorkerTask) { t.Model, t.Fallback = "x", true }, want: "a b c"},
-		"if it has to be": {change: func(_, b, _ *runner) { b.Model = "m" },
-			task: func(t *host.WorkerTask) { t.Model, t.Fallback = "m", true }, want: "b"},
+		"by model": {
+			change: func(_, b, _ *runner) { b.Model = "m" },
+			task:   func(t *host.WorkerTask) { t.Model = "m" }, want: "b",
+		},
+		"a model that was announced": {
+			change: func(_, b, _ *runner) { announces(b, nil, nil, nil) },
+			task:   func(t *host.WorkerTask) { t.Model = "told" }, want: "b",
+		},
+		"a model that there is not": {
+			change: func(a, b, _ *runner) {
+				a.Model, a.ModelTier = "m",
+					"small"
+				announces(b, nil, nil, nil)
+			}, task: func(t *host.WorkerTask) { t.Model = "x" },
+			want: `schema_violation: no worker has the model "x": a has the model "m" of tier "small", b has the model "told" of tier "told-tier", c has not announced itself; ask for what there is, or set fallback to true for any`,
+		},
+		"or another one": {
+			change: func(_, b, _ *runner) { b.Model = "m" },
+			task:   func(t *host.WorkerTask) { t.Model, t.Fallback = "x", true }, want: "a b c",
+		},
+		"if it has to be": {
+			change: func(_, b, _ *runner) { b.Model = "m" },
+			task:   func(t *host.WorkerTask) { t.Model, t.Fallback = "m", true }, want: "b",
+		},
 		"no worker tells a model": {task: func(t *host.WorkerTask) { t.Model = "x" }, want: "a b c"},
-		"model and tier": {change: func(a, b, c *runner) {
-			a.Model, b.Model, b.ModelTier,
-				c.ModelTier = "m", "m", "s", "s"
-		}, task: func(t *host.WorkerTask) { t.Model, t.Tier = "m", "s" },
-			want: "b"},
+		"model and tier": {
+			change: func(a, b, c *runner) {
+				a.Model, b.Model, b.ModelTier,
+					c.ModelTier = "m", "m", "s", "s"
+			}, task: func(t *host.WorkerTask) { t.Model, t.Tier = "m", "s" },
+			want: "b",
+		},
 		"no model is the default's": {change: func(_, b, c *runner) { b.Model, c.Model = "m", "n" }, want: "a"},
-		"any model": {change: func(_, b, c *runner) { b.Model, c.Model = "m", "n" },
-			task: func(t *host.WorkerTask) { t.Model = "auto" }, weight: map[string]float64{"c": 2}, want: "c a b"},
-		"a model of that name": {change: func(_, b, _ *runner) { b.Model = "auto" },
-			task: func(t *host.WorkerTask) { t.Model = "auto" }, want: "b"},
+		"any model": {
+			change: func(_, b, c *runner) { b.Model, c.Model = "m", "n" },
+			task:   func(t *host.WorkerTask) { t.Model = "auto" }, weight: map[string]float64{"c": 2}, want: "c a b",
+		},
+		"a model of that name": {
+			change: func(_, b, _ *runner) { b.Model = "auto" },
+			task:   func(t *host.WorkerTask) { t.Model = "auto" }, want: "b",
+		},
 		"unless another is preferred": {change: func(_, b, c *runner) { b.Model, b.Priority = "m", 1 }, want: "b"},
-		"tier": {change: func(_, b, _ *runner) { b.ModelTier = "strong" },
-			task: func(t *host.WorkerTask) { t.Tier = "strong" }, want: "b"},
-		"a tier that was announced": {change: func(_, b, _ *runner) { announces(b, nil, nil, nil) },
-			task: func(t *host.WorkerTask) { t.Tier = "told-tier" }, want: "b"},
-		"a tier that there is not": {task: func(t *host.WorkerTask) { t.Tier = "strong" },
-			want: `schema_violation: no worker has a model of tier "strong"`},
+		"tier": {
+			change: func(_, b, _ *runner) { b.ModelTier = "strong" },
+			task:   func(t *host.WorkerTask) { t.Tier = "strong" }, want: "b",
+		},
+		"a tier that was announced": {
+			change: func(_, b, _ *runner) { announces(b, nil, nil, nil) },
+			task:   func(t *host.WorkerTask) { t.Tier = "told-tier" }, want: "b",
+		},
+		"a tier that there is not": {
+			task: func(t *host.WorkerTask) { t.Tier = "strong" },
+			want: `schema_violation: no worker has a model of tier "strong"`,
+		},
 		"tasks under way": {change: func(a, b, c *runner) {
 			a.MaxTasks, b.MaxTasks, a.active,
 				b.active = 9, 9, 2, 1
@@ -94,36 +118,50 @@ func TestRoute(t *testing.T) {
 				nil)
 			a.child.others = 3
 		}, want: "b c a"},
-		"uncommitted changes": {change: func(a, b, _ *runner) { changed(a, false); changed(b, true) },
-			want: "b c a"},
-		"clean before weight": {change: func(a, b, _ *runner) { changed(a, false); changed(b, true) },
-			weight: map[string]float64{"a": 3, "c": 2}, want: "c b a"},
+		"uncommitted changes": {
+			change: func(a, b, _ *runner) { changed(a, false); changed(b, true) },
+			want:   "b c a",
+		},
+		"clean before weight": {
+			change: func(a, b, _ *runner) { changed(a, false); changed(b, true) },
+			weight: map[string]float64{"a": 3, "c": 2}, want: "c b a",
+		},
 		"where it did not die": {task: func(t *host.WorkerTask) { t.Worker = "" }, lost: "a a b", want: "c"},
 		"free places":          {change: func(a, b, _ *runner) { a.active, b.active = 1, 1 }, want: "c a b"},
-		"priority": {change: func(_, b, c *runner) { b.Priority, c.Priority = 1, 2 },
-			want: "c b a"},
+		"priority": {
+			change: func(_, b, c *runner) { b.Priority, c.Priority = 1, 2 },
+			want:   "c b a",
+		},
 		"free places before priority": {change: func(_, b, c *runner) { c.Priority, c.active = 2, 1 }, want: "a b c"},
 		"weight":                      {weight: map[string]float64{"b": 1.5, "c": 2}, want: "c b a"},
-		"priority before weight": {change: func(a, _, _ *runner) { a.Priority = 1 },
-			weight: map[string]float64{"a": 0, "b": 2}, want: "a b c"},
+		"priority before weight": {
+			change: func(a, _, _ *runner) { a.Priority = 1 },
+			weight: map[string]float64{"a": 0, "b": 2}, want: "a b c",
+		},
 		"health": {change: func(a, _, _ *runner) {
 			a.health.lost(time.Now(), bad, 0, false,
 				false, longestRest)
 		}, want: "b c"},
-		"health before tier": {change: func(a, _, _ *runner) {
-			a.ModelTier = "s"
-			a.health.lost(time.Now(),
-				bad, 0, false, false, longestRest)
-		}, task: func(t *host.WorkerTask) { t.Tier, t.Fallback = "s", true },
-			want: "b c"},
+		"health before tier": {
+			change: func(a, _, _ *runner) {
+				a.ModelTier = "s"
+				a.health.lost(time.Now(),
+					bad, 0, false, false, longestRest)
+			}, task: func(t *host.WorkerTask) { t.Tier, t.Fallback = "s", true },
+			want: "b c",
+		},
 		"one that rests, if no other": {change: func(a, _, _ *runner) {
 			a.health.lost(time.Now(), bad, 0, false,
 				false, longestRest)
 		}, task: func(t *host.WorkerTask) { t.Worker = "a" }, want: "a"},
-		"one that is down, if no other": {change: func(a, _, _ *runner) { down(a, bad) },
-			task: func(t *host.WorkerTask) { t.Worker = "a" }, want: "broken; it is tried again in"},
-		"all are down": {change: func(a, b, c *runner) { down(a, bad); down(b, bad); down(c, bad) },
-			want: "broken; it is tried again in"},
+		"one that is down, if no other": {
+			change: func(a, _, _ *runner) { down(a, bad) },
+			task:   func(t *host.WorkerTask) { t.Worker = "a" }, want: "broken; it is tried again in",
+		},
+		"all are down": {
+			change: func(a, b, c *runner) { down(a, bad); down(b, bad); down(c, bad) },
+			want:   "broken; it is tried again in",
+		},
 	} {
 		t.Run(name, test.run)
 	}
@@ -141,8 +179,10 @@ func TestRouteByNeeds(t *testing.T) {
 			announces(a, nil, []string{"db"}, map[string]fleet.Health{"db": fleet.HealthError})
 			announces(b, nil, []string{"db"}, map[string]fleet.Health{"db": fleet.HealthOK})
 		}, task: needs("db", ""), want: "b c"},
-		"a child that has ended": {change: func(a, _, _ *runner) { announces(a, nil, nil, nil); a.child = nil },
-			task: needs("db", ""), want: "a b c"},
+		"a child that has ended": {
+			change: func(a, _, _ *runner) { announces(a, nil, nil, nil); a.child = nil },
+			task:   needs("db", ""), want: "a b c",
+		},
 		"a child that does not tell": {change: func(a, b, c *runner) {
 			a.child, b.child, c.child = &peer{late: true}, &peer{late: true}, &peer{late: true}
 		}, task: needs("db", ""), want: `worker a did not announce itself within 5s, and so not the MCP server "db"`},
@@ -150,8 +190,10 @@ func TestRouteByNeeds(t *testing.T) {
 			announces(a, []string{"grep"}, nil, nil)
 			announces(b, []string{"read_file", "write_file"}, nil, nil)
 		}, task: needs("", "file"), want: "b"},
-		"a folder of the task": {change: func(_, b, _ *runner) { b.Mode = ModeOneshot },
-			task: func(t *host.WorkerTask) { t.Workspace = "/x" }, want: "b"},
+		"a folder of the task": {
+			change: func(_, b, _ *runner) { b.Mode = ModeOneshot },
+			task:   func(t *host.WorkerTask) { t.Workspace = "/x" }, want: "b",
+		},
 		"MCP server of the config": {change: func(a, b, _ *runner) {
 			a.Mode, a.Capabilities = ModeOneshot, []string{"x"}
 			announces(b, nil, nil, nil)
@@ -173,12 +215,14 @@ func TestRouteByNeeds(t *testing.T) {
 			announces(c, []string{"x"}, nil, nil)
 		}, task: needs("", "y"), want: "b"},
 		"a capability that none names": {task: needs("", "y"), want: "a b c"},
-		"nobody": {change: func(a, b, c *runner) {
-			announces(a, nil, nil, nil)
-			announces(b, nil, nil, nil)
-			c.Mode, c.Capabilities = ModeOneshot, []string{}
-		}, task: needs("db", ""),
-			want: `worker a has no MCP server "db"; worker b has no MCP server "db"; worker c has no MCP server "db"`},
+		"nobody": {
+			change: func(a, b, c *runner) {
+				announces(a, nil, nil, nil)
+				announces(b, nil, nil, nil)
+				c.Mode, c.Capabilities = ModeOneshot, []string{}
+			}, task: needs("db", ""),
+			want: `worker a has no MCP server "db"; worker b has no MCP server "db"; worker c has no MCP server "db"`,
+		},
 	} {
 		t.Run(name, test.run)
 	}
@@ -253,17 +297,31 @@ func TestBlockedGoesOn(t *testing.T) {
 		want    string
 		tried   string
 	}{
-		"until one is able": {[]Worker{blocked("a", "no db"), missing, blocked("b", "no gpu"), able}, nil, `done 7`,
-			"a b c"},
-		"none is able": {[]Worker{blocked("a", "no db"), blocked("b", "no gpu")}, nil,
-			`blocked 2 reason="a: no db; b: no gpu"`, "a b"},
+		"until one is able": {
+			[]Worker{blocked("a", "no db"), missing, blocked("b", "no gpu"), able},
+			nil, `done 7`,
+			"a b c",
+		},
+		"none is able": {
+			[]Worker{blocked("a", "no db"), blocked("b", "no gpu")},
+			nil,
+			`blocked 2 reason="a: no db; b: no gpu"`, "a b",
+		},
 		"only one": {[]Worker{blocked("a", "no db")}, nil, `blocked 1 reason="no db"`, "a"},
-		"none starts": {[]Worker{missing, blocked("b", "no gpu")}, nil,
-			`error 1 error="worker m was not started: …`, "b"},
-		"by name": {[]Worker{blocked("a", "no db"), able}, func(t *host.WorkerTask) { t.Worker = "a" },
-			`blocked 1 reason="no db"`, "a"},
-		"by model": {[]Worker{model(blocked("a", "no db"), "m"), model(blocked("b", "no gpu"), "m"), able},
-			func(t *host.WorkerTask) { t.Model = "m" }, `blocked 2 reason="a: no db; b: no gpu"`, "a b"},
+		"none starts": {
+			[]Worker{missing, blocked("b", "no gpu")},
+			nil,
+			`error 1 error="worker m was not started: …`, "b",
+		},
+		"by name": {
+			[]Worker{blocked("a", "no db"), able},
+			func(t *host.WorkerTask) { t.Worker = "a" },
+			`blocked 1 reason="no db"`, "a",
+		},
+		"by model": {
+			[]Worker{model(blocked("a", "no db"), "m"), model(blocked("b", "no gpu"), "m"), able},
+			func(t *host.WorkerTask) { t.Model = "m" }, `blocked 2 reason="a: no db; b: no gpu"`, "a b",
+		},
 		"another model": {[]Worker{blocked("a", "no db"), model(able, "m")}, nil, `done 6`, "a c"},
 	}
 	for name, test := range tests {

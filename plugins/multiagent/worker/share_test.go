@@ -57,8 +57,10 @@ func TestSharedState(t *testing.T) {
 	binary, state := hosttest.Program(t, "a2e"), filepath.Join(t.TempDir(), "state")
 	id, end := remember(t, state, `{"key":{"n":1},"content":"the code is blue","tier":"episodic"}`,
 		map[string]protocol.MemoryScope{"sharing": protocol.MemoryShared, "alone": protocol.MemoryIsolated})
-	piping := Worker{Name: "shares", Command: []string{"sh", "-c", `cat | "$0"`, binary},
-		Read: []string{filepath.Dir(binary)}, ShareState: true}
+	piping := Worker{
+		Name: "shares", Command: []string{"sh", "-c", `cat | "$0"`, binary},
+		Read: []string{filepath.Dir(binary)}, ShareState: true,
+	}
 	apart := piping
 	apart.Name, apart.ShareState = "apart", false
 	s := confinedStage(t, piping, apart)
@@ -70,8 +72,10 @@ func TestSharedState(t *testing.T) {
 	for i, test := range []struct {
 		worker, agent string
 		knows         bool
-	}{{"shares", "sharing", true}, {"shares", "alone", false}, {"apart", "sharing", false}, {"shares", "sharing",
-		false}} {
+	}{{"shares", "sharing", true}, {"shares", "alone", false}, {"apart", "sharing", false}, {
+		"shares", "sharing",
+		false,
+	}} {
 		if i == 3 { // with the session of the parent ends what its children see of it
 			end()
 		}
@@ -84,8 +88,10 @@ func TestSharedState(t *testing.T) {
 			`{"type":"tool/call/req","id":"r","tool_name":"run_command","arguments":{"command":["sh","-c","echo $A2E_AGENT"]}}`,
 		}, "\n")+"\n")
 		task.Worker = test.worker
-		task.Agent = &fleet.Agent{AgentID: test.agent, MemoryScope: protocol.MemoryShared,
-			ToolScope: protocol.ToolsRestricted, Capabilities: []string{"echo", "run_command"}}
+		task.Agent = &fleet.Agent{
+			AgentID: test.agent, MemoryScope: protocol.MemoryShared,
+			ToolScope: protocol.ToolsRestricted, Capabilities: []string{"echo", "run_command"},
+		}
 		res := s.do(task)
 		if got := strings.Contains(res.Summary, "the code is blue"); got != test.knows ||
 			res.Status != fleet.StatusDone {
@@ -135,8 +141,10 @@ func TestResultIn(t *testing.T) {
 		"within a line":     {`I say {"status":"done"}` + "\n" + `{"status":"done"} I say`, ""},
 		"part of an object": {"{\"steps\":[\n{\"status\":\"done\"}\n]}", ""},
 		"part of a list":    {"[\n{\"status\":\"done\"},\n{\"status\":\"error\"}\n]", ""},
-		"its parts": {"{\"status\":\"partial\",\"remaining\":\n{\"status\":\"done\"}\n}",
-			"{\"status\":\"partial\",\"remaining\":\n{\"status\":\"done\"}\n}"},
+		"its parts": {
+			"{\"status\":\"partial\",\"remaining\":\n{\"status\":\"done\"}\n}",
+			"{\"status\":\"partial\",\"remaining\":\n{\"status\":\"done\"}\n}",
+		},
 		"after one that breaks":   {"{\n\"a\": 1,\n" + pretty, pretty},
 		"in one that never ends":  {"{\"a\": [\n" + pretty, pretty},
 		"in one that breaks":      {"{\"a\":\n" + pretty + "\noops }", pretty},
@@ -155,8 +163,10 @@ func TestResultIn(t *testing.T) {
 // take minutes here.
 func TestResultInHostileOutput(t *testing.T) {
 	t.Parallel()
-	for _, piece := range []string{"{", "{\n", "{\"a\":", "{\"a\":\n", "{\"a\":[\n", "{}\n", "{\"a\":\"",
-		"{\"status\":\n", "{\"a\":1,\n", "[{\n", "\n ", "{\"status\":\"done\"},\n", "{\"\n"} {
+	for _, piece := range []string{
+		"{", "{\n", "{\"a\":", "{\"a\":\n", "{\"a\":[\n", "{}\n", "{\"a\":\"",
+		"{\"status\":\n", "{\"a\":1,\n", "[{\n", "\n ", "{\"status\":\"done\"},\n", "{\"\n",
+	} {
 		text := strings.Repeat(piece, maxResult/4/len(piece)) + "\n{\"status\":\"done\"}\n"
 		_, ok := resultIn([]byte(text))
 		assert.That(t, ok, "no result behind many %q", piece)

@@ -95,12 +95,14 @@ func (h *hands) bash() *hand {
 		background = `,"run_in_background":{"type":"boolean","description":"Answer at once with an id for bash_output ` +
 			`and kill_bash. The command ends with the task."}`
 	}
-	return &hand{"bash", "Run a command line with bash in the workspace. Each call begins a new shell: no folder or " +
-		"variable stays set.",
+	return &hand{
+		"bash", "Run a command line with bash in the workspace. Each call begins a new shell: no folder or " +
+			"variable stays set.",
 		`{"type":"object","properties":{"command":{"type":"string"},"timeout":{"type":"number","description":` +
 			`"Milliseconds; default 120000, at most 600000."},"description":{"type":"string","description":` +
 			`"What the command does, in a few words."}` + background + `},"required":["command"]}`,
-		false, protocol.CapTools, (*hands).runBash}
+		false, protocol.CapTools, (*hands).runBash,
+	}
 }
 
 // shellNames are the shells to try, in this order: not every machine has the first.

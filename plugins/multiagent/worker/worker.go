@@ -27,6 +27,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/bmatcuk/doublestar/v4"
+
 	"a2e/host"
 	"a2e/host/agent"
 	"a2e/host/child"
@@ -34,8 +36,6 @@ import (
 	"a2e/host/guard/wall"
 	"a2e/host/sandbox"
 	"a2e/protocol/fleet"
-
-	"github.com/bmatcuk/doublestar/v4"
 )
 
 // The modes of a worker.
@@ -228,7 +228,8 @@ func (p *Pool) Needs() (all []host.Need) {
 		case ModeQueue:
 			continue
 		case ModeA2A:
-			all = append(all, host.Need{Of: of, Option: option + ".url", Wait: cardTimeout,
+			all = append(all, host.Need{
+				Of: of, Option: option + ".url", Wait: cardTimeout,
 				Look: func() (string, error) { return r.URL, nil },
 				Live: func(ctx context.Context) (string, error) {
 					a, err := r.agent(ctx)
@@ -236,7 +237,8 @@ func (p *Pool) Needs() (all []host.Need) {
 						return "", err
 					}
 					return "it is " + a.announce.Worker.AgentID, nil
-				}})
+				},
+			})
 			continue
 		}
 		if r.Mode == ModeLLM {

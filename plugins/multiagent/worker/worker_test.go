@@ -136,8 +136,10 @@ func TestPriorityOrder(t *testing.T) {
 		}
 		byLevel[level] = append(byLevel[level], id)
 	}
-	for _, level := range []fleet.Priority{fleet.PriorityUrgent, fleet.PriorityHigh, fleet.PriorityNormal,
-		fleet.PriorityLow} {
+	for _, level := range []fleet.Priority{
+		fleet.PriorityUrgent, fleet.PriorityHigh, fleet.PriorityNormal,
+		fleet.PriorityLow,
+	} {
 		want = append(want, byLevel[level]...)
 	}
 	s.touch("go")
@@ -179,16 +181,26 @@ func TestRefusedTasks(t *testing.T) {
 		change func(*host.WorkerTask)
 		want   string
 	}{
-		"worker": {func(t *host.WorkerTask) { t.Worker = "c" },
-			`schema_violation: no worker has the name "c"; there are a, b`},
-		"priority": {func(t *host.WorkerTask) { t.Task.Priority = "highest" },
-			`schema_violation: /task/priority: is "highest"; should be low, normal, high or urgent`},
-		"schema": {func(t *host.WorkerTask) { t.Task.ReplySchema = "xml" },
-			`schema_violation: /task/reply_schema: is "xml"; should be prose, structured or json`},
-		"budget": {func(t *host.WorkerTask) { t.Task.TokenBudget = -1 },
-			`schema_violation: /task/token_budget: is -1; should be 0 for none, or more`},
-		"deadline": {func(t *host.WorkerTask) { t.Deadline = "soon" },
-			`schema_violation: deadline "soon" is not an RFC 3339 time, such as 2026-11-21T15:04:05Z`},
+		"worker": {
+			func(t *host.WorkerTask) { t.Worker = "c" },
+			`schema_violation: no worker has the name "c"; there are a, b`,
+		},
+		"priority": {
+			func(t *host.WorkerTask) { t.Task.Priority = "highest" },
+			`schema_violation: /task/priority: is "highest"; should be low, normal, high or urgent`,
+		},
+		"schema": {
+			func(t *host.WorkerTask) { t.Task.ReplySchema = "xml" },
+			`schema_violation: /task/reply_schema: is "xml"; should be prose, structured or json`,
+		},
+		"budget": {
+			func(t *host.WorkerTask) { t.Task.TokenBudget = -1 },
+			`schema_violation: /task/token_budget: is -1; should be 0 for none, or more`,
+		},
+		"deadline": {
+			func(t *host.WorkerTask) { t.Deadline = "soon" },
+			`schema_violation: deadline "soon" is not an RFC 3339 time, such as 2026-11-21T15:04:05Z`,
+		},
 	} {
 		task := brief("t", "")
 		test.change(&task)

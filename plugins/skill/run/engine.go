@@ -1,7 +1,6 @@
 package run
 
 import (
-	"a2e/protocol"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -19,6 +18,8 @@ import (
 	"github.com/tetratelabs/wazero/experimental/sysfs"
 	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
 	"github.com/tetratelabs/wazero/sys"
+
+	"a2e/protocol"
 )
 
 // moduleProcess is argv[0] of a process that runs a module.
@@ -124,7 +125,8 @@ func onOneLine(text string) string {
 func (o *moduleRun) compile(ctx context.Context, code []byte) (wazero.Runtime, wazero.CompiledModule, error) {
 	ctx = experimental.WithCompilationWorkers(ctx, min(runtime.NumCPU(), maxWorkers))
 	config := wazero.NewRuntimeConfig().WithDebugInfoEnabled(false).
-		WithCoreFeatures(api.CoreFeaturesV2 | experimental.CoreFeaturesTailCall | experimental.CoreFeaturesExtendedConst)
+		WithCoreFeatures(api.CoreFeaturesV2 | experimental.CoreFeaturesTailCall |
+			experimental.CoreFeaturesExtendedConst)
 	if o.Cache != "" {
 		if cache, err := wazero.NewCompilationCacheWithDir(o.Cache); err == nil {
 			engine := wazero.NewRuntimeWithConfig(ctx, config.WithCompilationCache(cache))

@@ -11,10 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
-
-	"github.com/go-json-experiment/json/jsontext"
 )
 
 // hostileModules are modules that mean harm, by hand.
@@ -28,80 +28,124 @@ func hostileModules() map[string]struct {
 	}
 	fine := slices.Concat(i32(1))
 	locals := func(n uint64) []byte { return vec(append(leb(n), 0x7f)) }
-	tooMany := entry{(&asm{locals: vec(append(leb(4_000_000_000), 0x7f))}).bytes(),
-		hostile{orLost: true, code: "out_of_memory"}}
+	tooMany := entry{
+		(&asm{locals: vec(append(leb(4_000_000_000), 0x7f))}).bytes(),
+		hostile{orLost: true, code: "out_of_memory"},
+	}
 	return map[string]entry{
 		"fine": {(&asm{body: slices.Concat(fine, drop)}).bytes(), hostile{}},
 		// traps
 		"unreachable":      {(&asm{body: unreachable}).bytes(), hostile{code: "sandbox_crash", says: "unreachable"}},
 		"in its beginning": {(&asm{start: unreachable}).bytes(), hostile{code: "sandbox_crash", says: "unreachable"}},
-		"division": {(&asm{body: slices.Concat(i32(1), i32(0), []byte{0x6d}, drop)}).bytes(),
-			hostile{code: "sandbox_crash", says: "divide by zero"}},
-		"out of bounds": {(&asm{body: slices.Concat(i32(-1), []byte{0x28, 2, 0}, drop)}).bytes(),
-			hostile{code: "sandbox_crash", says: "out of bounds"}},
-		"no function": {(&asm{table: []byte{0, 1}, body: slices.Concat(i32(0), []byte{0x11, 0, 0})}).bytes(),
-			hostile{code: "sandbox_crash"}},
+		"division": {
+			(&asm{body: slices.Concat(i32(1), i32(0), []byte{0x6d}, drop)}).bytes(),
+			hostile{code: "sandbox_crash", says: "divide by zero"},
+		},
+		"out of bounds": {
+			(&asm{body: slices.Concat(i32(-1), []byte{0x28, 2, 0}, drop)}).bytes(),
+			hostile{code: "sandbox_crash", says: "out of bounds"},
+		},
+		"no function": {
+			(&asm{table: []byte{0, 1}, body: slices.Concat(i32(0), []byte{0x11, 0, 0})}).bytes(),
+			hostile{code: "sandbox_crash"},
+		},
 		"recursion": {(&asm{body: call(0)}).bytes(), hostile{code: "sandbox_crash", says: "stack overflow"}},
-		"deep frames": {(&asm{locals: locals(40_000), body: call(0)}).bytes(),
-			hostile{code: "sandbox_crash", says: "stack overflow"}},
+		"deep frames": {
+			(&asm{locals: locals(40_000), body: call(0)}).bytes(),
+			hostile{code: "sandbox_crash", says: "stack overflow"},
+		},
 		// memory
-		"grows by one": {(&asm{body: forever(grow(1), i32(0), []byte{0x28, 2, 0}, drop)}).bytes(),
-			hostile{code: "timeout", limit: short}},
-		"grows, then traps": {(&asm{body: slices.Concat(grow(60000), unreachable)}).bytes(),
-			hostile{code: "out_of_memory"}},
+		"grows by one": {
+			(&asm{body: forever(grow(1), i32(0), []byte{0x28, 2, 0}, drop)}).bytes(),
+			hostile{code: "timeout", limit: short},
+		},
+		"grows, then traps": {
+			(&asm{body: slices.Concat(grow(60000), unreachable)}).bytes(),
+			hostile{code: "out_of_memory"},
+		},
 		"grows, then exits": {(&asm{imports: [][]byte{wasi("proc_exit", 1)}, body: slices.Concat(grow(60000), i32(2),
 			call(0))}).bytes(), hostile{code: "out_of_memory"}},
 		"grows and is well": {(&asm{body: grow(60000)}).bytes(), hostile{}},
-		"begins with 4 GiB": {(&asm{memory: append([]byte{0}, leb(65536)...)}).bytes(),
-			hostile{code: "out_of_memory"}},
-		"starts with more": {(&asm{memory: append([]byte{0}, leb(65537)...)}).bytes(),
-			hostile{code: "skill_error", says: "cannot be run"}},
-		"huge table": {(&asm{table: append([]byte{0}, leb(4_294_967_295)...)}).bytes(),
-			hostile{code: "skill_error", says: "table min must be"}},
+		"begins with 4 GiB": {
+			(&asm{memory: append([]byte{0}, leb(65536)...)}).bytes(),
+			hostile{code: "out_of_memory"},
+		},
+		"starts with more": {
+			(&asm{memory: append([]byte{0}, leb(65537)...)}).bytes(),
+			hostile{code: "skill_error", says: "cannot be run"},
+		},
+		"huge table": {
+			(&asm{table: append([]byte{0}, leb(4_294_967_295)...)}).bytes(),
+			hostile{code: "skill_error", says: "table min must be"},
+		},
 		"table that grows": {(&asm{table: []byte{0, 1}, body: forever([]byte{0xd0, 0x70}, i32(1<<24),
 			[]byte{0xfc, 15, 0}, drop)}).bytes(), hostile{orLost: true, code: "out_of_memory"}},
-		"data out of bounds": {(&asm{data: slices.Concat([]byte{0}, i32(1<<30), []byte{0x0b}, name("x"))}).bytes(),
-			hostile{code: "skill_error", says: "out of"}},
+		"data out of bounds": {
+			(&asm{data: slices.Concat([]byte{0}, i32(1<<30), []byte{0x0b}, name("x"))}).bytes(),
+			hostile{code: "skill_error", says: "out of"},
+		},
 		// time
 		"endless loop": {(&asm{body: forever()}).bytes(), hostile{code: "timeout", limit: short}},
 		"endless fill": {(&asm{body: slices.Concat(grow(4000), forever(i32(0), i32(0), i32(200<<20),
 			[]byte{0xfc, 11, 0}))}).bytes(), hostile{code: "timeout", limit: short}},
-		"endless sleep": {(&asm{imports: [][]byte{wasi("poll_oneoff", 2)}, body: forever(i32(0), i32(64), i32(1),
-			i32(128), call(0), drop),
+		"endless sleep": {(&asm{
+			imports: [][]byte{wasi("poll_oneoff", 2)}, body: forever(i32(0), i32(64), i32(1),
+				i32(128), call(0), drop),
 			data: slices.Concat([]byte{0}, i32(24), []byte{0x0b},
-				sized([]byte("\xff\xff\xff\xff\xff\xff\xff\x0f")))}).bytes(), hostile{code: "timeout", limit: short}},
-		"endless output": {(&asm{imports: [][]byte{wasi("fd_write", 2)}, body: forever(i32(1), i32(0), i32(1), i32(60),
-			call(0), drop),
+				sized([]byte("\xff\xff\xff\xff\xff\xff\xff\x0f"))),
+		}).bytes(), hostile{code: "timeout", limit: short}},
+		"endless output": {(&asm{
+			imports: [][]byte{wasi("fd_write", 2)}, body: forever(i32(1), i32(0), i32(1), i32(60),
+				call(0), drop),
 			data: slices.Concat([]byte{0}, i32(0), []byte{0x0b},
-				sized([]byte("\x00\x00\x00\x00\x00\xff\x00\x00")))}).bytes(), hostile{code: "skill_error",
-			says: "printed more than 32 MiB"}},
+				sized([]byte("\x00\x00\x00\x00\x00\xff\x00\x00"))),
+		}).bytes(), hostile{
+			code: "skill_error",
+			says: "printed more than 32 MiB",
+		}},
 		// to compile
 		"nested blocks": {(&asm{body: slices.Concat(slices.Repeat([]byte{0x02, 0x40}, 100_000),
-			slices.Repeat([]byte{0x0b}, 100_000))}).bytes(), hostile{code: "timeout", orLost: true, limit: short,
-			orWell: true}},
-		"nested loops": {(&asm{locals: locals(10_000), body: nestedLoops(5_000, 10_000)}).bytes(),
-			hostile{code: "timeout", orLost: true, limit: short, orWell: true}},
+			slices.Repeat([]byte{0x0b}, 100_000))}).bytes(), hostile{
+			code: "timeout", orLost: true, limit: short,
+			orWell: true,
+		}},
+		"nested loops": {
+			(&asm{locals: locals(10_000), body: nestedLoops(5_000, 10_000)}).bytes(),
+			hostile{code: "timeout", orLost: true, limit: short, orWell: true},
+		},
 		"many locals": tooMany,
-		"long function": {(&asm{body: slices.Repeat(slices.Concat(i32(1), drop), 3<<20)}).bytes(),
-			hostile{code: "timeout", orLost: true, limit: short, orWell: true}},
-		"many functions": {(&asm{more: slices.Repeat([][]byte{{0x01}}, 200_000)}).bytes(),
-			hostile{code: "timeout", limit: short, orWell: true}},
+		"long function": {
+			(&asm{body: slices.Repeat(slices.Concat(i32(1), drop), 3<<20)}).bytes(),
+			hostile{code: "timeout", orLost: true, limit: short, orWell: true},
+		},
+		"many functions": {
+			(&asm{more: slices.Repeat([][]byte{{0x01}}, 200_000)}).bytes(),
+			hostile{code: "timeout", limit: short, orWell: true},
+		},
 		"one end too few": {cut(&asm{}, 1), hostile{code: "skill_error", says: "cannot be run"}},
 		// not what they should be
 		"no start": {(&asm{bare: true}).bytes(), hostile{code: "skill_error", says: "_start"}},
-		"imports another": {(&asm{imports: [][]byte{slices.Concat(name("env"), name("system"), []byte{0, 0})}}).bytes(),
-			hostile{code: "skill_error", says: "env"}},
-		"imports unknown": {(&asm{imports: [][]byte{wasi("sock_connect", 2)}}).bytes(),
-			hostile{code: "skill_error", says: "sock_connect"}},
-		"wrong type": {(&asm{imports: [][]byte{wasi("proc_exit", 0)}}).bytes(),
-			hostile{code: "skill_error", says: "proc_exit"}},
+		"imports another": {
+			(&asm{imports: [][]byte{slices.Concat(name("env"), name("system"), []byte{0, 0})}}).bytes(),
+			hostile{code: "skill_error", says: "env"},
+		},
+		"imports unknown": {
+			(&asm{imports: [][]byte{wasi("sock_connect", 2)}}).bytes(),
+			hostile{code: "skill_error", says: "sock_connect"},
+		},
+		"wrong type": {
+			(&asm{imports: [][]byte{wasi("proc_exit", 0)}}).bytes(),
+			hostile{code: "skill_error", says: "proc_exit"},
+		},
 		"invalid code": {(&asm{body: []byte{0x6a}}).bytes(), hostile{code: "skill_error", says: "cannot be run"}},
 		"empty":        {nil, hostile{code: "skill_error", says: "not a WebAssembly"}},
 		"text":         {[]byte("#!/bin/sh\necho hi\n"), hostile{code: "skill_error", says: "not a WebAssembly"}},
 		"magic alone":  {[]byte("\x00asm"), hostile{code: "skill_error", says: "cannot be run"}},
 		"noise":        {noise(), hostile{code: "skill_error", says: "cannot be run"}},
-		"too large": {append([]byte("\x00asm\x01\x00\x00\x00"), make([]byte, maxModuleBytes)...),
-			hostile{code: "skill_error", says: "the largest module"}},
+		"too large": {
+			append([]byte("\x00asm\x01\x00\x00\x00"), make([]byte, maxModuleBytes)...),
+			hostile{code: "skill_error", says: "the largest module"},
+		},
 		"exits with 300": {(&asm{imports: [][]byte{wasi("proc_exit", 1)}, body: slices.Concat(i32(300),
 			call(0))}).bytes(), hostile{says: "exit status 300"}},
 		"exits with -1": {(&asm{imports: [][]byte{wasi("proc_exit", 1)}, body: slices.Concat(i32(-1),
@@ -170,8 +214,10 @@ func TestHostileGuests(t *testing.T) {
 		"loop":        {script: `{"do":"loop"}`, code: "timeout", limit: short},
 		"sleeps":      {script: `{"do":"sleep"}`, says: "deadlock"},
 		"exits":       {script: `{"do":"exit","n":9}`, says: "exit status 9"},
-		"large args": {script: `{"do":"echo","n":5,"path":"` + strings.Repeat("x", 4<<20) + `"}`,
-			data: `{"args":["test"],"cwd":"/workspace","n":5}`},
+		"large args": {
+			script: `{"do":"echo","n":5,"path":"` + strings.Repeat("x", 4<<20) + `"}`,
+			data:   `{"args":["test"],"cwd":"/workspace","n":5}`,
+		},
 		"fills its tmp": {script: `{"do":"fill","path":"/tmp"}`, says: "I/O error"},
 	} {
 		t.Run(name, func(t *testing.T) {

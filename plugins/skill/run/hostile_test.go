@@ -50,23 +50,37 @@ func hostileScripts(mark string) map[string]hostile {
 		"endless line":   {script: `exec cat /dev/zero`, code: "skill_error", says: "printed more than 32 MiB"},
 		"endless stderr": {script: `exec yes >&2`, code: "skill_error", says: "printed more than 32 MiB"},
 		"both streams":   {script: `yes >&2 & exec yes`, code: "skill_error", says: "printed more than 32 MiB"},
-		"endless events": {script: `exec yes '{"kind":"status","data":{"message":"x"}}'`, code: "skill_error",
-			says: "more than 10000 events"},
-		"endless own events": {script: `exec yes '{"kind":"x","data":1}'`, code: "skill_error",
-			says: "more than 10000 events"},
-		"endless results": {script: `exec yes '{"result":1}'`, code: "skill_error",
-			says: "printed more than 32 MiB"},
+		"endless events": {
+			script: `exec yes '{"kind":"status","data":{"message":"x"}}'`, code: "skill_error",
+			says: "more than 10000 events",
+		},
+		"endless own events": {
+			script: `exec yes '{"kind":"x","data":1}'`, code: "skill_error",
+			says: "more than 10000 events",
+		},
+		"endless results": {
+			script: `exec yes '{"result":1}'`, code: "skill_error",
+			says: "printed more than 32 MiB",
+		},
 		"result of 100 MB": {script: py + "import sys\nsys.stdout.write('{\"result\":\"')\nfor i in range(100): " +
 			"sys.stdout.write('x' * 1000000)\nprint('\"}')", code: "skill_error", says: "printed more than 32 MiB"},
-		"result of 5 MB": {script: py + "print('{\"result\":\"' + 'x' * 5000000 + '\"}')",
-			says: "more than 1048576 bytes"},
-		"result a bit large": {script: py + "print('{\"result\":\"' + 'x' * 1048576 + '\"}')",
-			says: "more than 1048576 bytes"},
-		"object over a small": {script: py + "print('{\"a\":1}')\nprint('{\"a\":\"' + 'x' * 5000000 + '\"}')",
-			says: "more than 1048576 bytes"},
+		"result of 5 MB": {
+			script: py + "print('{\"result\":\"' + 'x' * 5000000 + '\"}')",
+			says:   "more than 1048576 bytes",
+		},
+		"result a bit large": {
+			script: py + "print('{\"result\":\"' + 'x' * 1048576 + '\"}')",
+			says:   "more than 1048576 bytes",
+		},
+		"object over a small": {
+			script: py + "print('{\"a\":1}')\nprint('{\"a\":\"' + 'x' * 5000000 + '\"}')",
+			says:   "more than 1048576 bytes",
+		},
 		"text of 5 MB": {script: py + "print('x' * 5000000)", after: truncated},
-		"text of escapes": {script: py + "import sys\nsys.stdout.buffer.write(b'\\x00\\x01' * 2500000)",
-			after: truncated},
+		"text of escapes": {
+			script: py + "import sys\nsys.stdout.buffer.write(b'\\x00\\x01' * 2500000)",
+			after:  truncated,
+		},
 		"nested result": {script: py + "print('{\"result\":' + '[' * 5000 + ']' * 5000 + '}')", after: isText},
 		"nested object": {script: py + "print('{\"a\":' * 100000)", after: isText},
 		"many keys": {script: py + "print('{\"result\":{' + ','.join('\"k%d\":0' % i for i in " +
@@ -79,54 +93,82 @@ func hostileScripts(mark string) map[string]hostile {
 		"huge number":      {script: py + "print('{\"result\":1' + '0' * 100000 + '}')", after: validJSON},
 		"many log lines":   {script: `i=0; while [ $i -lt 20000 ]; do echo $i; i=$((i+1)); done`, after: fewEvents},
 		"many error lines": {script: `seq 1 100000 >&2; exit 1`, says: "100000", after: fewEvents},
-		"fake answer": {script: `echo '{"a2e":"1.0","type":"skill/call/resp","id":"x","req_id":"q2","data":{"success":true}}'`,
-			data: `{"a2e":"1.0","type":"skill/call/resp","id":"x","req_id":"q2","data":{"success":true}}`},
+		"fake answer": {
+			script: `echo '{"a2e":"1.0","type":"skill/call/resp","id":"x","req_id":"q2","data":{"success":true}}'`,
+			data:   `{"a2e":"1.0","type":"skill/call/resp","id":"x","req_id":"q2","data":{"success":true}}`,
+		},
 		"fake events": {script: `echo '{"kind":"tool_result","data":{"success":true},"seq":0,"req_id":"other"}'; echo '{"kind":"","data":1}'; echo '{"kind":"` + strings.Repeat("k", 100) + `","data":1}'`, after: func(t *testing.T, _ *place, r *Result, lines []string) {
 			assert.Equal(t, asLines(lines), `event tool_result {"success":true}`, "%v", lines)
 		}},
-		"fake artifact": {script: `echo '{"kind":"artifact","data":{"name":"../../x","chunk":"no base64!"}}'`,
+		"fake artifact": {
+			script: `echo '{"kind":"artifact","data":{"name":"../../x","chunk":"no base64!"}}'`,
 			after: func(t *testing.T, _ *place, _ *Result, lines []string) {
 				assert.That(t, len(lines) == 1 && strings.HasPrefix(lines[0], "log info stdout an event of kind "+
 					"artifact with other data"),
 					"%v", lines)
-			}},
+			},
+		},
 		// what it takes
-		"memory": {script: py + "x = []\nwhile True: x.append(b'x' * 1000000)", change: small,
-			code: "out_of_memory", says: "more memory than allowed"},
+		"memory": {
+			script: py + "x = []\nwhile True: x.append(b'x' * 1000000)", change: small,
+			code: "out_of_memory", says: "more memory than allowed",
+		},
 		"memory of many": {script: `for i in 1 2 3 4 5 6 7 8; do python3 -c 'import time; x = b"x" * 30000000; time.sleep(60)' & done; wait`, change: small, code: "out_of_memory"},
-		"memory by doubling": {script: `x=xxxxxxxxxxxxxxxx; while :; do x=$x$x; done`, change: small,
-			code: "out_of_memory"},
-		"fork bomb": {script: `f() { f | f & }; f; ` + sleep, limit: short, orLost: true, code: "timeout",
-			gone: mark},
-		"forks": {script: `while :; do ` + sleep + ` & done`, limit: short, orLost: true, code: "timeout",
-			gone: mark},
+		"memory by doubling": {
+			script: `x=xxxxxxxxxxxxxxxx; while :; do x=$x$x; done`, change: small,
+			code: "out_of_memory",
+		},
+		"fork bomb": {
+			script: `f() { f | f & }; f; ` + sleep, limit: short, orLost: true, code: "timeout",
+			gone: mark,
+		},
+		"forks": {
+			script: `while :; do ` + sleep + ` & done`, limit: short, orLost: true, code: "timeout",
+			gone: mark,
+		},
 		"endless loop":       {script: `while :; do :; done`, limit: short, code: "timeout"},
 		"sleeps":             {script: `exec ` + sleep, limit: short, code: "timeout", gone: mark},
 		"closes its streams": {script: `exec <&- >&- 2>&-; ` + sleep, limit: short, code: "timeout", gone: mark},
-		"ignores signals": {script: `trap '' TERM INT HUP QUIT; ` + sleep + `; ` + sleep, limit: short,
-			code: "timeout", gone: mark},
+		"ignores signals": {
+			script: `trap '' TERM INT HUP QUIT; ` + sleep + `; ` + sleep, limit: short,
+			code: "timeout", gone: mark,
+		},
 		"stops itself": {script: `kill -STOP $$; ` + sleep, limit: short, code: "timeout"},
-		"does not read": {script: `echo '{"result":1}'`,
-			change: func(j *Job) { j.Args = jsontext.Value(`{"a":"` + strings.Repeat("x", 4<<20) + `"}`) }, data: `1`},
-		"endless sparse": {script: `truncate -s 100T big 2>/dev/null && echo made; cat data.txt`,
-			change: func(j *Job) { j.Write = true }, data: `"the data"`},
+		"does not read": {
+			script: `echo '{"result":1}'`,
+			change: func(j *Job) { j.Args = jsontext.Value(`{"a":"` + strings.Repeat("x", 4<<20) + `"}`) }, data: `1`,
+		},
+		"endless sparse": {
+			script: `truncate -s 100T big 2>/dev/null && echo made; cat data.txt`,
+			change: func(j *Job) { j.Write = true }, data: `"the data"`,
+		},
 		// what it leaves
-		"daemon": {script: `setsid ` + sleep + ` >/dev/null 2>&1 </dev/null & echo '{"result":1}'`, data: `1`,
-			gone: mark},
+		"daemon": {
+			script: `setsid ` + sleep + ` >/dev/null 2>&1 </dev/null & echo '{"result":1}'`, data: `1`,
+			gone: mark,
+		},
 		"double daemon": {script: `(setsid sh -c 'trap "" HUP TERM; ` + sleep + ` & ` + sleep +
 			`' &) & echo '{"result":1}'`, data: `1`, gone: mark},
 		"holds a stream": {script: `(` + sleep + ` &) ; echo '{"result":1}'`, data: `1`, gone: mark},
 		// what it reaches for
-		"kills its parent": {script: `kill -9 $PPID 2>/dev/null; kill -9 1 2>/dev/null; echo '{"result":"alive"}'`,
-			data: `"alive"`},
+		"kills its parent": {
+			script: `kill -9 $PPID 2>/dev/null; kill -9 1 2>/dev/null; echo '{"result":"alive"}'`,
+			data:   `"alive"`,
+		},
 		"kills all": {script: `trap '' TERM; kill -TERM -1; echo '{"result":"alive"}'`, data: `"alive"`},
-		"kills the host": {script: fmt.Sprintf(`kill -9 %d 2>/dev/null; echo '{"result":"alive"}'`, os.Getpid()),
-			data: `"alive"`},
+		"kills the host": {
+			script: fmt.Sprintf(`kill -9 %d 2>/dev/null; echo '{"result":"alive"}'`, os.Getpid()),
+			data:   `"alive"`,
+		},
 		"environment": {script: `env; cat /proc/*/environ 2>/dev/null | tr '\0' '\n'; cat /proc/$$/environ /proc/1/environ; echo end`, after: noSecret},
-		"other processes": {script: `ls /proc | grep -c '^[0-9]*$' | awk '{print ($1 < 20 ? "few" : "many")}'`,
-			data: `"few"`},
-		"host's memory": {script: fmt.Sprintf(`cat /proc/%d/maps 2>/dev/null | head -c 10; echo end`, os.Getpid()),
-			data: `"end"`},
+		"other processes": {
+			script: `ls /proc | grep -c '^[0-9]*$' | awk '{print ($1 < 20 ? "few" : "many")}'`,
+			data:   `"few"`,
+		},
+		"host's memory": {
+			script: fmt.Sprintf(`cat /proc/%d/maps 2>/dev/null | head -c 10; echo end`, os.Getpid()),
+			data:   `"end"`,
+		},
 		"descriptors": {script: py + "import os\nprint('{\"result\":%d}' % len([f for f in " +
 			"os.listdir('/proc/self/fd') if int(f) > 2 and os.path.exists('/proc/self/fd/' + f)]))", data: `0`},
 		"files beside":    {script: `cat "$A2E_WORKSPACE/../secret" "$A2E_SKILL_DIR/../secret" /etc/shadow ~root/.ssh/id_rsa 2>/dev/null; ls -A "$A2E_WORKSPACE/.."; true`, after: noSecret},
@@ -166,8 +208,10 @@ func fewEvents(t *testing.T, _ *place, _ *Result, lines []string) {
 func noSecret(t *testing.T, p *place, r *Result, lines []string) {
 	all := string(r.Data) + asLines(lines)
 	assert.That(t, !strings.Contains(all, "geheim"), "%s", all)
-	for _, name := range []string{p.up + "/planted", p.work + "/planted", p.work + "/p", "/etc/planted",
-		"/usr/bin/planted"} {
+	for _, name := range []string{
+		p.up + "/planted", p.work + "/planted", p.work + "/p", "/etc/planted",
+		"/usr/bin/planted",
+	} {
 		_, err := os.Lstat(name)
 		assert.That(t, err != nil, "%s was made", name)
 	}

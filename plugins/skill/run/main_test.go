@@ -85,8 +85,10 @@ type place struct {
 func newPlace(t testing.TB, files map[string]string) *place {
 	t.Helper()
 	up := t.TempDir()
-	p := &place{skill: filepath.Join(up, "skill"), work: filepath.Join(up, "work"), up: up,
-		engine: hosttest.Program(t, "./testdata/module")}
+	p := &place{
+		skill: filepath.Join(up, "skill"), work: filepath.Join(up, "work"), up: up,
+		engine: hosttest.Program(t, "./testdata/module"),
+	}
 	err := errors.Join(os.Mkdir(p.skill, 0o755), os.Mkdir(p.work, 0o755), os.WriteFile(filepath.Join(up, "secret"),
 		[]byte("geheim"), 0o600),
 		os.WriteFile(filepath.Join(p.work, "data.txt"), []byte("the data"), 0o644))
@@ -100,8 +102,10 @@ func newPlace(t testing.TB, files map[string]string) *place {
 }
 
 func (p *place) job(file string) Job {
-	return Job{Name: "test", Dir: p.skill, File: file, Args: jsontext.Value(`{"n":1}`), Workspace: p.work,
-		engine: p.engine}
+	return Job{
+		Name: "test", Dir: p.skill, File: file, Args: jsontext.Value(`{"n":1}`), Workspace: p.work,
+		engine: p.engine,
+	}
 }
 
 // script runs a script of the place, within a time that only a test that fails takes.

@@ -68,8 +68,10 @@ func newOutput(ctx context.Context, j *Job, emit host.Emitter, event EventFunc, 
 // streams returns what takes stdout and stderr.
 func (o *output) streams() (stdout, stderr counted) {
 	const long = maxPrinted // what is cut is cut in its middle
-	return counted{o, &child.Splitter{Max: long, Head: long, Line: func(line []byte) { o.hearStdout(line, true) },
-			Long: func(head []byte) { o.hearStdout(head, false) }}},
+	return counted{o, &child.Splitter{
+			Max: long, Head: long, Line: func(line []byte) { o.hearStdout(line, true) },
+			Long: func(head []byte) { o.hearStdout(head, false) },
+		}},
 		counted{o, &child.Splitter{Max: maxLogLine, Head: maxLogLine, Line: o.hearStderr, Long: o.hearStderr}}
 }
 

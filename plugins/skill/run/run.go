@@ -219,8 +219,10 @@ func modulePolicy(j *Job, scratch, sum string) (*moduleRun, sandbox.Policy, erro
 		return nil, policy, errorf("the module cannot be run: %w", err)
 	}
 	policy.Path, policy.Args, policy.Dir = engine, []string{moduleProcess, string(text)}, scratch
-	policy.Limits = sandbox.Limits{MemoryBytes: j.MemoryBytes + engineBytes, OpenFiles: moduleFiles,
-		FileBytes: moduleFile}
+	policy.Limits = sandbox.Limits{
+		MemoryBytes: j.MemoryBytes + engineBytes, OpenFiles: moduleFiles,
+		FileBytes: moduleFile,
+	}
 	return order, policy, nil
 }
 

@@ -14,13 +14,13 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"a2e/host"
 	"a2e/host/child"
 	"a2e/host/guard/wall"
 	"a2e/host/sandbox"
 	"a2e/protocol"
-
-	"github.com/go-json-experiment/json/jsontext"
 )
 
 // openNamed opens the file of a job: a regular one, which no link leads out of the
@@ -204,7 +204,8 @@ func (j *Job) inWorkspace() bool {
 // launch runs a program to its end, and returns what it printed; emit and event may be nil. The
 // error says why there was no end.
 func launch(ctx context.Context, l *sandbox.Launcher, policy sandbox.Policy, j *Job, emit host.Emitter,
-	event EventFunc) (sandbox.State, *output, error) {
+	event EventFunc,
+) (sandbox.State, *output, error) {
 	if emit == nil {
 		emit = host.Mute{}
 	}

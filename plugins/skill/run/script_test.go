@@ -25,25 +25,36 @@ func TestScriptContract(t *testing.T) {
 		"result is null":    {`echo '{"x":1}'; echo '{"result":null}'`, `null`, "", nil},
 		"last object":       {`echo '{"a":1}'; echo '{"b":2}'`, `{"b":2}`, "", nil},
 		"result over other": {`echo '{"result":1}'; echo '{"b":2}'`, `1`, "", nil},
-		"plain text": {`echo one; echo two`, `"one\ntwo"`, "", []string{"log info stdout one",
-			"log info stdout two"}},
+		"plain text": {`echo one; echo two`, `"one\ntwo"`, "", []string{
+			"log info stdout one",
+			"log info stdout two",
+		}},
 		"no last newline": {`printf 'a b'`, `"a b"`, "", []string{"log info stdout a b"}},
 		"nothing":         {`:`, ``, "", nil},
-		"object over lines": {`printf '{\n "a": 1\n}\n'`, "{\n \"a\": 1\n}", "",
-			[]string{"log info stdout {", `log info stdout  "a": 1`, "log info stdout }"}},
+		"object over lines": {
+			`printf '{\n "a": 1\n}\n'`, "{\n \"a\": 1\n}", "",
+			[]string{"log info stdout {", `log info stdout  "a": 1`, "log info stdout }"},
+		},
 		"carriage returns": {`printf '{"result":3}\r\n'`, `3`, "", nil},
-		"text and object": {`echo hello; echo '{"a":1}'; echo bye`, `{"a":1}`, "",
-			[]string{"log info stdout hello", "log info stdout bye"}},
+		"text and object": {
+			`echo hello; echo '{"a":1}'; echo bye`, `{"a":1}`, "",
+			[]string{"log info stdout hello", "log info stdout bye"},
+		},
 		"events": {
 			`echo '{"kind":"progress","data":{"pct":50,"message":"half"}}'; echo '{"kind":"status","data":{"message":"s"}}'
 			echo '{"kind":"log","data":{"level":"warn","message":"w"}}'; echo '{"kind":"artifact","data":{"name":"n","mime":"text/plain","chunk":"aGk=","final":true}}'
 			echo '{"kind":"custom","data":[1]}'; echo '{"result":true}'`,
-			`true`, "", []string{"progress 50 half", "status s", "log warn  w", "artifact n text/plain hi true",
-				"event custom [1]"},
+			`true`, "",
+			[]string{
+				"progress 50 half", "status s", "log warn  w", "artifact n text/plain hi true",
+				"event custom [1]",
+			},
 		},
 		"no event": {`echo '{"kind":5,"data":{}}'; echo '{"kind":"x"}'`, `{"kind":"x"}`, "", nil},
-		"wrong data": {`echo '{"kind":"progress","data":{"pct":"x"}}'`, ``, "",
-			[]string{`log info stdout an event of kind progress with other data than it has: {"pct":"x"}`}},
+		"wrong data": {
+			`echo '{"kind":"progress","data":{"pct":"x"}}'`, ``, "",
+			[]string{`log info stdout an event of kind progress with other data than it has: {"pct":"x"}`},
+		},
 		"stdin":         {`cat`, `{"n":1}`, "", nil},
 		"cwd":           {`cat data.txt`, `"the data"`, "", []string{"log info stdout the data"}},
 		"skill folder":  {`test "$A2E_SKILL_DIR/run.sh" -ef "$0" && echo '{"result":"same"}'`, `"same"`, "", nil},
@@ -91,8 +102,10 @@ func TestLongTextOfAScript(t *testing.T) {
 func TestScriptInterpreters(t *testing.T) {
 	for name, c := range map[string]struct{ file, text, data, wrong string }{
 		"sh": {"a.sh", `echo '{"result":"sh"}'`, `"sh"`, ""},
-		"python": {"dir/a.py", "import json, sys\nprint(json.dumps({'result': json.load(sys.stdin)['n'] + 1}))",
-			`2`, ""},
+		"python": {
+			"dir/a.py", "import json, sys\nprint(json.dumps({'result': json.load(sys.stdin)['n'] + 1}))",
+			`2`, "",
+		},
 		"shebang":      {"tool", "#!/usr/bin/env python3\nprint('{\"result\": 5}')", `5`, ""},
 		"its argument": {"tool", "#!/bin/sh -e\nfalse\necho '{\"result\": 5}'", ``, "exit status 1"},
 		"env -S":       {"tool", "#!/usr/bin/env -S python3 -B\nprint('{\"result\": 6}')", `6`, ""},
@@ -128,8 +141,10 @@ func TestScriptInterpreters(t *testing.T) {
 // TestScriptFiles shows which files may be named.
 func TestScriptFiles(t *testing.T) {
 	p := newPlace(t, map[string]string{"real.sh": "echo '{\"result\":1}'"})
-	for name, target := range map[string]string{"inside.sh": "real.sh", "outside.sh": "../secret",
-		"absolute.sh": p.up + "/secret", "gone.sh": "nothing"} {
+	for name, target := range map[string]string{
+		"inside.sh": "real.sh", "outside.sh": "../secret",
+		"absolute.sh": p.up + "/secret", "gone.sh": "nothing",
+	} {
 		must.OK(t, os.Symlink(target, filepath.Join(p.skill, name)))
 	}
 	must.OK(t, makeFIFO(filepath.Join(p.skill, "fifo.sh")))

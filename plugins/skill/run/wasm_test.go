@@ -40,8 +40,12 @@ func (p *place) module(t testing.TB, j Job) (*Result, []string, error) {
 
 func TestWasm(t *testing.T) {
 	p, cache := guestPlace(t)
-	for _, link := range [][2]string{{"out", "../secret"}, {"absolute", p.up + "/secret"}, {"in", "data.txt"},
-		{"up", ".."}} {
+	for _, link := range [][2]string{
+		{"out", "../secret"},
+		{"absolute", p.up + "/secret"},
+		{"in", "data.txt"},
+		{"up", ".."},
+	} {
 		must.OK(t, os.Symlink(link[1], filepath.Join(p.work, link[0])))
 	}
 	must.OK(t, makeFIFO(filepath.Join(p.work, "fifo")))
@@ -172,9 +176,11 @@ func nativeSkill(t *testing.T) []byte {
 	}
 	const line = "{\"result\":\"native\"}\n"
 	text := append([]byte{16, 0, 0, 0, byte(len(line)), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, line...)
-	return (&asm{imports: [][]byte{wasi("fd_write", 2)}, body: slices.Concat(i32(1), i32(0), i32(1), i32(8), call(0),
-		drop),
-		data: slices.Concat([]byte{0}, i32(0), []byte{0x0b}, sized(text))}).bytes()
+	return (&asm{
+		imports: [][]byte{wasi("fd_write", 2)}, body: slices.Concat(i32(1), i32(0), i32(1), i32(8), call(0),
+			drop),
+		data: slices.Concat([]byte{0}, i32(0), []byte{0x0b}, sized(text)),
+	}).bytes()
 }
 
 func TestWasmWithoutLibrary(t *testing.T) {

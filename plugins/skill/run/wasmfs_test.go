@@ -33,8 +33,10 @@ func newFolder(t *testing.T, write bool) (*folder, string) {
 // TestFolderReadOnly: the folder itself refuses what a sandbox around it would refuse too.
 func TestFolderReadOnly(t *testing.T) {
 	d, up := newFolder(t, false)
-	for _, flag := range []expsys.Oflag{expsys.O_RDWR, expsys.O_WRONLY, expsys.O_CREAT, expsys.O_TRUNC, expsys.O_APPEND,
-		expsys.O_RDWR | expsys.O_CREAT | expsys.O_EXCL} {
+	for _, flag := range []expsys.Oflag{
+		expsys.O_RDWR, expsys.O_WRONLY, expsys.O_CREAT, expsys.O_TRUNC, expsys.O_APPEND,
+		expsys.O_RDWR | expsys.O_CREAT | expsys.O_EXCL,
+	} {
 		_, errno := d.OpenFile("file", flag, 0o600)
 		assert.Equal(t, errno, expsys.EROFS, "flag %b", flag)
 	}
@@ -62,10 +64,14 @@ func TestFolderReadOnly(t *testing.T) {
 // TestFolderStaysInside: no path and no link leads out, whatever is done with it.
 func TestFolderStaysInside(t *testing.T) {
 	d, up := newFolder(t, true)
-	for _, name := range []string{"out", "up/secret", "../secret", "/../secret", "sub/../../secret", "up/in/../secret",
-		"up/new"} {
-		for _, flag := range []expsys.Oflag{expsys.O_RDONLY, expsys.O_RDWR, expsys.O_RDWR | expsys.O_CREAT,
-			expsys.O_WRONLY | expsys.O_TRUNC} {
+	for _, name := range []string{
+		"out", "up/secret", "../secret", "/../secret", "sub/../../secret", "up/in/../secret",
+		"up/new",
+	} {
+		for _, flag := range []expsys.Oflag{
+			expsys.O_RDONLY, expsys.O_RDWR, expsys.O_RDWR | expsys.O_CREAT,
+			expsys.O_WRONLY | expsys.O_TRUNC,
+		} {
 			f, errno := d.OpenFile(name, flag, 0o600)
 			assert.That(t, errno != 0, "%s was opened: %v", name, f)
 		}
