@@ -11,14 +11,14 @@ import (
 	"a2e/plugins/skill/run"
 )
 
-// pages are what `a2e help` prints.
+// pages has the pages that `a2e help` prints.
 //
 //go:embed README.md host/*/README.md host/*/*/README.md plugins/README.md plugins/*/README.md
 //go:embed protocol/README.md protocol/client/README.md protocol/recipes/README.md
 var pages embed.FS
 
 func main() {
-	sandbox.MaybeRunLauncher() // this binary starts itself again around each child
+	sandbox.MaybeRunLauncher() // this binary also runs itself as the launcher of each child
 	run.MaybeRunModule()       // and to run a WebAssembly module in the sandbox
 	os.Exit(cli.Main(os.Args[1:], cli.System{
 		In: os.Stdin, Out: cli.NewOutput(os.Stdout), Err: os.Stderr, Environ: os.Environ(), Exit: os.Exit, Pages: pages,

@@ -11,7 +11,7 @@ import (
 	"a2e/protocol"
 )
 
-// Why a call was stopped; these are causes of its context.
+// Why a call was stopped. These errors are causes of its context.
 var (
 	errCancelled   = protocol.Errorf(protocol.CodeCancelled, "the agent cancelled the request")
 	errSessionOver = protocol.Errorf(protocol.CodeCancelled, "another handshake ended the session that the request "+
@@ -20,48 +20,46 @@ var (
 		"again to a new host")
 )
 
-// grace is how long a handler whose call was stopped may take to answer for
-// itself, before the host answers in its place.
+// grace is how long a handler may take to answer after its call was stopped. Then the host answers in its place.
 const grace = 250 * time.Millisecond
 
-// call is one request on its way: what it asks, its context and its answer. It
-// is a context.Context itself, so that the many calls that end at once never pay
-// for a timer and a channel.
+// call is one request on its way: its members, its context and its answer. It is a context.Context itself, so that
+// the many calls that end at once need no timer and no channel.
 type call struct {
 	host  *Host
 	sess  atomic.Pointer[Session] // nil before the handshake
 	dest  *destination
 	line  *protocol.Line
-	work  *Work         // of a dialect, in place of line; nil = it is of A2E
+	work  *Work         // of a dialect, in place of line; nil = a request of A2E
 	start time.Duration // since the host began; fixed once the call is armed
 	limit time.Duration // from start; 0 = none
 
 	chosen atomic.Pointer[string] // the tool of a group that ran
 	span   context.Context        // with the span of the request; nil = nothing is traced
-	reader atomic.Pointer[leader] // whose goroutine it runs on; nil for a worker's
-	place  *Places                // of which it has one; nil = none. Guarded by Host.mu, as all up to released
+	reader atomic.Pointer[leader] // the leader that runs it; nil = a worker does
+	place  *Places                // of which it has one; nil = none. Host.mu guards place to released
 
 	older, newer *call   // in a callList
-	behind       []*call // those that wait for it, each as often as it has a claim that does
-	ahead        int     // for how many it waits
-	claims       []claim // what it uses, once somebody asked
-	claimed      bool    // somebody did
+	behind       []*call // calls that wait for this one, once for each claim that waits
+	ahead        int     // how many calls it waits for
+	claims       []claim // see claimsLocked; set if claimed
+	claimed      bool    // claims was read
 	stage        stage
-	released     bool // it released its slot itself
+	released     bool // its handler released its slot
 
-	streaming bool // the flags stand together: one call is allocated for each request
+	streaming bool // the flags stand together to save memory: each request has a call
 	answered  bool // guarded by out
 	ended     bool // the handler has returned; guarded by arming
 
-	out     sync.Mutex // held while a message of this call is put in line
-	seq     int        // of the next event; guarded by out
-	streams []*Stream  // that begin with the answer; guarded by out
+	out     sync.Mutex // held while a message of this call is added to the output
+	seq     int        // number of the next event; guarded by out
+	streams []*Stream  // they open after the answer; guarded by out
 
 	arming sync.Mutex
 	std    atomic.Pointer[stdContext]
 }
 
-// stdContext is the ordinary context that a call grows when somebody waits on it.
+// stdContext is the ordinary context that a call makes when somebody waits for its end.
 type stdContext struct {
 	context.Context
 	cancel context.CancelCauseFunc
@@ -77,11 +75,11 @@ func (c *call) reset(h *Host, t *leader) {
 	c.reader.Store(t)
 }
 
-// elapsed is the time since Serve began, by the monotonic clock alone: it costs
-// half of what time.Now does.
+// elapsed returns the time since Serve began. It reads only the monotonic clock, which takes half the time of
+// time.Now.
 func (h *Host) elapsed() time.Duration { return time.Since(h.begun) }
 
-// object is what the request says.
+// object returns the members of the request.
 func (c *call) object() protocol.Object {
 	if c.work != nil {
 		return c.work.Object
@@ -89,7 +87,7 @@ func (c *call) object() protocol.Object {
 	return c.line.Object()
 }
 
-// emitter takes the events of the request.
+// emitter returns the Emitter for the events of the request.
 func (c *call) emitter() Emitter {
 	switch {
 	case c.work == nil:
@@ -100,7 +98,8 @@ func (c *call) emitter() Emitter {
 	return c.work.Events
 }
 
-// reqID is the id of the request as raw JSON, never nil; empty for one of a dialect.
+// reqID returns the id of the request as raw JSON, never nil. It is an empty string if the request has none or is
+// of a dialect.
 func (c *call) reqID() protocol.Value {
 	if c.work != nil || c.line.ID == nil {
 		return emptyID
@@ -153,7 +152,7 @@ func (c *call) Value(key any) any {
 	return c.host.ctx.Value(key)
 }
 
-// begins has the clock of a call that had to wait begin now, unless somebody armed it meanwhile.
+// begins starts the clock of a call that had to wait, unless somebody armed the call meanwhile.
 func (c *call) begins() {
 	c.arming.Lock()
 	defer c.arming.Unlock()
@@ -162,7 +161,7 @@ func (c *call) begins() {
 	}
 }
 
-// arm makes the ordinary context and starts the clock of the call's limit.
+// arm makes the ordinary context, if there is none, and starts the timer for the call's limit.
 func (c *call) arm() *stdContext {
 	if std := c.std.Load(); std != nil {
 		return std
@@ -184,8 +183,8 @@ func (c *call) arm() *stdContext {
 	return std
 }
 
-// stop ends a running call early. A handler that does not answer within the
-// grace period is answered for, and loses its slot to the next request.
+// stop ends a running call early. If the handler does not answer within the grace period, the host answers in its
+// place, and the next request gets its slot.
 func (c *call) stop(cause error) {
 	std := c.arm()
 	if std.Err() != nil {
@@ -202,7 +201,7 @@ func (c *call) stop(cause error) {
 	})
 }
 
-// stopError is the answer to a call that was stopped.
+// stopError returns the error that answers a stopped call.
 func (c *call) stopError(cause error) error {
 	switch {
 	case errors.Is(cause, context.Canceled):
@@ -216,8 +215,8 @@ func (c *call) stopError(cause error) error {
 	return cause
 }
 
-// finish ends the call's context once its handler has returned, and gives the
-// cause if it was stopped before.
+// finish ends the call's context once its handler has returned, and returns the cause if the call was stopped
+// before.
 func (c *call) finish() (stopped error) {
 	c.arming.Lock()
 	c.ended = true
@@ -234,9 +233,9 @@ func (c *call) finish() (stopped error) {
 	return stopped
 }
 
-// stoppedBy returns the error to answer a stopped call with, when its handler
-// returned err: a cancelled call is always answered as such; one whose time was
-// up may still bring its result, or say more of what it did.
+// stoppedBy returns the error that answers a stopped call whose handler returned err. A cancelled call is always
+// answered as cancelled. A call whose time was up may still answer with its result, or with its own error, which
+// may say more.
 func (c *call) stoppedBy(cause, err error) error {
 	var own *protocol.Error
 	if !errors.Is(cause, errCancelled) && (err == nil || errors.As(err, &own)) {
@@ -245,10 +244,9 @@ func (c *call) stoppedBy(cause, err error) error {
 	return c.stopError(cause)
 }
 
-// HandOff says that the handler is about to wait for something slow: from here
-// on the host reads the next requests on another goroutine. It is cheap and may
-// be called more than once; without it the host finds out by itself after a
-// millisecond.
+// HandOff says that the handler is about to wait for something slow: from here on the host reads the next requests
+// on another goroutine. It is cheap and may be called more than once. Without it the host does the same after about
+// a millisecond.
 func HandOff(ctx context.Context) {
 	if c := callFrom(ctx); c != nil {
 		if t := c.reader.Load(); t != nil {
@@ -257,10 +255,10 @@ func HandOff(ctx context.Context) {
 	}
 }
 
-// AwaitSoon is HandOff for what mostly comes within a millisecond, such as the answer of a
-// child: where no further request was read yet the host waits for it right here, which spares
-// a switch of goroutines, and finds out by itself when it takes longer. It is for the
-// goroutine that the handler was called on.
+// AwaitSoon is HandOff for something that mostly comes within a millisecond, such as the answer of a child. If no
+// further request was read yet, the handler waits on the reading goroutine, which saves a switch of goroutines; if
+// this takes longer, the host hands off by itself. AwaitSoon must be called on the goroutine on which the handler
+// was called.
 func AwaitSoon(ctx context.Context) {
 	if c := callFrom(ctx); c != nil {
 		if t := c.reader.Load(); t != nil && t.state.Load()&leaderReplaced == 0 && t.lines.r < t.lines.w {
@@ -269,11 +267,10 @@ func AwaitSoon(ctx context.Context) {
 	}
 }
 
-// ReleaseSlot releases the slot of max_parallel that the handler's request has, and its place
-// among those that keep an order: for one that waits for what other requests bring about, or
-// has done its work and waits for what comes of it.
-// Another handshake does not wait for it but ends it. ReleaseSlot may be called more than once, and
-// does nothing within a Call, whose caller has the slot.
+// ReleaseSlot releases the slot of max_parallel that the handler's request has, and its place in the order. It is
+// for a handler that waits for the effect of other requests, or that has done its work and waits for the outcome.
+// Another handshake does not wait for such a request but ends it. ReleaseSlot may be called more than once. It does
+// nothing within a Call, because the slot belongs to the caller.
 func ReleaseSlot(ctx context.Context) {
 	c := callFrom(ctx)
 	if c == nil || nestedFrom(ctx) != nil {
@@ -296,8 +293,8 @@ func ReleaseSlot(ctx context.Context) {
 	h.workAll(next)
 }
 
-// ReleaseOrder releases the place among the requests that keep an order, and keeps the slot:
-// for a handler whose work keeps the order by itself from here on.
+// ReleaseOrder releases the place of the handler's request in the order, and keeps its slot. It is for a handler
+// that keeps the order of its work itself from here on.
 func ReleaseOrder(ctx context.Context) {
 	c := callFrom(ctx)
 	if c == nil || nestedFrom(ctx) != nil {
@@ -309,7 +306,7 @@ func ReleaseOrder(ctx context.Context) {
 	c.host.workAll(next)
 }
 
-// passLocked has those that wait for a call that runs go on.
+// passLocked takes the claims away from a running call, and returns the calls that may run now.
 func (h *Host) passLocked(c *call) (next []*call) {
 	if c.stage == runs {
 		next = h.order.pass(c, false)
@@ -317,8 +314,8 @@ func (h *Host) passLocked(c *call) (next []*call) {
 	return next
 }
 
-// stopReleasedLocked ends the requests that released their slot when another handshake comes, which
-// waits for their answers: nobody knows how long they wait, and their session is over.
+// stopReleasedLocked stops the requests that released their slot, when another handshake comes. The handshake waits
+// for their answers, nobody knows how long these requests would wait, and their session is over.
 func (h *Host) stopReleasedLocked() {
 	for c := h.order.passed.last; c != nil; c = c.older {
 		if c.released && c.work == nil {
@@ -327,16 +324,16 @@ func (h *Host) stopReleasedLocked() {
 	}
 }
 
-// CutShort reports whether the agent or the end of the host stopped a call, which says
-// nothing of what was called. One whose time was up has failed: the cause says so of a
-// request, the error of a call within one.
+// CutShort reports whether the agent or the end of the host stopped a call, which says nothing about the component
+// that was called. It is false if the time was up, because that is a failure. For a request the cause of ctx shows
+// that, for a Call within a request the error of ctx.
 func CutShort(ctx context.Context) bool {
 	return ctx.Err() != nil && !errors.Is(ctx.Err(), context.DeadlineExceeded) &&
 		!errors.Is(context.Cause(ctx), context.DeadlineExceeded)
 }
 
-// SessionFrom returns the session that a handler's request belongs to, or nil
-// outside of a request.
+// SessionFrom returns the session that a context belongs to: that of the handler's request, or one that InSession
+// or BeginSession set. It returns nil if there is none.
 func SessionFrom(ctx context.Context) *Session {
 	if sess, ok := ctx.Value(sessionKey{}).(*Session); ok {
 		return sess

@@ -8,12 +8,12 @@ import (
 	"a2e/protocol"
 )
 
-// control answers one of the host's own message types. A nil answer without an
-// error means that the type has none.
+// control answers one of the host's own message types. A nil answer without an error means that the type has no
+// answer.
 type control func(*Host, *call) (any, error)
 
-// controls is the list of the types that the host answers itself. All but the
-// handshake run on the reading goroutine, ahead of every other request.
+// controls returns the types that the host answers itself. All but the handshake run on the reading goroutine,
+// ahead of every other request.
 func controls() map[protocol.Type]control {
 	return map[protocol.Type]control{
 		protocol.TypeHandshakeReq:    handshake,
@@ -28,7 +28,7 @@ func controls() map[protocol.Type]control {
 
 func ping(_ *Host, c *call) (any, error) { return pong(c.start.Seconds()), nil }
 
-// pong is a protocol.Pong that encodes itself: pings come by the hundred thousand.
+// pong is a protocol.Pong that encodes itself, because there may be very many pings.
 type pong float64
 
 func (p pong) AppendJSON(dst []byte) ([]byte, error) {
@@ -48,10 +48,10 @@ func shutdown(h *Host, c *call) (any, error) {
 	return nil, nil
 }
 
-// cancel stops the requests with an id, whether they run or wait. The error
-// `cancelled` that they are answered with is the only answer there is.
+// cancel stops the requests with an id, whether they run or wait. Each of them is answered with the error
+// `cancelled`; the cancel message itself has no answer.
 func cancel(h *Host, c *call) (any, error) {
-	if err := h.gate(c); err != nil && !h.hasSession() { // what waits behind the handshake may be cancelled too
+	if err := h.gate(c); err != nil && !h.hasSession() { // requests behind the handshake may be cancelled too
 		return nil, err
 	}
 	var req protocol.Cancel
@@ -76,11 +76,10 @@ func cancel(h *Host, c *call) (any, error) {
 	return nil, nil
 }
 
-// refuseLong answers a line that is longer than the limit. Its id, if it stands
-// in the part that was read, lets the agent know which request it was. False means that
-// another goroutine is the leader.
+// refuseLong answers a line that is longer than the limit. If the part that was read contains the id, the answer
+// has it, so that the agent knows which request it was. False means that another goroutine is the leader.
 func (h *Host) refuseLong(t *leader, head []byte) bool {
-	_ = t.line.Scan(head) // broken off, of course; only the id counts
+	_ = t.line.Scan(head) // the line is incomplete; only its id is needed
 	err := protocol.Errorf(protocol.CodeInvalidMessage,
 		"the line is longer than limits.max_line_bytes (%d bytes); it was skipped",
 		h.opts.Limits.LineBytes).With("limit", h.opts.Limits.LineBytes)

@@ -11,48 +11,48 @@ import (
 	"a2e/protocol"
 )
 
-// Dialect is another protocol on the same pipe: JSON-RPC sessions, MCP, the fleet
-// protocol. The host gives it its lines, in order, and takes its lines for the output.
+// Dialect is another protocol on the same pipe: JSON-RPC sessions, MCP, the fleet protocol. The host passes its
+// lines to it, in order, and writes the lines that it sends.
 type Dialect interface {
-	// Open begins. ctx names the host, for Call, Find and BeginSession, and ends when the
-	// host has ended. It must not wait.
+	// Open starts the dialect. ctx names the host, for Call, Find and BeginSession, and ends when the host has
+	// ended. Open must not wait.
 	Open(ctx context.Context, out Output)
-	// Mine reports whether a line belongs to the dialect; dialects are asked in the order of
-	// Options.Dialects, unless the line has a type of A2E and no member jsonrpc. It must be quick,
-	// and is asked for each line once. One that is no JSON object goes to Broken then, not to Take.
+	// Mine reports whether a line belongs to the dialect. The host asks the dialects in the order of
+	// Options.Dialects, unless the line has a type of A2E and no member jsonrpc. Mine must be quick, and is called
+	// at most once for each line. A line that is Mine but no JSON object goes to Broken, not to Take.
 	Mine(line *protocol.Line) bool
-	// Take takes in one line that is Mine, which is valid until Take returns. It must not
-	// wait. It returns a request for the host's scheduler; nil = the dialect sees to the line
-	// itself: what takes long is for a goroutine of its own then, and it bounds what it holds.
+	// Take takes in one line that is Mine. The line is valid until Take returns. Take must not wait. It returns a
+	// request for the host's scheduler, or nil if the dialect handles the line itself: then slow work needs a
+	// goroutine of its own, and the dialect bounds what it holds.
 	Take(line *protocol.Line) *Work
-	// Broken answers a line that no protocol understands, when it looks like one of this
-	// dialect, or the last good line was one. The line is valid until Broken returns; its Object
-	// has what can be told of it (see protocol.Line.Scan).
+	// Broken answers a line that no protocol understands, if it looks like a line of this dialect or the last good
+	// line was one. The line is valid until Broken returns. Its Object has the members that could be read (see
+	// protocol.Line.Scan).
 	Broken(line *protocol.Line, err *protocol.Error)
-	// Drain is called when no line comes any more, and Take has returned, once. It returns
-	// when all that was taken in is answered, or when ctx has ended, at which it stops and
-	// answers the rest; a Take that waits is then not waited for.
+	// Drain is called once, when no more lines come and Take has returned. It returns when everything that was
+	// taken in is answered. When ctx ends, it stops and answers the rest; it does not wait for a Take that still
+	// waits then.
 	Drain(ctx context.Context)
 }
 
-// PushTaker is a Dialect whose agent, too, gets what plugins push.
+// PushTaker is a Dialect whose agent also receives what plugins push.
 type PushTaker interface {
-	// Pushed takes a message that belongs to no request, as Push got it, at any time after
-	// Open. It may wait for the output, and passes over what its agent has no use for.
+	// Pushed takes a message that belongs to no request, as it was passed to Push, at any time after Open. It may
+	// wait for the output. It ignores messages that its agent cannot use.
 	Pushed(t protocol.Type, body any)
 }
 
 // BatchTaker is a Dialect that may take several messages as one line.
 type BatchTaker interface {
-	// Batch takes a line that is a JSON array, valid until it returns, in place of Broken. It
-	// must not wait. It returns requests for the host's scheduler; false = it does not take it.
+	// Batch takes a line that is a JSON array, in place of Broken. The line is valid until Batch returns. Batch
+	// must not wait. It returns requests for the host's scheduler; false = it does not take the line.
 	Batch(line []byte) ([]*Work, bool)
 }
 
 // Output is where a dialect writes.
 type Output interface {
-	// Send puts one line, without its end, into the output, and has it written. It waits
-	// while the output is full; after the end of the output it does nothing.
+	// Send adds one line, without its newline, to the output and writes it. It waits while the output is full.
+	// After the end of the output it does nothing.
 	Send(line []byte)
 }
 
@@ -63,10 +63,10 @@ func (w *writer) Send(line []byte) {
 	w.flush()
 }
 
-// routeToDialect gives a line to the dialect that it belongs to. A line with the fault err whose members do not
-// tell that, or one of no protocol, goes to the dialect of the last good line, and before there was one to the
-// dialect which it looks like; a batch is JSON-RPC's in any case. other is false where it is A2E's;
-// mine is false when another goroutine is the leader.
+// routeToDialect passes a line to the dialect that it belongs to. err is the fault of the line; nil = none. A
+// faulty line whose members do not show its protocol, or a line of no protocol, goes to the dialect of the last
+// good line; before the first good line, it goes to the dialect that it looks like. A batch always goes to
+// JSON-RPC. other is false if the line belongs to A2E; mine is false if another goroutine is the leader.
 func (h *Host) routeToDialect(t *leader, err error) (mine, other bool) {
 	to := h.spoken
 	switch d := h.dialectOf(t.line, err); {
@@ -86,8 +86,8 @@ func (h *Host) routeToDialect(t *leader, err error) (mine, other bool) {
 var errNoProtocol = errors.New("the line is an object with neither \"jsonrpc\" nor \"type\", so its protocol is " +
 	"unknown")
 
-// dialectOf returns the dialect that a line belongs to, which has the fault err unless that
-// is nil; nil = A2E, or one that cannot be told.
+// dialectOf returns the dialect that a line belongs to, or nil if the line belongs to A2E or its protocol is not
+// known. err is the fault of the line; nil = none.
 func (h *Host) dialectOf(line *protocol.Line, err error) Dialect {
 	defer h.guard("a dialect")
 	_, isRPC := line.Object().Get("jsonrpc")
@@ -100,9 +100,9 @@ func (h *Host) dialectOf(line *protocol.Line, err error) Dialect {
 	return nil
 }
 
-// handLine hands a line to a dialect, or what is wrong with it. False means that another
-// goroutine is the leader. It waits for room in the output first, which a dialect may have
-// to answer on at once: nothing would bound the goroutines that wait there in its place.
+// handLine passes a line, or its fault, to a dialect. False means that another goroutine is the leader. handLine
+// first waits for room in the output, because a dialect may have to answer at once: otherwise nothing would bound
+// the goroutines that wait for that room.
 func (h *Host) handLine(t *leader, d Dialect, err error) bool {
 	h.out.waitRoom()
 	number, ok := h.lineSequencer.open()
@@ -117,7 +117,7 @@ func (h *Host) handLine(t *leader, d Dialect, err error) bool {
 	func() {
 		defer h.lineSequencer.shut()
 		defer h.guard("a dialect")
-		h.lineSequencer.await(number) // who was replaced may still be at the line before
+		h.lineSequencer.await(number) // a replaced leader may still be at the line before
 		if b, ok := d.(BatchTaker); ok && err != nil && bytes.HasPrefix(bytes.TrimSpace(t.line.Raw()), []byte{'['}) {
 			if works, ok := b.Batch(t.line.Raw()); ok {
 				ready = h.admitWorks(t, works...)
@@ -148,7 +148,7 @@ func (h *Host) handLine(t *leader, d Dialect, err error) bool {
 	return false
 }
 
-// admitWorks puts works of a dialect into the order, and returns those that may run now.
+// admitWorks admits works of a dialect, and returns the calls that may run now.
 func (h *Host) admitWorks(t *leader, works ...*Work) (ready []*call) {
 	for _, w := range works {
 		c := h.newWork(t, w)
@@ -163,21 +163,20 @@ func (h *Host) admitWorks(t *leader, works ...*Work) (ready []*call) {
 	return ready
 }
 
-// maxAhead is how many lines are read on while a dialect is slow with one: each of them
-// holds a goroutine.
+// maxAhead is how many further lines are read while a dialect is slow with one. Each of them holds a goroutine.
 const maxAhead = 8
 
-// lineSequencer has dialects take lines in one after the other, in order.
+// lineSequencer makes dialects take in the lines one after the other, in order.
 type lineSequencer struct {
 	mu     sync.Mutex    // guards the fields below
 	moved  sync.Cond     // on mu: taken has changed
 	begun  uint64        // lines that were opened
-	taken  uint64        // of those, the ones that are taken in
+	taken  uint64        // lines that were taken in
 	closed bool          // no further line is taken in
 	quiet  chan struct{} // closed when closed and all lines are taken in
 }
 
-// open begins a line and gives its number; false means that none is taken in any more.
+// open begins a line and returns its number. False means that no more lines are taken in.
 func (e *lineSequencer) open() (number uint64, ok bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -199,7 +198,7 @@ func (e *lineSequencer) await(number uint64) {
 	}
 }
 
-// shut ends a line.
+// shut marks the current line as taken in.
 func (e *lineSequencer) shut() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -210,7 +209,7 @@ func (e *lineSequencer) shut() {
 	}
 }
 
-// close takes no further line in; the channel is closed when those before are.
+// close refuses further lines. The channel is closed when the lines before are taken in.
 func (e *lineSequencer) close() (quiet <-chan struct{}) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -221,15 +220,14 @@ func (e *lineSequencer) close() (quiet <-chan struct{}) {
 	return e.quiet
 }
 
-// Asker sends a request of a plugin to the agent of a session and decodes its answer into
-// resp, as Ask does. The error is a *protocol.Error, or that of ctx.
+// Asker sends a request of a plugin to the agent of a session and decodes its answer into resp, as Services.Ask
+// does. The error is a *protocol.Error, or that of ctx.
 type Asker func(ctx context.Context, t protocol.Type, req, resp any) error
 
-// BeginSession begins a session beside that of the handshake, for a dialect: all
-// capabilities are open to it. ctx is that of Dialect.Open or one made from it; requests
-// of the session are made by Call with the context that it gives. Plugins that ask the
-// agent something ask ask; nil = nobody answers. end tells the plugins that the session
-// is over; it is called once, and does not wait longer than a moment.
+// BeginSession begins a session beside that of the handshake, for a dialect. All capabilities are open to it. ctx
+// is that of Dialect.Open or one made from it. The requests of the session are made by Call with the context
+// inSession. ask asks the agent on behalf of plugins; nil = nobody answers. end tells the plugins that the session
+// is over; it must be called once, and waits for 200 ms at most.
 func BeginSession(ctx context.Context, agentID string, ask Asker) (inSession context.Context, sess *Session,
 	end func(),
 ) {
@@ -249,8 +247,8 @@ func BeginSession(ctx context.Context, agentID string, ask Asker) (inSession con
 	}
 }
 
-// Shutdown ends the host that ctx belongs to as the message shutdown does, for a dialect
-// with such a request of its own: what runs gets at most timeout to finish.
+// Shutdown ends the host that ctx belongs to, as the message shutdown does: running requests get at most timeout to
+// finish. It is for a dialect that has a shutdown request of its own.
 func Shutdown(ctx context.Context, timeout time.Duration) {
 	if h, ok := ctx.Value(hostKey{}).(*Host); ok {
 		h.Shutdown(min(max(timeout, 0), maxShutdown))
@@ -267,26 +265,26 @@ func (h *Host) tellEnd(ctx context.Context, sess *Session) {
 	})
 }
 
-// InSession returns a context, such as that of a plugin's own work, for what belongs to a
-// session but to no request of it: Ask then asks its agent.
+// InSession returns a context for work that belongs to a session but to no request, such as a plugin's own work:
+// Ask then asks the agent of that session.
 func InSession(ctx context.Context, sess *Session) context.Context {
 	return context.WithValue(ctx, sessionKey{}, sess)
 }
 
-// sessionKey finds the session of a dialect, or of InSession, in a context.
+// sessionKey is the context key of the session that BeginSession or InSession set.
 type sessionKey struct{}
 
-// Readier is a plugin that learns after its start what it serves. The answer to a
-// handshake waits for it, at most maxReady.
+// Readier is a plugin that learns only after its start what it serves. The answer to a handshake waits for it, for
+// maxReady at most.
 type Readier interface {
-	// Ready returns when the plugin's Info is what it will be, or ctx has ended.
+	// Ready returns when the plugin's Info is final, or when ctx has ended.
 	Ready(ctx context.Context)
 }
 
 // maxReady is how long a handshake waits for plugins that do not know yet what they serve.
 const maxReady = 10 * time.Second
 
-// awaitPlugins waits until each plugin knows what it serves.
+// awaitPlugins waits until each plugin knows what it serves, for maxReady at most.
 func (h *Host) awaitPlugins(c *call) {
 	ctx, cancel := context.WithTimeout(h.ctx, maxReady)
 	defer cancel()

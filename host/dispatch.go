@@ -10,7 +10,8 @@ import (
 	"a2e/protocol"
 )
 
-// dispatch runs a request here if a slot is free, and queues it otherwise.
+// dispatch runs a request here if a slot is free, and queues it otherwise. False means that another goroutine is
+// the leader.
 func (h *Host) dispatch(t *leader, c *call) bool {
 	started, err := h.admit(c, t)
 	switch {
@@ -22,15 +23,15 @@ func (h *Host) dispatch(t *leader, c *call) bool {
 	return !h.out.due() || h.flush(t)
 }
 
-// admit begins the call, or queues it when there is no slot: ready says that it may run at once.
-// The error is the answer to a call that can do neither.
+// admit begins the call, or queues it when no slot is free. ready reports whether it may run at once. The error is
+// the answer to a call that can neither begin nor wait.
 func (h *Host) admit(c *call, t *leader) (ready bool, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.over { // nothing that begins now would be waited for
+	if h.over { // the end would not wait for a call that begins now
 		return false, errShutdown
 	}
-	if h.handshakes == 0 { // otherwise that decides, and work asks again
+	if h.handshakes == 0 { // otherwise the handshake decides, and invoke asks again
 		if err := h.gateLocked(c); err != nil {
 			return false, err
 		}
@@ -58,7 +59,8 @@ func (h *Host) admit(c *call, t *leader) (ready bool, err error) {
 	return false, nil
 }
 
-// placesLocked returns those of which a request takes one; nil = it takes none, nor waits for one behind a handshake.
+// placesLocked returns the Places of which a request takes one. It returns nil if the request takes none and does
+// not have to wait in their queue behind a handshake.
 func (h *Host) placesLocked(c *call) *Places {
 	switch {
 	case c.dest.places != nil:
@@ -69,15 +71,14 @@ func (h *Host) placesLocked(c *call) *Places {
 	return h.places[0]
 }
 
-// gate lets a request pass to the plugins if the session allows it.
+// gate lets a request pass to the plugins if the session allows it. Otherwise the error says why not.
 func (h *Host) gate(c *call) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.gateLocked(c)
 }
 
-// gateOnce is gate for a request that has not passed it yet: one that waited behind a
-// handshake, or that needs no slot.
+// gateOnce is gate for a request that has not passed it yet, such as one that waited behind a handshake.
 func (h *Host) gateOnce(c *call) error {
 	if c.sess.Load() != nil {
 		return nil
@@ -107,8 +108,8 @@ func (h *Host) gateLocked(c *call) error {
 	return nil
 }
 
-// beginLocked gives a call its slot and its place in the order. t is the leader whose line it
-// is; nil = the line is its own.
+// beginLocked gives a call its slot and its place in the order. t is the leader that read its line, or nil if the
+// call has a copy of the line.
 func (h *Host) beginLocked(c *call, t *leader) (ready bool, err error) {
 	ahead := h.order.aheadOf(c)
 	if len(ahead) > 0 && t != nil {
@@ -133,7 +134,7 @@ func (h *Host) beginLocked(c *call, t *leader) (ready bool, err error) {
 	return h.order.begin(c, ahead), nil
 }
 
-// Load returns how many requests have no answer yet, and how many of those wait to begin.
+// Load returns how many requests have no answer yet, and how many of those wait in a queue.
 func (h *Host) Load() (open, waiting int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -147,7 +148,7 @@ func (h *Host) Load() (open, waiting int) {
 	return open, waiting
 }
 
-// keepLine gives a call that has to wait a copy of its line, which belongs to the reader.
+// keepLine copies the line of a call that has to wait, because the line belongs to the reader.
 func (c *call) keepLine(t *leader) error {
 	c.reader.Store(nil)
 	if c.work != nil {
@@ -160,18 +161,18 @@ func (c *call) keepLine(t *leader) error {
 	return nil
 }
 
-// release ends a call, and returns the calls that run in its stead.
+// release ends a call, and returns the calls that may run now.
 func (h *Host) release(c *call) (next []*call) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if c.stage == ended {
-		h.abandoned-- // what it had was given away when it did not stop
+		h.abandoned-- // abandon freed its slot before
 		return nil
 	}
 	return h.endLocked(c)
 }
 
-// endLocked takes from a call what it has, and returns the calls that run in its stead.
+// endLocked frees the slot of a call and takes it out of the order. It returns the calls that may run now.
 func (h *Host) endLocked(c *call) (next []*call) {
 	h.freeSlotLocked(c)
 	if c.dest.barrier {
@@ -192,7 +193,7 @@ func (h *Host) startQueuedLocked() (next []*call) {
 	for _, p := range h.places {
 		for !p.queue.empty() && p.taken < p.max {
 			c := p.queue.pop()
-			c.begins() // its time limit is not for waiting
+			c.begins() // the wait does not count for its time limit
 			if ready, _ := h.beginLocked(c, nil); ready {
 				next = append(next, c)
 			}
@@ -223,7 +224,7 @@ func (h *Host) runningLocked() (all []*call) {
 	return all
 }
 
-// stopWaitingLocked takes the calls that match out of those that wait, and returns them.
+// stopWaitingLocked stops the waiting calls that match. It returns these calls, and those that may run now.
 func (h *Host) stopWaitingLocked(match func(*call) bool) (taken, next []*call) {
 	for _, p := range h.places {
 		taken = append(taken, p.queue.remove(match)...)
@@ -238,8 +239,8 @@ func (h *Host) stopWaitingLocked(match func(*call) bool) (taken, next []*call) {
 	return taken, h.startQueuedLocked()
 }
 
-// abandon gives what a call has that did not stop in time to the next one. A work keeps its place of a dialect, which
-// bounds what runs.
+// abandon ends a call that did not stop in time and gives its slot to the next call. A work with Places of its
+// dialect keeps its place, because these bound what runs.
 func (h *Host) abandon(c *call) {
 	h.mu.Lock()
 	if c.stage != runs && c.stage != passed || c.dest.places != nil {
@@ -252,7 +253,8 @@ func (h *Host) abandon(c *call) {
 	h.workAll(next)
 }
 
-// runOn runs a call on the goroutine that reads, and gives back its slot.
+// runOn runs a call on the goroutine that reads, and frees its slot. False means that another goroutine is the
+// leader.
 func (h *Host) runOn(t *leader, c *call) bool {
 	t.begin(h, c)
 	t.out = h.run(c, t.out)
@@ -263,8 +265,7 @@ func (h *Host) runOn(t *leader, c *call) bool {
 	return !h.out.due() || h.flush(t)
 }
 
-// work runs a call on a goroutine of its own, and then those that waited for
-// its slot.
+// work runs a call, and then one of those that waited for its slot. The others get goroutines of their own.
 func (h *Host) work(c *call) {
 	var out []byte
 	for c != nil {
@@ -278,15 +279,15 @@ func (h *Host) work(c *call) {
 	}
 }
 
-// workAll has calls run, each on a goroutine of its own.
+// workAll runs the calls, each on a goroutine of its own.
 func (h *Host) workAll(calls []*call) {
 	for _, c := range calls {
 		h.goes.Go(func() { h.work(c) })
 	}
 }
 
-// run calls the handler and answers with what it gives. out is a buffer to build
-// the answer in; it gives back one for the next.
+// run calls the handler and sends its answer. out is a buffer for the answer; run returns a buffer for the next
+// one.
 func (h *Host) run(c *call, out []byte) []byte {
 	resp, err := h.invoke(c)
 	if cause := c.finish(); cause != nil {
@@ -302,12 +303,12 @@ func (h *Host) run(c *call, out []byte) []byte {
 	case resp != nil:
 		out = h.answer(c, out, resp, nil)
 	}
-	h.workAll(next) // behind the answer, so that one place answers in order
+	h.workAll(next) // after the answer, so that the answers of one place are in order
 	return out
 }
 
-// leavePlace gives back the place of a work that has run, and returns the calls that get it: who reads the answer
-// finds it free.
+// leavePlace frees the place of a work that has run, and returns the calls that get it. It runs before the answer,
+// so that whoever reads the answer finds the place free.
 func (h *Host) leavePlace(c *call) (next []*call) {
 	if c.dest.places == nil {
 		return nil
@@ -335,10 +336,10 @@ func (h *Host) invoke(c *call) (resp any, err error) {
 		resp, err = c.dest.control(h, c)
 	} else if err = h.gateOnce(c); err == nil {
 		if c.limit > 0 && c.reader.Load() == nil {
-			c.arm() // no watcher looks after a worker
+			c.arm() // the watcher sees only the leader, not a worker
 		}
 		std := c.std.Load()
-		// One that was stopped before it could begin is not served, unless it has a place of a dialect.
+		// A call that was stopped before it could begin is not served, unless it has a place of its dialect.
 		if std != nil && std.Err() != nil && c.dest.places == nil {
 			err = context.Cause(std)
 		} else if c.work != nil && c.work.Run != nil {
@@ -351,8 +352,7 @@ func (h *Host) invoke(c *call) (resp any, err error) {
 	return resp, err
 }
 
-// brokenOff answers for a handler that ended its goroutine (runtime.Goexit),
-// which is about to end.
+// brokenOff answers a call whose handler is ending its goroutine (runtime.Goexit).
 func (h *Host) brokenOff(c *call) {
 	h.logPanic(string(c.dest.typ), "the handler ended its goroutine")
 	_ = c.finish()
@@ -365,8 +365,8 @@ func (h *Host) logPanic(where string, v any) {
 		debug.Stack()).Msg("a plugin panicked")
 }
 
-// Go runs f on a goroutine of its own for the request that ctx belongs to: a
-// panic of f is logged and answers the request instead of ending the host.
+// Go runs f on a goroutine of its own for the request that ctx belongs to. A panic of f is logged and answers the
+// request instead of ending the host.
 func Go(ctx context.Context, f func()) {
 	HandOff(ctx) // the line that the request came in must outlive f
 	go func() {
@@ -379,7 +379,7 @@ func Go(ctx context.Context, f func()) {
 	}()
 }
 
-// panicked ends the request whose goroutine panicked; its handler may wait for that.
+// panicked ends the request whose goroutine panicked, because its handler may wait for that goroutine.
 func panicked(ctx context.Context, v any) {
 	c, n := callFrom(ctx), nestedFrom(ctx)
 	h, _ := ctx.Value(hostKey{}).(*Host)

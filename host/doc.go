@@ -9,20 +9,20 @@
 //
 // # Folders
 //
-// The folders beside the engine are on levels. A folder imports only folders below it, and protocol:
+// The folders beside the engine form levels. A folder imports only folders below it, and protocol:
 //
 //	hosttest    what tests use: peers, the simulator, attacks, benchmarks (imported by tests alone)
 //	cli         the commands; record and inspect show sessions, dist makes the release packages
 //	plugins     the capabilities, in the folder plugins beside host
 //	dialect     the other protocols: mcp, jsonrpc, fleet, a2a; httpd serves them over HTTP, fleetdb over PostgreSQL
-//	middleware  what is done around each request
+//	middleware  steps around each request
 //	agent       the loop of a model and its tools; openai is the client of its endpoint
 //	child       programs that plugins start and talk to; spill keeps output that is too long for an answer
 //	host        the engine
 //	config      the config file; trust lists the files that the user trusts, yamltree reads YAML with line numbers
 //	state       durable data: store (SQLite or PostgreSQL), checkpoint, git
-//	sandbox     starts programs with nothing but what they may use
-//	observe     what a host tells of itself: event, audit, metrics, trace
+//	sandbox     starts programs, which reach only what they may use
+//	observe     what a host reports about itself: event, audit, metrics, trace
 //	guard       what keeps secrets, files and addresses safe: auth, private, redact, swap, wall, webguard
 //	schema      JSON Schema of tools; pattern matches names
 //
@@ -30,7 +30,7 @@
 //
 // # Files of the engine
 //
-// In the order in which a line meets them:
+// In the order in which a line passes them:
 //
 //	lines.go      splits the input into lines
 //	loop.go       read is the loop; take decides what happens with a line; route finds its row in the table
@@ -40,7 +40,7 @@
 //	session.go    the handshake and the end of a session
 //	dispatch.go   admit, the gate that each request passes once; run; release
 //	order.go      which requests wait for which, by the keys of protocol/order.go
-//	middleware.go the list of what is done around each request; the parts are in the folder middleware
+//	middleware.go the list of steps around each request; the steps are in the folder middleware
 //	group.go      calls of one of several tools that serve the same purpose
 //	queue.go      requests without a slot; Places says how many run at once
 //	work.go       requests of dialects, which wait and run like those of A2E
@@ -53,7 +53,7 @@
 //	control.go    the types that the host answers itself; pending.go: questions to the agent
 //	drain.go      the end, with two deadlines: finish, cancel, close, write the rest
 //
-// Beside that way: host.go (Options, New, Serve); plugin.go, env.go and needs.go (the contract of plugins);
+// Not on that way: host.go (Options, New, Serve); plugin.go, env.go and needs.go (the contract of plugins);
 // services.go, offers.go, talk.go and override.go (what plugins may use of the host and of each other); dialect.go (the
 // contract of other protocols); limits.go.
 package host

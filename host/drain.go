@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// The end of a host is two deadlines in one tree of contexts. Each wish to end brings them nearer, and all that waits
-// at the end waits on one of them:
+// The end of a host has two deadlines in one tree of contexts. Each wish to end moves them nearer, and everything
+// that waits at the end waits for one of them:
 //
 //	endBy: everything is over ──── a signal: 1.4 s
 //	  ├─ drainBy: running requests are cut off ──── end of the input: 10 s; shutdown: its timeout; a signal: 0.8 s;
@@ -19,17 +19,18 @@ import (
 const (
 	// DrainTimeout is how long running requests may go on after the end of input.
 	DrainTimeout = 10 * time.Second
-	// signalDrain is how long they may go on after a signal, which wants the host to end in 1.5 seconds,
+	// signalDrain is how long running requests may go on after a signal. The host has to end within 1.5 seconds
+	// then.
 	signalDrain = 800 * time.Millisecond
-	// signalClose is how long all else may then take; the process needs the rest for its stores. It is also
-	// the least time without a byte read after which the output is given up.
+	// signalClose is how long everything else may take after that; the process needs the rest of the 1.5 seconds
+	// for its stores. The output is never given up before the peer has read nothing for this long.
 	signalClose = 600 * time.Millisecond
 )
 
-// endGrace is how long a work that keeps a place of its dialect may take to return when it is cut off.
+// endGrace is how long a work that has a place of its dialect may take to return when it is cut off.
 const endGrace = 100 * time.Millisecond
 
-// deadline is a context that ends at a time which only comes nearer. There is none at first.
+// deadline is a context whose end can only be moved nearer. At first it has no end.
 type deadline struct {
 	context.Context
 	cancel context.CancelFunc
@@ -43,7 +44,7 @@ func newDeadline(parent context.Context) *deadline {
 	return &deadline{Context: ctx, cancel: cancel}
 }
 
-// within has the context end after d, unless it ends sooner.
+// within makes the context end after d, unless it ends sooner.
 func (l *deadline) within(d time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -63,8 +64,8 @@ func (l *deadline) Deadline() (at time.Time, ok bool) {
 	return l.at, !l.at.IsZero()
 }
 
-// share returns a context for one part of the end: it ends after most, and leaves half of the time of ctx to
-// the other parts.
+// share returns a context for one part of the end. It ends after most, or after half of the time that ctx has left
+// if that is less.
 func share(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
 	if at, ok := ctx.Deadline(); ok {
 		most = min(most, time.Until(at)/2)
@@ -72,8 +73,7 @@ func share(ctx context.Context, most time.Duration) (context.Context, context.Ca
 	return context.WithTimeout(ctx, most)
 }
 
-// awaitWish waits for the first wish to end, and from then on, or once the peer writes no more, has
-// it watched whether the peer reads.
+// awaitWish waits for the first wish to end. Once there is one, or the peer writes no more, it starts watchReader.
 func (h *Host) awaitWish(done <-chan struct{}) {
 	select {
 	case <-h.wished:
@@ -83,8 +83,8 @@ func (h *Host) awaitWish(done <-chan struct{}) {
 	<-h.wished
 }
 
-// watchReader gives the output up when the peer has read nothing for as long as running requests
-// may go on, or when everything must be over. It ends with done.
+// watchReader drops the output when the peer has read nothing for as long as running requests may go on, or when
+// everything must be over. It returns when done is closed.
 func (h *Host) watchReader(done <-chan struct{}) {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -114,7 +114,7 @@ func (h *Host) watchReader(done <-chan struct{}) {
 	}
 }
 
-// loseOutput drops what nobody reads.
+// loseOutput drops the output that nobody reads, and logs its size.
 func (h *Host) loseOutput() {
 	if _, lost := h.out.progress(); lost > 0 {
 		h.opts.Log.Warn().Int("bytes", lost).Msg("the agent stopped reading; these bytes of answers were lost")
@@ -127,7 +127,7 @@ func (h *Host) drain() {
 	h.awaitLines()
 	h.mu.Lock()
 	h.draining = true
-	h.startQueuedLocked() // nothing to start: this sees whether all is done
+	h.startQueuedLocked() // it starts nothing here, but closes h.idle if all is done
 	h.mu.Unlock()
 	spoken := h.drainDialects()
 	for _, done := range []<-chan struct{}{h.idle, spoken} {
@@ -138,7 +138,7 @@ func (h *Host) drain() {
 			ctx, cancel := share(h.endBy, SaveTime)
 			defer cancel()
 			select {
-			case <-spoken: // they answer what they had
+			case <-spoken: // the dialects answer their requests
 			case <-ctx.Done():
 			}
 			return
@@ -146,8 +146,8 @@ func (h *Host) drain() {
 	}
 }
 
-// awaitLines waits until the lines that were read are requests: who reads on was not to wait for a dialect that is
-// slow with one, but the end has to.
+// awaitLines waits until the dialects have taken in all lines that were read. The reader does not wait for a slow
+// dialect, but the end of the host has to.
 func (h *Host) awaitLines() {
 	quiet := h.lineSequencer.close()
 	select {
@@ -155,12 +155,13 @@ func (h *Host) awaitLines() {
 	case <-h.drainBy.Done():
 		select {
 		case <-quiet:
-		case <-time.After(grace): // a Take waits, which it must not
+		case <-time.After(grace): // a Take waits, although it must not
 		}
 	}
 }
 
-// drainDialects lets the other protocols finish, which drainBy tells to answer the rest. done is closed when they have.
+// drainDialects lets the dialects finish. When drainBy ends, they answer the rest. done is closed when all have
+// returned.
 func (h *Host) drainDialects() (done <-chan struct{}) {
 	ended := make(chan struct{})
 	h.goes.Go(func() {
@@ -177,11 +178,11 @@ func (h *Host) drainDialects() (done <-chan struct{}) {
 	return ended
 }
 
-// cutOff answers what has not ended and stops it.
+// cutOff answers the requests that have not ended, and stops them.
 func (h *Host) cutOff() {
 	h.mu.Lock()
 	h.over = true
-	waiting, _ := h.stopWaitingLocked(func(*call) bool { return true }) // nothing is queued now
+	waiting, _ := h.stopWaitingLocked(func(*call) bool { return true }) // the queues are empty now, so no call may run
 	running := h.runningLocked()
 	h.mu.Unlock()
 	h.out.unbound() // a peer that does not read must not hold up the end
@@ -189,7 +190,7 @@ func (h *Host) cutOff() {
 		h.answerError(c, errShutdown)
 	}
 	for _, c := range running {
-		// The call's clock is fixed before it is recorded.
+		// arm fixes the start of the call before the call is recorded.
 		std := c.arm()
 		if c.dest.places != nil {
 			time.AfterFunc(endGrace, func() { h.answerError(c, errShutdown) })
@@ -201,8 +202,8 @@ func (h *Host) cutOff() {
 	h.out.flush()
 }
 
-// closePlugins ends the session, and then all that the plugins started. Where many hosts of a process end at
-// once, each waits for its turn while it has time.
+// closePlugins ends the session, and then closes the plugins. If many hosts of a process end at once, each waits
+// for its turn (see Options.Closing) until drainBy ends.
 func (h *Host) closePlugins() {
 	select {
 	case h.opts.Closing <- struct{}{}:
@@ -236,8 +237,8 @@ func timeToClose(p Plugin) time.Duration {
 	return closeTimeout
 }
 
-// waitGoroutines waits for the host's goroutines, but not for a handler that
-// does not stop, nor for a read that nobody ends.
+// waitGoroutines waits for the host's goroutines, for at most 250 ms: a handler may not stop, and a read may not
+// end.
 func (h *Host) waitGoroutines() {
 	h.endBy.within(grace)
 	waitOrDone(&h.goes, h.endBy.Done())

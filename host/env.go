@@ -18,46 +18,43 @@ import (
 	"a2e/protocol/fleet"
 )
 
-// Env is what a plugin gets when it is made: one struct for all of them. What is nil or ""
-// is not there; WithDefaults sets what has a default.
+// Env is what a plugin gets when it is made: one struct for all plugins. A field that is nil or "" is absent;
+// WithDefaults sets the fields that have a default.
 type Env struct {
 	Log       zerolog.Logger
-	Now       func() time.Time // time.Now
+	Now       func() time.Time // default: time.Now
 	Workspace string           // the folder that the agent works in
 	StateDir  string           // the host's own folder; "" = nothing is kept
-	// of the state on a PostgreSQL server, with its password; "" = it is a file in StateDir
+	// URL of the state on a PostgreSQL server, with its password; "" = the state is a file in StateDir
 	StateURL       string
 	UserDir        string       // the user's config folder of a2e; its skills lie in "skills"
 	MaxOutputBytes int          // limits.max_output_bytes; 1 MiB
 	MaxLineBytes   int          // limits.max_line_bytes; 16 MiB
 	Exclusive      bool         // the config has exclusive: true for this plugin
-	Wall           *wall.Wall   // around the host's own files; nil = none lie within reach
-	Secrets        *redact.Set  // that no output, log or error shows; nil = there are none
+	Wall           *wall.Wall   // around the host's own files; nil = none are within reach
+	Secrets        *redact.Set  // no output, log or error shows these; nil = none
 	Agent          *fleet.Agent // the child agent that this host serves; nil = no particular one
 
-	// Launcher returns what starts programs, made when it is first needed. It is closed
-	// after the plugin, by whoever made Env.
+	// Launcher returns the launcher of programs, which is made when it is first needed. Whoever made Env closes it,
+	// after the plugin.
 	Launcher func() (*sandbox.Launcher, error)
-	// Confined makes what starts programs that may change one folder only, to be closed by
-	// the plugin.
+	// Confined makes a launcher of programs that may change one folder only. The plugin closes it.
 	Confined func(Confinement) (*sandbox.Launcher, error)
-	// ToolBox makes the tools of one folder, to be closed by the plugin.
+	// ToolBox makes the tools of one folder. The plugin closes it.
 	ToolBox func(ToolBoxOptions) (ToolBox, error)
 
-	// Store returns the store with the plugin's component. It is opened at the first call,
-	// so a plugin asks for it when it needs it, and is closed after the plugin.
+	// Store returns the store with the plugin's component. The first call opens it, so a plugin calls it only when
+	// it needs the store. It is closed after the plugin.
 	Store store.Opener
-	// StoreExists reports whether there is a store to open: looking for something makes none.
-	// nil = there is.
+	// StoreExists reports whether there is a store to open. It makes none. nil = there is one.
 	StoreExists func() bool
 
-	// Checkpoints are those of Workspace; nil = none are made.
+	// Checkpoints keeps the checkpoints of Workspace; nil = none are made.
 	Checkpoints        *checkpoint.Keeper
-	RestoreCheckpoints bool // agents may put them back
+	RestoreCheckpoints bool // agents may restore checkpoints
 
-	// MCPClient returns the capabilities of the one MCP client in front, as JSON. It waits
-	// until the client has said that, or ctx ends: then it returns nil. Without MCPClient an
-	// agent that speaks A2E may be there.
+	// MCPClient returns the capabilities of the one MCP client of the host, as JSON. It waits until the client has
+	// sent them, and returns nil if ctx ends before. If MCPClient itself is nil, the agent may speak A2E.
 	MCPClient func(ctx context.Context) jsontext.Value
 }
 
@@ -75,8 +72,8 @@ func (e Env) WithDefaults() Env {
 	return e
 }
 
-// Kept is the store as the requests of a plugin use it: what fails is logged, unless it is the
-// request's own failure.
+// Kept is the store as the requests of a plugin use it. It logs failures of the store, but not errors of the
+// request itself.
 type Kept struct {
 	store.Opener
 	log    zerolog.Logger
@@ -88,17 +85,17 @@ func (e Env) Kept(name string) Kept {
 	return Kept{e.Store, e.Log, name}
 }
 
-// Read is store.Opener's.
+// Read calls Read of store.Opener, and logs a failure.
 func (k Kept) Read(ctx context.Context, fn func(*store.Tx) error) error {
 	return k.Noted(ctx, k.Opener.Read(ctx, fn))
 }
 
-// Write is store.Opener's.
+// Write calls Write of store.Opener, and logs a failure.
 func (k Kept) Write(ctx context.Context, fn func(*store.Tx) error) error {
 	return k.Noted(ctx, k.Opener.Write(ctx, fn))
 }
 
-// Noted returns err, which it logs if it is not the request's own.
+// Noted returns err. It logs err unless it is the request's own failure.
 func (k Kept) Noted(ctx context.Context, err error) error {
 	var refusal *protocol.Error
 	if err != nil && ctx.Err() == nil && !errors.As(err, &refusal) {
@@ -110,21 +107,21 @@ func (k Kept) Noted(ctx context.Context, err error) error {
 // Confinement says what programs may reach; see Env.Confined.
 type Confinement struct {
 	Folder  string      // absolute; the one that they may change
-	Is      os.FileInfo // what Folder has to be still, whatever comes to have its name; nil = anything
-	Read    []string    // what they may read beside what the config says
-	Hidden  string      // absolute folder that they see nothing of; "" = none
+	Is      os.FileInfo // the file that Folder must still be; nil = any file of that name
+	Read    []string    // what they may read in addition to what the config says
+	Hidden  string      // absolute folder that they cannot see; "" = none
 	Counted bool        // what they leave in Folder counts for children.disk_bytes
 }
 
 // ToolBox is the tools of one folder. Its methods may be called at the same time.
 type ToolBox interface {
-	// Tools lists them by name.
+	// Tools lists the tools by name.
 	Tools() []protocol.ToolDefinition
 	// ReadOnly reports whether a tool changes nothing.
 	ReadOnly(name string) bool
-	// Start returns them what they may ask of the host; it comes before Call.
+	// Start passes the host's services to the tools. It is called before Call.
 	Start(ctx context.Context, s *Services) error
-	// Call runs one. The error is a *protocol.Error, or that of ctx.
+	// Call runs a tool. The error is a *protocol.Error, or that of ctx.
 	Call(ctx context.Context, name string, args protocol.Object) (*protocol.ToolResult, error)
 	// Close ends what the tools started.
 	Close(ctx context.Context) error
@@ -134,7 +131,7 @@ type ToolBox interface {
 type ToolBoxOptions struct {
 	Workspace       string   // the folder, absolute
 	Hidden          string   // absolute folder that no program may see
-	Read            []string // absolute; what programs may read beside it
+	Read            []string // absolute; what programs may read in addition
 	AllowedCommands []string // of run_command; nil = those of the config
 	AllowedTools    []string // names or globs; nil = all
 	Deny            []string // names or globs

@@ -6,10 +6,10 @@ import (
 	"a2e/protocol"
 )
 
-// Emit sends an event of a type of its own, such as chain/event, before the answer of the
-// request that ctx belongs to, if that asked for a stream; body makes it from its number.
-// The type "" is that of the Emitter's events, for one of a kind that it has no method for.
-// It does nothing within a Call: such events belong to the agent's own request.
+// Emit sends an event of a type of its own, such as chain/event, before the answer of the request that ctx belongs
+// to, if that request asked for a stream. body makes the event from its number. The type "" means the type of the
+// Emitter's events; it is for a kind of event that the Emitter has no method for. Emit does nothing within a Call:
+// such events belong to the agent's own request.
 func Emit(ctx context.Context, t protocol.Type, body func(seq int) any) {
 	c := callFrom(ctx)
 	if c == nil || nestedFrom(ctx) != nil {
@@ -30,7 +30,7 @@ func (c *call) event(kind protocol.EventKind, data any) {
 	})
 }
 
-// send puts one event in line, if anybody listens and the call is not answered yet.
+// send adds one event to the output, if the agent asked for events and the call is not answered yet.
 func (c *call) send(name func() protocol.Type, body func(seq int) any) {
 	if !c.streaming {
 		return
@@ -91,7 +91,7 @@ func (c *call) Artifact(name, mime string, chunk []byte, final bool) {
 // Streaming implements Emitter.
 func (c *call) Streaming() bool { return c.streaming }
 
-// Mute is an Emitter that nobody listens to.
+// Mute is an Emitter that drops all events.
 type Mute struct{}
 
 // Progress implements Emitter.

@@ -16,33 +16,31 @@ import (
 )
 
 const (
-	// groupsAge is how old the list of tools may be that groups are taken from when one of
-	// them is called.
+	// groupsAge is how old the list of tools may be from which the groups are made when a group is called.
 	groupsAge = 5 * time.Second
-	// maxGroup is how many tools of one group there are to choose from.
+	// maxGroup is how many tools a group has at most; further ones are left out.
 	maxGroup = 256
 )
 
-// Groups are the names of components that serve the same purpose, in order, by the name of
-// the group. A component is in one group at most.
+// Groups has the names of components that serve the same purpose, in order, by the name of their group. A component
+// is in one group at most.
 type Groups map[string][]string
 
 // Chooser is a plugin that chooses among components that serve the same purpose.
 // Services.Chooser finds it.
 type Chooser interface {
-	// Choose returns the index of the component to call now, of at least one. done is to be
-	// called once, when that call has ended.
+	// Choose returns the index of the component to call now. names is never empty. The caller calls done once, when
+	// that call has ended.
 	Choose(ctx context.Context, kind string, names []string) (at int, done func())
 }
 
-// groups are the tools that serve the same purpose: those that declare the same task, and
-// those of a group in the config, which is a task that the config declares for them. A call
-// of the task is one of any of its tools.
+// groups has the tools that serve the same purpose: tools that declare the same task, and tools of a group in the
+// config, for which the config declares the task. A call of the task is a call of any of its tools.
 type groups struct {
-	tasks   map[string]string // of tools, as the config says
+	tasks   map[string]string // by the name of the tool, from the config
 	current atomic.Pointer[Groups]
 
-	listing chan struct{} // held by the one who lists the tools
+	listing chan struct{} // a lock: it has an entry while somebody lists the tools
 
 	mu     sync.Mutex // guards the fields below
 	asOf   time.Time  // of current; zero = the tools were not listed yet
@@ -61,8 +59,8 @@ func newGroups(config Groups) *groups {
 	return g
 }
 
-// Groups returns the groups of components of a kind, tools or skills, as they are known now;
-// nil = there are none.
+// Groups returns the groups of components of a kind, tools or skills, as they are known now, or nil if there are
+// none.
 func (s *Services) Groups(ctx context.Context, kind string) Groups {
 	if s == nil {
 		return nil
@@ -86,7 +84,8 @@ func (s *Services) Groups(ctx context.Context, kind string) Groups {
 	return nil
 }
 
-// toolGroups returns the groups of tools, from a list that is not older than age.
+// toolGroups returns the groups of tools, from a list that is not older than age. If ctx ends before there is one,
+// it returns the groups of the last list.
 func (h *Host) toolGroups(ctx context.Context, age time.Duration) Groups {
 	g := h.groups
 	fresh := func() bool {
@@ -133,7 +132,7 @@ func (h *Host) toolGroups(ctx context.Context, age time.Duration) Groups {
 	return all
 }
 
-// of returns the groups of some tools, and of the tools of the config that are not there yet.
+// of returns the groups of the tools in defs, and of the tools in the config, which may not be there yet.
 func (g *groups) of(defs []protocol.ToolDefinition) Groups {
 	tasks := maps.Clone(g.tasks)
 	for _, def := range defs {
@@ -150,13 +149,13 @@ func (g *groups) of(defs []protocol.ToolDefinition) Groups {
 	return all
 }
 
-// groupCalls serves a call of a tool, or of a group: of any tool in it. What is neither, or is
-// denied, as all names are to some, may be a group whose tools were not listed yet.
+// groupCalls serves a call of a tool or of a group, which is a call of any tool in it. A name that is unknown or
+// denied may be a group whose tools were not listed yet: a child agent is denied all names that are not its own.
 func (h *Host) groupCalls(_ *Services, _ Target, next Handler) Handler {
 	return func(ctx context.Context, obj protocol.Object, emit Emitter) (any, error) {
 		name := obj.Text("tool_name")
 		if name == "" {
-			if _, given := obj.Get("tool_name"); given { // but may not be a text
+			if _, given := obj.Get("tool_name"); given { // it is there, but may not be a text
 				if err := protocol.Decode(obj, nil, new(protocol.ToolCallRequest)); err != nil {
 					return nil, err
 				}
@@ -194,7 +193,7 @@ type groupCall struct {
 	group string
 }
 
-// suggestGroups adds the groups to the refusal of a name that is neither one nor a tool.
+// suggestGroups adds the names of groups to the refusal of a name that is neither a group nor a tool.
 func suggestGroups(refusal error, name string, known Groups) error {
 	var said *protocol.Error
 	if len(known) == 0 || !errors.As(refusal, &said) || said.Code != protocol.CodeUnknownTool {
@@ -209,9 +208,8 @@ func suggestGroups(refusal error, name string, known Groups) error {
 	return own.With("groups", names[:min(len(names), maxNamed)])
 }
 
-// serve calls one tool of the group after the other, until one runs: one that is not
-// there, that is denied or whose arguments are others does not. The answer is that of the
-// tool that ran, and says of which group it is; so does the error.
+// serve calls the tools of the group one after the other, until one runs. A tool does not run if it does not exist,
+// is denied, or the arguments do not fit. The answer or error is that of the tool that ran, and names the group.
 func (c *groupCall) serve(ctx context.Context, names []string) (any, error) {
 	left := slices.Clone(names)
 	var refusal *protocol.Error
@@ -242,8 +240,8 @@ func (c *groupCall) serve(ctx context.Context, names []string) (any, error) {
 	return nil, refusal
 }
 
-// callOne chooses a tool and calls it. A failure that its plugin did not count is counted
-// here, so that a tool which never answers is not taken for one that was never tried.
+// callOne chooses a tool and calls it. If the tool fails and its plugin did not count the call, callOne counts it,
+// so that a tool that never answers does not look like one that was never tried.
 func (c *groupCall) callOne(ctx context.Context, names []string) (answer any, at int, err error) {
 	at, done := c.choose(ctx, names)
 	defer done()
@@ -266,8 +264,8 @@ func (c *groupCall) callOne(ctx context.Context, names []string) (answer any, at
 	return answer, at, err
 }
 
-// saysMore orders the refusals of the tools of a group: that arguments do not fit one helps
-// more than that another is denied, or not there.
+// saysMore ranks the refusals of the tools of a group. Arguments that do not fit one tool help more than a tool
+// that is denied, and that helps more than a tool that does not exist.
 func saysMore(code protocol.ErrorCode) int {
 	switch code {
 	case protocol.CodeSchemaViolation:
@@ -288,7 +286,8 @@ func refuses(err error) bool {
 	return false
 }
 
-// choose returns which of some tools is called now: in turn where nobody learns.
+// choose returns the index of the tool to call now: the choice of the Chooser, or each in turn if there is none.
+// The caller calls done when that call has ended.
 func (h *Host) choose(ctx context.Context, names []string) (at int, done func()) {
 	if h.chooser != nil {
 		return h.chooser.Choose(ctx, KindTool, names)
@@ -299,16 +298,16 @@ func (h *Host) choose(ctx context.Context, names []string) (at int, done func())
 	return h.groups.turns % len(names), func() {}
 }
 
-// countedKey finds in a context the call of a tool that was chosen.
+// countedKey is the context key of the call of a tool that was chosen.
 type countedKey struct{}
 
-// countedCall notes whether a call was counted.
+// countedCall notes whether the call of a chosen tool was counted.
 type countedCall struct {
 	tool string
 	done atomic.Bool
 }
 
-// chosen is the answer of a tool that was chosen.
+// chosen is the answer of a tool that was chosen from a group.
 type chosen struct {
 	answer any
 	group  string

@@ -22,31 +22,30 @@ import (
 	"a2e/protocol"
 )
 
-// Options is everything a Host needs from outside. The zero value of a field is
-// its default.
+// Options is everything a Host needs from outside. A zero field means its default.
 type Options struct {
 	Plugins     []Plugin
-	MaxParallel int         // requests of a session that run at once; 4
+	MaxParallel int         // requests of a session that run at once; 0 = 4
 	Limits      Limits      // sizes; see Limits
 	Namespaced  bool        // events of tools and skills go as tool/event and skill/event
-	Tokens      auth.Tokens // of which a handshake must bring one; none = open
+	Tokens      auth.Tokens // a handshake must have one of these; none = no token is needed
 	Log         zerolog.Logger
-	Events      *event.Stream    // takes what happens; nil = the log alone does
-	Secrets     *redact.Set      // that no line of the output shows; nil = there are none
-	Now         func() time.Time // time.Now
-	IDs         io.Reader        // random bytes for ids; a generator seeded from the system
-	AgentID     string           // of every session, whatever an agent calls itself; "" = that
+	Events      *event.Stream    // receives the events; nil = only the log does
+	Secrets     *redact.Set      // no line of the output shows these; nil = none
+	Now         func() time.Time // nil = time.Now
+	IDs         io.Reader        // random bytes for ids; nil = a generator seeded from the system
+	AgentID     string           // of every session, whatever the agent calls itself; "" = the agent's name
 	Dialects    []Dialect        // other protocols on the pipe, asked before A2E
 	Only        bool             // every line is for the first of Dialects: there is no A2E
-	Uncounted   bool             // no Recorder is told of calls
+	Uncounted   bool             // calls are not recorded
 	Groups      Groups           // of tools
 	Middleware  []Middleware     // around all requests, the outermost first
-	Tracer      *trace.Tracer    // gets a span of each request; nil = nobody does
-	Buffers     *sync.Pool       // for the output, of the hosts of a process; nil = the host has its own
-	Closing     chan struct{}    // has room for the hosts of a process that close their plugins at once; nil = all may
+	Tracer      *trace.Tracer    // gets a span of each request; nil = nothing is traced
+	Buffers     *sync.Pool       // for the output, shared by the hosts of a process; nil = the host has its own
+	Closing     chan struct{}    // its size is how many hosts of a process may close at once; nil = all
 
-	Checkpoints     *checkpoint.Keeper // of the workspace, taken before what may change it; nil = none
-	NeedCheckpoints bool               // nothing that may change it begins without one
+	Checkpoints     *checkpoint.Keeper // of the workspace, made before requests that may change it; nil = none
+	NeedCheckpoints bool               // such a request does not begin without one
 }
 
 // Host is one host on one pair of streams. Make one with New, run it with Serve.
@@ -61,9 +60,9 @@ type Host struct {
 	ids      *idSource
 	begun    time.Time
 
-	endBy   *deadline       // everything is over then; see drain.go
-	drainBy *deadline       // running requests are cut off then
-	ctx     context.Context // of all calls; it names the host
+	endBy   *deadline       // when everything is over; see drain.go
+	drainBy *deadline       // when running requests are cut off
+	ctx     context.Context // parent of all calls; it names the host
 	cancel  context.CancelFunc
 	out     *writer
 	leader  atomic.Pointer[leader]
@@ -72,8 +71,8 @@ type Host struct {
 	watcherAsleep atomic.Bool
 	wakeWatcher   chan struct{}
 
-	spoken        Dialect               // of the last good line, nil = A2E; belongs to the leader
-	heard         bool                  // there was a good line; likewise
+	spoken        Dialect               // of the last good line; nil = A2E; only the leader uses it
+	heard         bool                  // there was a good line; only the leader uses it
 	lineSequencer lineSequencer         // of the dialects
 	stopping      atomic.Bool           // no further line is read
 	wished        chan struct{}         // closed when the host is to end
@@ -83,18 +82,18 @@ type Host struct {
 
 	mu         sync.Mutex // guards the fields below
 	session    *Session
-	leaving    chan struct{} // closed when the plugins have ended the session; nil = they are not told yet
+	leaving    chan struct{} // closed when the plugins have ended the session; nil = the plugins do not know yet
 	over       bool          // no request and no session begins any more
 	failures   int           // failed handshakes in a row
-	places     []*Places     // of max_parallel, and those of dialects
+	places     []*Places     // first those of max_parallel, then those of dialects
 	order      order
 	handshakes int           // handshakes running or queued
 	abandoned  int           // handlers that did not stop when their time was up
 	idle       chan struct{} // closed when draining and nothing is left
 	draining   bool
-	asked      map[string]chan protocol.Object // host→agent requests without their answer
+	asked      map[string]chan protocol.Object // requests to the agent without an answer, by id
 	streams    map[*Stream]struct{}
-	pushed     *Stream // of the session's messages that belong to no request
+	pushed     *Stream // for the session's messages that belong to no request
 }
 
 // New makes a host. The error says which options do not fit.
@@ -151,10 +150,9 @@ func New(opts Options) (*Host, error) {
 	return h, nil
 }
 
-// Serve reads requests from in and answers on out until the input ends, a
-// shutdown is asked for, or one of them fails (then the error says so, and is
-// ErrOutputClosed where the reader of the answers has gone). It lets running requests finish first
-// and closes the plugins last. It is called once.
+// Serve reads requests from in and answers on out until the input ends, a shutdown is asked for, or in or out
+// fails. It lets running requests finish first and closes the plugins last. The error says which plugin did not
+// start or which stream failed; it is ErrOutputClosed if the reader of the answers has gone. Serve is called once.
 func (h *Host) Serve(in io.Reader, out io.Writer) error {
 	h.begun = time.Now()
 	h.out = newWriter(out, &h.opts, &h.goes, h.outputFailed)
@@ -198,20 +196,19 @@ func (h *Host) Shutdown(timeout time.Duration) {
 	}
 }
 
-// Interrupt ends Serve within 1.5 seconds, as the parent's SIGTERM wants it.
+// Interrupt ends Serve within 1.5 seconds, as the parent expects after a SIGTERM.
 func (h *Host) Interrupt() {
 	h.endBy.within(signalDrain + signalClose)
 	h.Shutdown(signalDrain)
 }
 
-// InputClosed says that whoever writes the input has gone, for a caller that knows
-// before the input is read to its end. That is as the end of the input is, but what was
-// sent before is still read and answered as long as the peer reads: it is given up, and
-// Serve ends, when answers wait and none was read for DrainTimeout.
+// InputClosed tells the host that the writer of the input has gone, for a caller that knows this before the input
+// is read to its end. The host still reads and answers what was sent before, as long as the peer reads. If answers
+// wait and the peer has read none for DrainTimeout, the host drops the output and Serve ends.
 func (h *Host) InputClosed() { h.hangUp.Do(func() { close(h.silent) }) }
 
-// inputEnded ends Serve as the end of the input does. What could not be read is told of: it may
-// be that requests are lost.
+// inputEnded ends Serve at the end of the input. If reading failed, Serve returns that error, because requests may
+// be lost.
 func (h *Host) inputEnded(err error) {
 	if err != io.EOF && !errors.Is(err, os.ErrClosed) && !errors.Is(err, os.ErrDeadlineExceeded) &&
 		!errors.Is(err, io.ErrClosedPipe) {
@@ -221,8 +218,8 @@ func (h *Host) inputEnded(err error) {
 	h.Shutdown(DrainTimeout)
 }
 
-// OutputClosed ends Serve because nobody can read the answers any more, for a
-// caller that knows before the next write fails.
+// OutputClosed ends Serve because nobody can read the answers any more. It is for a caller that knows this before
+// the next write fails.
 func (h *Host) OutputClosed() { h.outputFailed(ErrOutputClosed) }
 
 func (h *Host) outputFailed(err error) {
@@ -244,7 +241,7 @@ func (h *Host) startPlugins() error {
 	return nil
 }
 
-// start turns a panic of a plugin's start into an error.
+// start calls a plugin's Start and turns a panic into an error.
 func start(ctx context.Context, s Starter, services *Services) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -276,7 +273,7 @@ func (h *Host) guard(where string) {
 	}
 }
 
-// waitOrDone waits for all, but not past done.
+// waitOrDone waits for all, or until done is closed.
 func waitOrDone(all *sync.WaitGroup, done <-chan struct{}) {
 	ended := make(chan struct{})
 	go func() {

@@ -7,8 +7,8 @@ import (
 	"a2e/protocol"
 )
 
-// A leader is the goroutine that reads the input. There is one at a time: it
-// reads a line, runs the request right there and reads on, which spares a switch
+// leader is the goroutine that reads the input. There is one at a time: it
+// reads a line, runs the request right there and reads on, which saves a switch
 // of goroutines for each request. When a handler (or a write) drags on, the
 // watcher promotes a new goroutine, with the bytes not yet read; the slow one
 // keeps its buffer, answers when it is done and ends.
@@ -21,7 +21,7 @@ type leader struct {
 	out     []byte        // where the next answer is built
 	control call          // of a request that the host answers itself
 	call    *call         // under way while busy, nil for a write
-	state   atomic.Uint64 // number of the stretch of work, and the low bits below
+	state   atomic.Uint64 // number of the current work, and the flags below in the low bits
 }
 
 const (
@@ -47,14 +47,13 @@ func (t *leader) begin(h *Host, c *call) {
 	}
 }
 
-// end marks its end and reports whether this goroutine is still the leader.
+// end marks the end of that work and reports whether this goroutine is still the leader.
 func (t *leader) end() bool {
 	s := t.state.Load()
 	return s&leaderReplaced == 0 && t.state.CompareAndSwap(s, s&^leaderBusy)
 }
 
-// promote makes a new goroutine the leader, if t is still in the stretch of
-// work that state names.
+// promote makes a new goroutine the leader, if t is still at the work that state names.
 func (h *Host) promote(t *leader, state uint64) {
 	if state&leaderBusy == 0 || state&leaderReplaced != 0 || !t.state.CompareAndSwap(state, state|leaderReplaced) {
 		return
@@ -64,12 +63,11 @@ func (h *Host) promote(t *leader, state uint64) {
 	h.leader.Store(next)
 	h.goes.Go(func() { h.read(next) })
 	if slow != nil {
-		slow.arm() // from now on its time limit needs a clock
+		slow.arm() // from now on its time limit needs a timer
 	}
 }
 
-// watch replaces a leader whose work drags on, until done is closed. It
-// costs nothing while there is none.
+// watch replaces a leader whose work drags on, until done is closed. It sleeps while nothing is under way.
 func (h *Host) watch(done <-chan struct{}) {
 	tick := time.NewTicker(watchEvery)
 	defer tick.Stop()
@@ -88,7 +86,7 @@ func (h *Host) watch(done <-chan struct{}) {
 		}
 		last, lastState = t, state
 		if idle > watchIdle {
-			idle, last = 0, nil // which would keep its buffers
+			idle, last = 0, nil // last would keep the buffers of its leader
 			tick.Stop()
 			if !h.sleepWatcher(t, state, done) {
 				return

@@ -6,22 +6,21 @@ import (
 )
 
 const (
-	keptHead   = 16 << 10 // bytes kept of a line that is too long, for those who listen
+	keptHead   = 16 << 10 // bytes kept of a line that is too long, for its event
 	firstRead  = 4 << 10  // the room for the first reads; sessions over HTTP need no more
 	readSize   = 64 << 10 // the room for one read of a stream that has filled less
-	keepBuffer = 4 << 20  // a larger buffer is given back once it is empty
+	keepBuffer = 4 << 20  // a larger buffer is dropped once it is empty
 )
 
-// lines splits a stream into lines, whatever the reads return. A line that is
-// longer than max is dropped up to its newline in constant memory. The slices
-// it returns are valid until the next call of fill.
+// lines splits a stream into lines, whatever the sizes of the reads are. A line that is longer than max is dropped
+// up to its newline in constant memory. The slices it returns are valid until the next call of fill.
 type lines struct {
 	src  io.Reader
 	buf  []byte
 	r, w int // buf[r:w] is unread
 	seen int // buf[r:seen] has no newline
 	max  int
-	room int // for one read, at least
+	room int // the least room for one read
 
 	started bool   // past the first line: no byte order mark here
 	drop    bool   // within a line that was too long
@@ -39,7 +38,7 @@ const (
 	lineText                    // a line, without its newline; not blank
 	lineLong                    // the head of a line that is too long
 	lineLongEnd                 // nothing: that line has ended; its head and size are known
-	lineEnd                     // the stream has ended and everything was given
+	lineEnd                     // the stream has ended and all lines were returned
 )
 
 // next returns the next line that is buffered already.
@@ -100,7 +99,7 @@ func (l *lines) cut() ([]byte, lineKind) {
 	return nil, lineNone
 }
 
-// begunLong notes the begin of a line that is too long.
+// begunLong begins a line that is too long: it keeps the size and the head of line, and returns line.
 func (l *lines) begunLong(line []byte) []byte {
 	l.drop, l.size, l.head = true, len(line), bytes.Clone(line[:min(len(line), keptHead)])
 	return line
@@ -140,8 +139,8 @@ func (l *lines) makeRoom() {
 	l.buf, l.seen, l.r, l.w = dst, l.seen-l.r, 0, unread
 }
 
-// fork returns a reader that goes on where l stands, in a buffer of its own; l
-// keeps its bytes for whoever still uses its last line, and must not be used.
+// fork returns a reader that continues where l stands, with a buffer of its own. l keeps its bytes, because its
+// last line may still be in use, and must not be used any more.
 func (l *lines) fork() *lines {
 	next := *l
 	next.buf = append(make([]byte, 0, max(l.room, l.w-l.r)), l.buf[l.r:l.w]...)

@@ -7,15 +7,14 @@ import (
 	"a2e/protocol"
 )
 
-// read is the loop. The leader takes one line after the
-// other and runs each request to its answer:
+// read is the loop. The leader takes one line after the other and runs each request to its answer:
 //
 //	next line ─► take ─► scan, route, gate ─┬─► control: answered here
 //	   ▲                                    ├─► slot free: run here ──► answer
 //	   │                                    └─► queue: a worker runs it later
 //	   └── no line left: flush the answers, wait for room, read more ◄──┘
 //
-// It ends when it was replaced (see leader) or the input has ended.
+// read returns when the leader was replaced (see leader) or the host stops.
 func (h *Host) read(t *leader) {
 	kept := false
 	defer func() {
@@ -51,9 +50,9 @@ func (h *Host) read(t *leader) {
 	h.flush(t)
 }
 
-// growStack has a frame of 10 KiB, of which it uses none for no text: Go makes the stack of the goroutine
-// as large as that at once. It would double it time after time instead, and look up each frame on it in
-// tables that are not in memory at the first answer.
+// growStack has a frame of 10 KiB, which it does not touch if text is empty: Go makes the stack of the goroutine
+// that large at once. Otherwise Go would double the stack several times, and look up each frame on it in tables
+// that are not in memory at the first answer.
 //
 //go:noinline
 func growStack(text string) byte {
@@ -64,16 +63,15 @@ func growStack(text string) byte {
 	return frame[copy(frame[:], text)-1]
 }
 
-// flush writes the pending answers; false means that it took so long that
-// another goroutine is the leader now.
+// flush writes the pending answers. False means that this took so long that another goroutine is the leader now.
 func (h *Host) flush(t *leader) bool {
 	t.begin(h, nil)
 	h.out.flush()
 	return t.end()
 }
 
-// take handles one line: it answers it here, runs it here, or queues it. False
-// means that this goroutine is not the leader any more.
+// take handles one line: it answers it here, runs it here, or queues it. False means that this goroutine is not the
+// leader any more.
 func (h *Host) take(t *leader, raw []byte) bool {
 	err := t.line.Scan(raw)
 	dest := h.router.find(t.line.Type)
@@ -90,7 +88,7 @@ func (h *Host) take(t *leader, raw []byte) bool {
 	} else {
 		dest, err = h.route(t.line, dest)
 	}
-	c := &t.control // what ends here needs no call of its own
+	c := &t.control // a line that is answered here needs no call of its own
 	if own := dest != nil && (dest.control == nil || dest.barrier); own {
 		c = new(call)
 	}
@@ -114,7 +112,7 @@ func (h *Host) take(t *leader, raw []byte) bool {
 	return !h.out.due() || h.flush(t)
 }
 
-// readOptions reads the fields of a request that the host itself goes by.
+// readOptions reads the fields of a request that the host itself uses: timeout and streaming.
 func (c *call) readOptions() {
 	c.limit, c.streaming = c.dest.timeout, c.dest.streams
 	if c.limit > 0 {
@@ -127,12 +125,12 @@ func (c *call) readOptions() {
 	}
 }
 
-// route finds where a message goes, whose type dest is for.
+// route returns where a message goes. dest is the destination of its type; nil = the type is unknown.
 func (h *Host) route(line *protocol.Line, dest *destination) (*destination, error) {
 	err := line.Check()
 	if err != nil {
 		if dest != nil && dest.barrier && codeOf(err) == protocol.CodeVersionMismatch {
-			return dest, nil // a handshake says so in its own answer
+			return dest, nil // the handshake reports this in its own answer
 		}
 		return nil, err
 	}
@@ -161,8 +159,8 @@ func (h *Host) route(line *protocol.Line, dest *destination) (*destination, erro
 		dest.typ)
 }
 
-// answers reports whether a message that comes this way may be the agent's answer to a
-// request of the host: such a one needs no capability of the session.
+// answers reports whether a message of this type may be the agent's answer to a request of the host. Such an answer
+// needs no capability of the session.
 func (d *destination) answers() bool {
 	switch d.typ {
 	case protocol.TypeError, protocol.TypeMCPSampleResp, protocol.TypeMCPRootListResp, protocol.TypeMCPElicitResp,
@@ -172,7 +170,7 @@ func (d *destination) answers() bool {
 	return false
 }
 
-// unknownType is the answer to a type that is none, with those that may be meant.
+// unknownType returns the error for a type that does not exist. It names the types that may be meant.
 func unknownType(name string) error {
 	var known []string
 	for _, info := range protocol.Types() {

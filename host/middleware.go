@@ -12,18 +12,18 @@ import (
 // its answers. emit takes the events of the request; it is never nil.
 type Handler func(ctx context.Context, obj protocol.Object, emit Emitter) (any, error)
 
-// Target is what requests of one type go to.
+// Target is where requests of one type go.
 type Target struct {
 	Type    protocol.Type
-	Plugins []Plugin // that serve it, the one to ask first at the front
+	Plugins []Plugin // that serve it, in the order in which they are asked
 }
 
-// Middleware does something around requests that no plugin can see to alone: it returns a handler that
-// serves them by next, or next itself where it has nothing to do with what is for this target. It is called
-// for each target when the host is made; no plugin has started then.
+// Middleware does something around requests that no single plugin can do. It returns a handler that serves them by
+// next, or next itself if it has nothing to do for this target. It is called for each target when the host is made;
+// no plugin has started then.
 type Middleware func(s *Services, to Target, next Handler) Handler
 
-// Only has a middleware see the requests of one type alone.
+// Only limits a middleware to the requests of one type.
 func (m Middleware) Only(t protocol.Type) Middleware {
 	return func(s *Services, to Target, next Handler) Handler {
 		if to.Type != t {
@@ -33,7 +33,7 @@ func (m Middleware) Only(t protocol.Type) Middleware {
 	}
 }
 
-// denials tells of what the plugins deny, by the sandbox, a list or a permission.
+// denials sends an event when the plugins deny a request, because of the sandbox, a list or a permission.
 func (h *Host) denials(to Target, next Handler) Handler {
 	if !h.opts.Events.Wants(event.Denied) {
 		return next
@@ -52,7 +52,8 @@ func (h *Host) denials(to Target, next Handler) Handler {
 	}
 }
 
-// wrap makes the handler of a destination: the groups of tools, the middlewares of the options, the plugins.
+// wrap makes the handler of a destination, from the outside to the inside: the groups of tools, the middlewares of
+// the options, the plugins.
 func (h *Host) wrap(d *destination) {
 	if len(d.routes) == 0 {
 		return

@@ -9,8 +9,8 @@ import (
 
 // Needer is a plugin whose options name things of the machine, which `a2e doctor` looks for.
 type Needer interface {
-	// Needs lists them in the order of the config. Nothing is looked for, started or reached
-	// before their functions are called. The plugin need not be started.
+	// Needs lists these things in the order of the config. It looks for nothing and starts nothing; only the
+	// functions of a Need do. The plugin need not be started.
 	Needs() []Need
 }
 
@@ -18,10 +18,9 @@ type Needer interface {
 type Need struct {
 	Of     string // what needs it, such as "worker coder"
 	Option string // the option that names it, such as workers[0].command
-	// Look tells what there is, such as the path of the program, without starting or reaching
-	// anything.
+	// Look returns what there is, such as the path of the program, without starting or reaching anything.
 	Look func() (found string, err error)
-	// Live tries it out, within Wait (0 = 10 s). nil = Look says all.
+	// Live tries the thing out, within Wait (0 = 10 s). nil = Look is enough.
 	Live func(ctx context.Context) (found string, err error)
 	Wait time.Duration
 }
@@ -29,14 +28,14 @@ type Need struct {
 // Lack is an error of Need.Look and Need.Live that tells more than its text.
 type Lack struct {
 	Err   error
-	Fix   string // the command, or the line of the config, that fixes it; "" = nobody knows one
-	Minor bool   // it may do without
+	Fix   string // the command, or the line of the config, that fixes it; "" = not known
+	Minor bool   // it is not needed in every case
 }
 
 // Error implements error.
 func (l *Lack) Error() string { return l.Err.Error() }
 
-// Unwrap returns what the lack comes from.
+// Unwrap returns the cause of the lack.
 func (l *Lack) Unwrap() error { return l.Err }
 
 // TryWriting makes a file in a folder and removes it.

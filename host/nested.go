@@ -15,23 +15,23 @@ import (
 // that calls a chain that calls the skill ends here.
 const maxNesting = 16
 
-// insideKey finds the innermost nested request that a context belongs to.
+// nestedKey is the context key of the innermost nested request.
 type nestedKey struct{}
 
-// nested is a request within another one, or within none.
+// nested is a request that a plugin makes, within another request or within none.
 type nested struct {
 	depth int // from 1
 	typ   protocol.Type
 	stop  context.CancelCauseFunc
 }
 
-// nestedFrom returns the nested request of a context; nil = there is none.
+// nestedFrom returns the innermost nested request of a context, or nil if there is none.
 func nestedFrom(ctx context.Context) *nested {
 	n, _ := ctx.Value(nestedKey{}).(*nested)
 	return n
 }
 
-// nest makes a request of the plugins for Services.Call.
+// nest sends a request to the plugins, for Services.Call.
 func (h *Host) nest(ctx context.Context, t protocol.Type, req, resp any, emit Emitter) error {
 	body, err := protocol.AppendJSON(nil, req)
 	if err != nil {
@@ -45,7 +45,7 @@ func (h *Host) nest(ctx context.Context, t protocol.Type, req, resp any, emit Em
 	return h.serveNested(ctx, t, obj, resp, emit)
 }
 
-// serveNested serves a request that is nested in another one, or in none.
+// serveNested serves a request of Services.Call.
 func (h *Host) serveNested(ctx context.Context, t protocol.Type, obj protocol.Object, resp any,
 	emit Emitter,
 ) (err error) {
@@ -85,7 +85,7 @@ func (h *Host) serveNested(ctx context.Context, t protocol.Type, obj protocol.Ob
 	}
 	var own *protocol.Error
 	if cause := context.Cause(ctx); cause != nil && (errors.Is(cause, errCancelled) || !errors.As(err, &own)) {
-		err = cause // an error of the plugin itself may say more of what it did until its time was up
+		err = cause // an error of the plugin itself may say more about what it did in its time
 	}
 	if e := wireError(err); e != nil {
 		return e
@@ -113,7 +113,7 @@ func (d *destination) limitOf(obj protocol.Object) time.Duration {
 	return d.timeout
 }
 
-// decodeAnswer returns the answer of a plugin in the form that the caller wants.
+// decodeAnswer decodes the answer of a plugin into resp. If resp is nil, it does nothing.
 func decodeAnswer(answer, resp any) error {
 	if resp == nil {
 		return nil

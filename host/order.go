@@ -6,22 +6,22 @@ import (
 	"a2e/protocol"
 )
 
-// order is the order of the requests that have begun. Requests whose keys overlap take effect in
-// the order in which they came: each waits for the earlier ones that protocol.Access names, and
-// nothing else is waited for. A request that waits is a line in memory, without a goroutine:
+// order keeps the requests that have begun in order. Requests whose keys overlap take effect in the order in which
+// they came: each one waits for the earlier ones that its protocol.Access says, and for no others. A request that
+// waits is an entry in memory, without a goroutine:
 //
 //	begin ─┬─ no earlier one is in its way: it runs ──► pass: those that waited for it run
 //	       └─ else it is parked ◄──────────────────────┘
 //
-// One that is stopped while it waits keeps its place until its turn, so that those behind it
-// still wait for those ahead of it.
+// A request that is stopped while it waits keeps its place until its turn, so that the requests behind it still
+// wait for those ahead of it.
 type order struct {
 	// guarded by Host.mu
 	holding callList // requests that hold their claims
-	passed  callList // requests under way that do not any more
-	parked  int      // requests that wait and take no slot
-	bytes   int      // of those
-	ahead   []*call  // scratch of aheadOf
+	passed  callList // requests under way that gave up their claims
+	parked  int      // waiting requests that take no slot
+	bytes   int      // size of these requests in memory
+	ahead   []*call  // buffer that aheadOf reuses
 }
 
 // stage is how far a call has come.
@@ -36,7 +36,7 @@ const (
 	ended
 )
 
-// claim is a protocol.Claim of one request, without a field.
+// claim is a protocol.Claim of one request. Its key contains the value of the field, if the claim has one.
 type claim struct {
 	key    string
 	access protocol.Access
@@ -48,8 +48,8 @@ func (c claim) waitsFor(earlier claim) bool {
 		strings.HasPrefix(earlier.key, c.key))
 }
 
-// aheadOf lists the requests that c has to wait for, until the next call. The handshake, whose
-// key is the empty one, waits for all of A2E; what comes later waits for it.
+// aheadOf returns the requests that c has to wait for. The slice is valid until the next call of aheadOf. The
+// handshake, whose key is empty, waits for all requests of A2E; later requests of A2E wait for it.
 func (o *order) aheadOf(c *call) []*call {
 	o.ahead = o.ahead[:0]
 	if c.dest.barrier {
@@ -61,19 +61,19 @@ func (o *order) aheadOf(c *call) []*call {
 		return o.ahead
 	}
 	if o.holding.last == nil {
-		return nil // as mostly, nothing else runs
+		return nil // the usual case: nothing else runs
 	}
 	for _, mine := range c.claimsLocked() {
 		o.aheadIn(c, mine)
 	}
-	if len(c.claims) == 0 && c.work == nil { // it waits for a handshake
+	if len(c.claims) == 0 && c.work == nil { // without claims it waits only for a handshake
 		o.aheadIn(c, claim{})
 	}
 	return o.ahead
 }
 
-// aheadIn adds the requests that one claim has to wait for, the latest first. An exclusive
-// one of the same key, or a wider one, has waited for all before it that matter.
+// aheadIn appends to o.ahead the requests that one claim has to wait for, the latest first. It stops at an
+// exclusive claim of the same or a wider key: that request has waited for all earlier ones that matter.
 func (o *order) aheadIn(c *call, mine claim) {
 	for r := o.holding.last; r != nil; r = r.older {
 		switch {
@@ -88,7 +88,7 @@ func (o *order) aheadIn(c *call, mine claim) {
 				continue
 			}
 			o.ahead = append(o.ahead, r)
-			waited := r.work == nil || c.work != nil // for a handshake, too
+			waited := r.work == nil || c.work != nil // r also waited for a handshake, if c has to
 			if waited && theirs.access == protocol.Exclusive && strings.HasPrefix(mine.key, theirs.key) {
 				return
 			}
@@ -96,7 +96,7 @@ func (o *order) aheadIn(c *call, mine claim) {
 	}
 }
 
-// begin puts c at the end, behind what aheadOf returned.
+// begin adds c at the end, behind the requests that aheadOf returned. It reports whether c may run at once.
 func (o *order) begin(c *call, ahead []*call) (ready bool) {
 	o.holding.add(c)
 	for _, r := range ahead {
@@ -114,8 +114,8 @@ func (o *order) begin(c *call, ahead []*call) (ready bool) {
 	return false
 }
 
-// pass is for a call that holds its claims no longer, and has ended or not. It returns those
-// that may run now. A handshake waits until all have ended.
+// pass takes the claims away from a call, which has ended (end) or still runs, and returns the calls that may run
+// now. A handshake that waits for the call goes on only when the call has ended.
 func (o *order) pass(c *call, end bool) (next []*call) {
 	if c.stage == passed {
 		o.passed.remove(c)
@@ -147,7 +147,7 @@ func (o *order) pass(c *call, end bool) (next []*call) {
 	return next
 }
 
-// unpark ends a request's wait: it runs, or was stopped.
+// unpark ends the wait of a request, which now runs or was stopped.
 func (o *order) unpark(c *call, to stage) {
 	c.stage = to
 	if c.dest.ahead {
@@ -171,7 +171,7 @@ func (o *order) underWay(yield func(*call) bool) {
 
 func (o *order) empty() bool { return o.holding.last == nil && o.passed.last == nil }
 
-// claimsLocked returns what a request claims, which is read when somebody first asks.
+// claimsLocked returns the claims of a request. The first call reads them from the request.
 func (c *call) claimsLocked() []claim {
 	if !c.claimed {
 		c.claimed = true
@@ -188,8 +188,8 @@ func (c *call) claimsLocked() []claim {
 	return c.claims
 }
 
-// claimsOf returns the claims of a request: those of each plugin that may serve it. For one of
-// a group those are the claims of all its tools.
+// claimsOf returns the claims of a request: those of each plugin that may serve it. For a call of a group it
+// returns the claims of all tools of the group.
 func (d *destination) claimsOf(obj protocol.Object) []protocol.Claim {
 	if tools := d.groups.named(obj); len(tools) > 0 {
 		claims := []protocol.Claim{{Key: protocol.KeyTools, Access: protocol.Follows}}
@@ -219,7 +219,7 @@ func (d *destination) claimsOfRoutes(obj protocol.Object) (claims []protocol.Cla
 	return claims
 }
 
-// callList is a list of calls, each of which is in one list at most.
+// callList is a linked list of calls. A call is in one list at most.
 type callList struct{ last *call }
 
 func (l *callList) add(c *call) {

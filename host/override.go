@@ -6,13 +6,12 @@ import (
 	"time"
 )
 
-// Override takes the place of what a component says of itself. It does not change.
+// Override replaces things that a component says about itself. It does not change.
 type Override struct {
-	// Timeout bounds a call of a tool in place of the tool's own limit; 0 = that one. The
-	// request's limit holds beside it.
+	// Timeout bounds a call of a tool, in place of the tool's own limit; 0 = the tool's own limit. The limit of the
+	// request applies as well.
 	Timeout time.Duration
-	// Deferred says whether a tool is left out where deferred tools are not asked for; nil = as
-	// the tool says.
+	// Deferred says whether a tool is left out of lists that do not ask for deferred tools; nil = as the tool says.
 	Deferred *bool
 	Texts    map[string]Text // by name: one of the constants below
 }
@@ -24,14 +23,14 @@ const (
 	TextPrompt       = "text"         // of a prompt that takes no arguments and is one message
 )
 
-// Text takes the place of another text, as long as the component has that.
+// Text replaces another text, as long as the component still has that text.
 type Text struct {
 	Of [sha256.Size]byte // SHA-256 of the text that it was made for
 	To string
 }
 
-// Text returns what stands in the place of a text of the component: the text itself where
-// nothing was made for it. A nil Override has nothing.
+// Text returns the replacement of a text of the component, or the text itself if there is none. A nil Override
+// replaces nothing.
 func (o *Override) Text(name, original string) string {
 	if o != nil {
 		if t, ok := o.Texts[name]; ok && t.Of == sha256.Sum256([]byte(original)) {
@@ -43,31 +42,30 @@ func (o *Override) Text(name, original string) string {
 
 // Overrider is a plugin that keeps overrides. Services.Override finds it.
 type Overrider interface {
-	// Overrides returns those of the components of a kind, by name. The map does not change.
-	// It must be quick: calls ask.
+	// Overrides returns the overrides of the components of a kind, by name. The map does not change. Overrides must
+	// be quick, because it is called for each call of a tool.
 	Overrides(kind string) map[string]*Override
 }
 
 // Instructor is a plugin with skills whose instructions follow the overrides. Services.Instructions finds it.
 type Instructor interface {
-	// Instructions returns those of a skill, as they are by themselves; false = the plugin has no
-	// such skill, or one without any.
+	// Instructions returns the instructions of a skill without overrides; false = the plugin has no such skill, or
+	// the skill has no instructions.
 	Instructions(skill string) (text string, ok bool)
 }
 
-// originalKey finds in a context that WithoutOverrides made it.
+// originalKey is the context key that WithoutOverrides sets.
 type originalKey struct{}
 
-// WithoutOverrides returns a context for requests that want to see components as they are by
-// themselves.
+// WithoutOverrides returns a context for requests that want components without overrides.
 func WithoutOverrides(ctx context.Context) context.Context {
 	return context.WithValue(ctx, originalKey{}, true)
 }
 
-// WantsOriginals reports whether a context is one of WithoutOverrides.
+// WantsOriginals reports whether a context comes from WithoutOverrides.
 func WantsOriginals(ctx context.Context) bool { return ctx.Value(originalKey{}) != nil }
 
-// limitedKey finds the tool whose call the host bounds in time.
+// limitedKey is the context key of the tool whose call the host bounds in time.
 type limitedKey struct{}
 
 // WithLimit returns a context for a call of a tool that the host bounds in time.
@@ -79,5 +77,5 @@ func WithLimit(ctx context.Context, tool string) context.Context {
 // own limit.
 func Limited(ctx context.Context, tool string) bool { return ctx.Value(limitedKey{}) == tool }
 
-// PromptName is the name of a prompt of an MCP server as a component.
+// PromptName returns the name that a prompt of an MCP server has as a component.
 func PromptName(server, prompt string) string { return server + "__" + prompt }

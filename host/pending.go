@@ -49,7 +49,7 @@ func (h *Host) ask(ctx context.Context, t protocol.Type, req, resp any) error {
 	}
 }
 
-// readAnswer takes what the agent answered.
+// readAnswer decodes the agent's answer into resp. An answer of type `error` is returned as the error.
 func readAnswer(obj protocol.Object, resp any) error {
 	if t, ok := obj.Get("type"); ok {
 		if name, _ := t.Str(); name == string(protocol.TypeError) {
@@ -75,7 +75,8 @@ func (h *Host) waitsFor(reqID protocol.Value) bool {
 	return h.asked[id] != nil
 }
 
-// failAsked ends the request of the host that waits for an answer which cannot be read.
+// failAsked answers the request of the host that waits for reqID with err, because the agent's answer cannot be
+// read.
 func (h *Host) failAsked(reqID protocol.Value, err error) {
 	id, _ := reqID.Str()
 	h.mu.Lock()
@@ -86,11 +87,11 @@ func (h *Host) failAsked(reqID protocol.Value, err error) {
 		return
 	}
 	msg, _ := h.message(nil, protocol.TypeError, nil, wireError(err))
-	answer, _ := protocol.ParseObject(msg) // of one that does not encode there is nothing to tell
+	answer, _ := protocol.ParseObject(msg) // if the error does not encode, the answer is empty
 	waiting <- answer
 }
 
-// agentAnswer takes the agent's answer to a request of the host.
+// agentAnswer passes the agent's answer to the request of the host that waits for it.
 func agentAnswer(h *Host, c *call) (any, error) {
 	if err := h.gate(c); err != nil {
 		return nil, err

@@ -7,9 +7,8 @@ import (
 	"a2e/protocol"
 )
 
-// Plugin serves the message types of one capability. A plugin may implement
-// Starter, SlowCloser and SessionEnder as well. One that wraps another says so by
-// a method Unwrap() Plugin, and need not pass these on.
+// Plugin serves the message types of one capability. A plugin may implement Starter, SlowCloser and SessionEnder as
+// well. A plugin that wraps another one has a method Unwrap() Plugin, and need not pass these on.
 type Plugin interface {
 	// Info describes the plugin. The host reads its name and priority once, when it is
 	// built, and the rest for each handshake.
@@ -30,11 +29,11 @@ type PluginInfo struct {
 	Metadata   map[string]any        // further entries for the handshake's metadata; may be nil
 	Children   bool                  // it starts programs: the handshake says how they are confined
 	Stored     bool                  // it serves nothing without the store
-	Broken     string                // why it can serve nothing until somebody mends that; "" = it can
+	Broken     string                // why it can serve nothing until somebody fixes that; "" = it can
 }
 
-// Describer is a plugin that adds to its Info what only a handshake tells, and what takes time to
-// find out: Metadata and Broken.
+// Describer is a plugin that adds to its Info what only a handshake shows and what takes time to find out: Metadata
+// and Broken.
 type Describer interface {
 	Describe(info PluginInfo) PluginInfo
 }
@@ -45,25 +44,24 @@ type Starter interface {
 	Start(ctx context.Context, s *Services) error
 }
 
-// SessionEnder is a plugin that keeps something for a session. EndSession is
-// called once when the session ends: by another handshake, even one that is then
-// refused, or with the host, before Close. Streams of the session still take
-// messages until the EndSession of all plugins has returned or ctx has ended; it
-// should be done then. ctx belongs to no request.
+// SessionEnder is a plugin that keeps something for a session. EndSession is called once when the session ends:
+// because of another handshake, even one that is then refused, or with the host, before Close. Streams of the
+// session still take messages until the EndSession of all plugins has returned or ctx has ended; EndSession should
+// return before that. ctx belongs to no request.
 type SessionEnder interface {
 	EndSession(ctx context.Context, s *Session)
 }
 
-// SlowCloser is a plugin whose Close may take longer than that of others, since
-// what it ends has a right to some time. It has that unless a signal cuts it.
+// SlowCloser is a plugin whose Close may take longer than that of others, because what it ends needs time. A signal
+// may cut that time.
 type SlowCloser interface {
 	CloseTimeout() time.Duration
 }
 
-// SaveTime is the CloseTimeout of plugins that put into the store what they have in memory.
+// SaveTime is the CloseTimeout of plugins that write what they have in memory to the store.
 const SaveTime = 5 * time.Second
 
-// hostKey finds the host in the contexts that it gives.
+// hostKey is the context key of the host.
 type hostKey struct{}
 
 // Emitter sends the events of one request, in order, before its answer. It is

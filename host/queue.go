@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// Places bounds how many requests run at once; further ones wait in its queue. A host has those of max_parallel, and
-// those that its dialects make.
+// Places bounds how many requests run at once; further ones wait in its queue. A host has one Places for
+// max_parallel, and those that its dialects make.
 type Places struct {
 	host  *Host
 	max   int
@@ -15,8 +15,8 @@ type Places struct {
 	queue queue
 }
 
-// NewPlaces returns n places for works of the host that ctx belongs to, beside those of max_parallel. Limits bounds
-// the works that wait for them.
+// NewPlaces returns n places for works of the host that ctx belongs to, beside those of max_parallel.
+// Options.Limits bounds the works that wait for them.
 func NewPlaces(ctx context.Context, n int) *Places {
 	h, _ := ctx.Value(hostKey{}).(*Host)
 	h.mu.Lock()
@@ -30,14 +30,14 @@ func (h *Host) addPlacesLocked(n int) *Places {
 	return p
 }
 
-// Taken returns how many works have one.
+// Taken returns how many works have a place.
 func (p *Places) Taken() int {
 	p.host.mu.Lock()
 	defer p.host.mu.Unlock()
 	return p.taken
 }
 
-// queue holds the requests that wait for a slot within bounds: higher ranks first, equal ones in order.
+// queue holds a bounded number of requests that wait for a slot: higher ranks first, equal ranks in order.
 type queue struct {
 	max, maxBytes int
 	calls         []*call
@@ -69,14 +69,14 @@ func (q *queue) pop() *call {
 	q.calls[q.first] = nil
 	q.first++
 	q.bytes -= c.size()
-	if q.first > 64 && q.first*2 > len(q.calls) { // most of it is used up
+	if q.first > 64 && q.first*2 > len(q.calls) { // most of the slice is used up
 		q.calls = append(q.calls[:0], q.calls[q.first:]...)
 		q.first = 0
 	}
 	return c
 }
 
-// remove takes the calls out that match.
+// remove takes out the calls that match, and returns them.
 func (q *queue) remove(match func(*call) bool) (out []*call) {
 	kept := q.calls[:q.first]
 	for _, c := range q.calls[q.first:] {
@@ -92,7 +92,7 @@ func (q *queue) remove(match func(*call) bool) (out []*call) {
 	return out
 }
 
-// rank is higher for what begins first.
+// rank returns the priority of a call. The call with the highest rank begins first.
 func (c *call) rank() int {
 	if c.work != nil {
 		return c.work.Priority
@@ -100,7 +100,7 @@ func (c *call) rank() int {
 	return 0
 }
 
-// size is what a queued call holds in memory, in bytes.
+// size returns how many bytes a waiting call holds in memory.
 func (c *call) size() int {
 	if c.work != nil {
 		return len(c.work.Object.Raw()) + c.work.Size + callOverhead

@@ -18,9 +18,9 @@ import (
 	"a2e/protocol"
 )
 
-// answer answers a call with what its handler returned, unless it was answered before. out is a buffer to
-// build the answer in; next is one for the next answer. A second caller waits for the first one, as the end
-// of the host does.
+// answer answers a call with what its handler returned, unless it was answered before. out is a buffer to build the
+// answer in; next is a buffer for the next answer. A second caller, such as the end of the host, waits for the
+// first one.
 func (h *Host) answer(c *call, out []byte, resp any, err error) (next []byte) {
 	c.out.Lock()
 	if c.answered {
@@ -60,7 +60,7 @@ func (h *Host) answer(c *call, out []byte, resp any, err error) (next []byte) {
 // answerError answers a call with an error, unless it was answered before.
 func (h *Host) answerError(c *call, err error) { h.answer(c, nil, nil, err) }
 
-// answerLine builds the line of an answer; nil = there is none. code is "" for a success.
+// answerLine builds the line of an answer; nil = there is no answer. code is "" for a success.
 func (h *Host) answerLine(c *call, out []byte, resp any, err error) (line []byte, code protocol.ErrorCode) {
 	if err == nil {
 		if line, err = h.successLine(c, out, resp); err == nil {
@@ -87,7 +87,7 @@ func (h *Host) answerLine(c *call, out []byte, resp any, err error) (line []byte
 	return line, e.Code
 }
 
-// successLine is answerLine for what a plugin answered, whose types may not encode.
+// successLine builds the line of a plugin's answer. The error says that the answer does not encode.
 func (h *Host) successLine(c *call, out []byte, resp any) ([]byte, error) {
 	if c.work != nil {
 		return h.workLine(c, resp, nil)
@@ -95,13 +95,13 @@ func (h *Host) successLine(c *call, out []byte, resp any) ([]byte, error) {
 	return h.message(out[:0], c.responseType(), c.reqID(), resp)
 }
 
-// workLine is the line of a dialect.
+// workLine returns the line with which a dialect answers its work.
 func (h *Host) workLine(c *call, resp any, failure error) (line []byte, err error) {
 	defer h.guardEncoding(c.dest.typ, &err)
 	return c.work.Answer(resp, failure), nil
 }
 
-// guardEncoding turns a panic of a plugin's types into an error like any other that does not encode.
+// guardEncoding turns a panic of a plugin's types into an error, like any other failure to encode.
 func (h *Host) guardEncoding(t protocol.Type, err *error) {
 	if v := recover(); v != nil {
 		h.logPanic("encoding "+string(t), v)
@@ -109,8 +109,8 @@ func (h *Host) guardEncoding(t protocol.Type, err *error) {
 	}
 }
 
-// responseType returns the type of the call's response, ready to stand in a line.
-// A catch-all's follows from what the request says.
+// responseType returns the type of the call's response, ready to stand in a line. The type of a catch-all's
+// response follows from the type of the request.
 func (c *call) responseType() protocol.Type {
 	if c.dest.response != "" {
 		return c.dest.response
@@ -119,7 +119,7 @@ func (c *call) responseType() protocol.Type {
 	return protocol.Type(quoted[1 : len(quoted)-1])
 }
 
-// message builds one whole line.
+// message builds one whole line, newline included.
 func (h *Host) message(dst []byte, t protocol.Type, reqID protocol.Value, body any) (msg []byte, err error) {
 	defer h.guardEncoding(t, &err)
 	id := h.ids.next()
@@ -140,10 +140,9 @@ func (c *call) byLeader() bool {
 var errNoSession = protocol.Errorf(protocol.CodeUnauthorized, "handshake first: send handshake/req; before it only "+
 	"ping and shutdown work")
 
-// wireError turns any error into the body of an `error` message: a
-// *protocol.Error as it is, an ended context as `timeout` or `cancelled`, and
-// everything else as `runtime_error`, which may be tried again unless something in it says
-// that it lasts.
+// wireError turns any error into the body of an `error` message. store.ErrUnavailable becomes `store_unavailable`,
+// a *protocol.Error keeps its code, an ended context becomes `timeout` or `cancelled`, and everything else becomes
+// `runtime_error`, which is retryable. An error whose Lasting() is true is not retryable.
 func wireError(err error) *protocol.Error {
 	var own *protocol.Error
 	var cause interface{ Lasting() bool }
@@ -165,7 +164,7 @@ func wireError(err error) *protocol.Error {
 	return e
 }
 
-// passing reports whether the machine was short of something that others give back.
+// passing reports whether the machine lacked a resource that other programs free again.
 func passing(err error) bool {
 	return slices.ContainsFunc([]error{syscall.EMFILE, syscall.ENFILE, syscall.EAGAIN, syscall.ENOMEM, syscall.ETXTBSY},
 		func(short error) bool { return errors.Is(err, short) })
@@ -178,7 +177,7 @@ func codeOf(err error) protocol.ErrorCode { return wireError(err).Code }
 type idSource struct {
 	mu  sync.Mutex
 	src io.Reader
-	id  uuid.UUID // the last one made; here so that none is allocated
+	id  uuid.UUID // the last one made; a field, so that none is allocated
 }
 
 func newIDSource(src io.Reader) *idSource {
@@ -190,7 +189,7 @@ func newIDSource(src io.Reader) *idSource {
 	return &idSource{src: src}
 }
 
-// next returns a fresh id. A source that fails repeats itself.
+// next returns a fresh id. If the source fails, ids may repeat.
 func (s *idSource) next() (id [32]byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

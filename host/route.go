@@ -18,29 +18,28 @@ import (
 	"a2e/protocol"
 )
 
-// CatchAll as the type of a route takes every message type that nobody declares.
+// CatchAll is the type of a route that takes every message type which neither the protocol nor a plugin declares.
 const CatchAll protocol.Type = "*"
 
 // Route is one message type that a plugin answers. Make one with Handle or List.
 type Route struct {
-	// Type is the request's type; one that the protocol does not have is fine.
+	// Type is the request's type. It may be one that the protocol does not have.
 	Type protocol.Type
-	// Response is the answer's type; empty means the protocol's own, or for a
-	// foreign type the same with "/req" turned into "/resp".
+	// Response is the answer's type. Empty means the protocol's own; for a foreign type it means the same type with
+	// "/req" turned into "/resp".
 	Response protocol.Type
 
 	ahead  bool
 	order  []protocol.Claim                       // nil = those of the protocol's table
-	claims func(protocol.Object) []protocol.Claim // in their place; nil = the request does not matter
+	claims func(protocol.Object) []protocol.Claim // in place of order; nil = they do not depend on the request
 	serve  func(ctx context.Context, obj protocol.Object, emit Emitter) (any, error)
-	merge  func(dst, src any) (any, error) // gives dst with what src adds; nil = the type is no list
+	merge  func(dst, src any) (any, error) // returns dst with the entries of src; nil = the type is no list
 }
 
-// Handle makes the route of one request type. The request is decoded into a Req
-// with its required fields demanded and its defaults set; fn's answer is encoded
-// as it is. An error of fn that is or wraps a *protocol.Error is answered as
-// such, any other as `runtime_error`. What fn gets is valid until fn returns:
-// to keep an Object longer, clone it.
+// Handle makes the route of one request type. The request is decoded into a Req: required fields must be there, and
+// defaults are set. fn's answer is encoded as it is. An error of fn that is or wraps a *protocol.Error is answered
+// as such, any other as `runtime_error`. What fn gets is valid until fn returns: to keep an Object longer, clone
+// it.
 func Handle[Req, Resp any](t protocol.Type, fn func(context.Context, *Req, Emitter) (*Resp, error)) Route {
 	var required []string
 	if info, ok := protocol.Lookup(t); ok {
@@ -62,9 +61,8 @@ func Handle[Req, Resp any](t protocol.Type, fn func(context.Context, *Req, Emitt
 	}}
 }
 
-// Raw makes the route of a request that fn takes as it came, envelope included, and
-// answers with the body of its response as JSON: for a plugin that passes messages on.
-// What fn gets is valid until fn returns.
+// Raw makes the route of a request that fn gets as it came, envelope included. fn returns the body of the response
+// as JSON. It is for a plugin that passes messages on. What fn gets is valid until fn returns.
 func Raw(t protocol.Type, fn func(context.Context, protocol.Object, Emitter) (jsontext.Value, error)) Route {
 	return Route{Type: t, serve: func(ctx context.Context, obj protocol.Object, emit Emitter) (any, error) {
 		body, err := fn(ctx, obj, emit)
@@ -75,9 +73,8 @@ func Raw(t protocol.Type, fn func(context.Context, protocol.Object, Emitter) (js
 	}}
 }
 
-// List makes the route of a request that asks for a list: with several plugins
-// of one capability each is asked, and merge adds the entries of src, the lower
-// priority, to dst.
+// List makes the route of a request that asks for a list. Each plugin of the capability is asked, and merge adds
+// the entries of src, which has the lower priority, to dst.
 func List[Req, Resp any](t protocol.Type, fn func(context.Context, *Req, Emitter) (*Resp, error),
 	merge func(dst, src *Resp),
 ) Route {
@@ -86,8 +83,8 @@ func List[Req, Resp any](t protocol.Type, fn func(context.Context, *Req, Emitter
 	return r
 }
 
-// RawList is List for a plugin that passes messages on: what fn gives is decoded only
-// where several plugins have something to list.
+// RawList is List for a plugin that passes messages on: what fn returns is decoded only if several plugins have
+// something to list.
 func RawList[Resp any](t protocol.Type, fn func(context.Context, protocol.Object, Emitter) (jsontext.Value, error),
 	merge func(dst, src *Resp),
 ) Route {
@@ -96,8 +93,8 @@ func RawList[Resp any](t protocol.Type, fn func(context.Context, protocol.Object
 	return r
 }
 
-// merger makes the merge of one response type, which takes in what other routes of the
-// message type answer in a form of their own.
+// merger returns the merge function of one response type. It also takes answers that other routes of the message
+// type make in another form.
 func merger[Resp any](merge func(dst, src *Resp)) func(dst, src any) (any, error) {
 	return func(dst, src any) (any, error) {
 		to, err := AnswerOf[Resp](dst)
@@ -122,30 +119,28 @@ func AnswerOf[Resp any](answer any) (*Resp, error) {
 	return own, decodeAnswer(answer, own)
 }
 
-// Ahead returns a route of a type that the protocol does not have, whose requests take none of
-// the session's parallel places and wait for their claims alone. Its handler must be quick.
+// Ahead returns a copy of a route, of a type that the protocol does not have, whose requests take no slot of
+// max_parallel and wait only for their claims. Its handler must be quick.
 func (r Route) Ahead() Route {
 	r.ahead = true
 	return r
 }
 
-// InOrder returns a route of a type that the protocol does not have, with what its requests
-// claim.
+// InOrder returns a copy of a route, of a type that the protocol does not have, with what its requests claim.
 func (r Route) InOrder(claims ...protocol.Claim) Route {
 	r.order = claims
 	return r
 }
 
-// Claims returns a route whose requests claim what fn says, in place of what the protocol's
-// table says of the type. fn is asked only when another request is under way. It must be quick
-// and must not call the host.
+// Claims returns a copy of a route whose requests claim what fn returns, in place of what the protocol's table says
+// about the type. fn is called only when another request is under way. It must be quick and must not call the host.
 func (r Route) Claims(fn func(obj protocol.Object) []protocol.Claim) Route {
 	r.claims = fn
 	return r
 }
 
-// FileClaim is the claim of a file or folder of the workspace, with all below it: path is
-// relative to the workspace, with slashes, in any spelling. One that leads elsewhere stands for
+// FileClaim returns the claim of a file or folder of the workspace, with everything below it. name is relative to
+// the workspace, with slashes or backslashes, in any spelling. A name that leads out of the workspace stands for
 // the whole workspace.
 func FileClaim(name string, access protocol.Access) protocol.Claim {
 	at := path.Clean(strings.ReplaceAll(name, `\`, "/"))
@@ -155,8 +150,8 @@ func FileClaim(name string, access protocol.Access) protocol.Claim {
 	return protocol.Claim{Key: protocol.KeyWorkspace + at + "/", Access: access}
 }
 
-// Wrap returns a route whose requests go through fn, which serves one by next, or answers
-// in its place: for what guards or changes what a plugin answers.
+// Wrap returns a copy of a route whose requests go through fn, which calls next or answers itself. It is for
+// guards, and for changes of what a plugin answers.
 func (r Route) Wrap(fn func(ctx context.Context, obj protocol.Object, next func() (any, error)) (any, error)) Route {
 	serve := r.serve
 	r.serve = func(ctx context.Context, obj protocol.Object, emit Emitter) (any, error) {
@@ -165,8 +160,8 @@ func (r Route) Wrap(fn func(ctx context.Context, obj protocol.Object, next func(
 	return r
 }
 
-// KnownFields refuses a request with a field that is neither one of those named nor of the
-// envelope, for a plugin where one that is overlooked might mean something. A null is none.
+// KnownFields refuses a request with a field that is neither in fields nor one of the envelope. It is for a plugin
+// where an ignored field might matter. A field that is null counts as absent.
 func KnownFields(obj protocol.Object, fields []string) error {
 	envelope := []string{"a2e", "version", "type", "id", "ts", "req_id"}
 	for name, value := range obj.All() {
@@ -181,7 +176,8 @@ func KnownFields(obj protocol.Object, fields []string) error {
 	return nil
 }
 
-// row is what is known of a message type whichever plugins serve it. All hosts share those of the protocol.
+// row is what is known of a message type, whichever plugins serve it. All hosts share the rows of the protocol's
+// types.
 type row struct {
 	typ        protocol.Type
 	response   protocol.Type // "" = a catch-all's: it follows from the request
@@ -192,21 +188,21 @@ type row struct {
 	fromHost   bool             // only the host may send it
 	streams    bool             // events go out unless the request says otherwise
 	order      []protocol.Claim // what its requests claim
-	timeout    time.Duration    // of a request that names none; 0 = the type has no such field
+	timeout    time.Duration    // default of the field timeout; 0 = the type has no such field
 	at         int              // its place among the rows of the protocol
 }
 
 // destination is where a message type goes.
 type destination struct {
 	*row
-	routes    []boundRoute // of the plugins, the one to ask first at the front
-	handler   Handler      // asks them, with what is done around that; see Host.wrap
+	routes    []boundRoute // of the plugins, in the order in which they are asked
+	handler   Handler      // the steps around the plugins, and these; see Host.wrap
 	groups    *groups      // that the request may name; nil = it names none
-	places    *Places      // of a dialect, of which its work takes one; nil = those of max_parallel
+	places    *Places      // of a dialect; its work takes one of them; nil = those of max_parallel
 	exclusive bool         // its one plugin answers alone
 }
 
-// boundRoute is what a destination needs of a plugin's route.
+// boundRoute is the part of a plugin's route that a destination needs.
 type boundRoute struct {
 	plugin Plugin
 	serve  func(ctx context.Context, obj protocol.Object, emit Emitter) (any, error)
@@ -217,7 +213,7 @@ type boundRoute struct {
 // router finds the destination of a message type.
 type router struct {
 	rows    map[string]*destination // of the protocol, which all hosts share; see protocolRows
-	served  []*destination          // by plugins, in place of those, by row.at; nil = it is not
+	served  []*destination          // those that plugins serve, in place of rows, by row.at; nil = not served
 	foreign map[string]*destination // of other types, which plugins serve
 	any     *destination            // the catch-all's, or nil
 	answer  *destination            // of the agent's answers of any type to requests of the host
@@ -228,7 +224,7 @@ var protocolRows = sync.OnceValue(func() map[string]*destination {
 	types, answered := protocol.Types(), controls()
 	most := len(types) + len(answered)
 	all, rows, made := make(map[string]*destination, most), make([]row, most), make([]destination, most)
-	add := func(one row) { // into arrays: each of its own costs a start more
+	add := func(one row) { // into arrays: single allocations make a start slower
 		one.at = len(all)
 		rows[one.at], made[one.at].row = one, &rows[one.at]
 		all[string(one.typ)] = &made[one.at]
@@ -342,7 +338,7 @@ func (r *router) find(t []byte) *destination {
 	return r.any
 }
 
-// all returns those that plugins serve.
+// all returns the destinations that plugins serve.
 func (r *router) all() []*destination {
 	all := slices.Collect(maps.Values(r.foreign))
 	for _, d := range append(slices.Clone(r.served), r.any) {

@@ -7,28 +7,27 @@ import (
 	"a2e/protocol"
 )
 
-// Services is what a plugin may ask of its host and, through it, of the other plugins. The
-// host returns it to Start. It is safe for concurrent use. A nil *Services is of no host: it
-// finds nothing, counts nothing, and refuses requests.
+// Services is what a plugin may ask of its host and, through it, of the other plugins. The host passes it to Start.
+// It is safe for concurrent use. A nil *Services belongs to no host: it finds nothing, counts nothing, and refuses
+// requests.
 //
-// A context says on whose behalf something is asked: pass on the one of the request, or one
-// made by InSession.
+// A context says on whose behalf something is asked: pass the context of the request, or one made by InSession.
 type Services struct {
 	host      *Host
-	weigher   Weigher     // nil = there is none
+	weigher   Weigher     // nil = none
 	overrider Overrider   // nil = nobody keeps any overrides
 	short     ShortCaller // nil = the time of all calls may be bounded
 }
 
-// newServices looks up once what is asked for each tool of a list.
+// newServices makes the Services of h. It looks up the plugins once that are asked for each tool of a list.
 func newServices(h *Host) *Services {
 	s := &Services{host: h}
 	s.weigher, s.overrider, s.short = first[Weigher](s), first[Overrider](s), first[ShortCaller](s)
 	return s
 }
 
-// ServicesOf returns the services of the host that a context belongs to: that of a request,
-// of a session, or one that the host gave to a plugin or dialect. nil = it belongs to none.
+// ServicesOf returns the services of the host that a context belongs to: the context of a request or of a session,
+// or one that the host passed to a plugin or dialect. It returns nil for any other context.
 func ServicesOf(ctx context.Context) *Services {
 	if h, ok := ctx.Value(hostKey{}).(*Host); ok {
 		return h.services
@@ -36,15 +35,14 @@ func ServicesOf(ctx context.Context) *Services {
 	return nil
 }
 
-// Call makes a request of the host's plugins, as the agent whose request or session ctx
-// belongs to would: routing, priorities, defaults, time limit and counting are the same.
-// It takes no place of max_parallel and waits in no order. req is encoded as the body of
-// the message, the answer decoded into resp; a *protocol.Object or *jsontext.Value gets it
-// as it is. Events go to emit, nil = nobody. The error is a *protocol.Error, made of why
-// ctx ended where that came first.
+// Call sends a request to the host's plugins, as the agent whose request or session ctx belongs to would: routing,
+// priorities, defaults, time limit and counting are the same. It takes no slot of max_parallel and waits in no
+// order. req is encoded as the body of the message, and the answer is decoded into resp; a *protocol.Object or
+// *jsontext.Value gets it as it is. Events go to emit; nil = nobody. The error is a *protocol.Error; if ctx ended
+// first, it is made from the cause.
 //
-// Which capabilities the agent asked for in its handshake does not matter here: what a
-// plugin may use is the config's business.
+// Which capabilities the agent asked for in its handshake does not matter here: the config says what a plugin may
+// use.
 func (s *Services) Call(ctx context.Context, t protocol.Type, req, resp any, emit Emitter) error {
 	if s == nil {
 		return protocol.Errorf(protocol.CodeRuntimeError, "%s needs a host", t)
@@ -52,9 +50,9 @@ func (s *Services) Call(ctx context.Context, t protocol.Type, req, resp any, emi
 	return s.host.nest(ctx, t, req, resp, emit)
 }
 
-// Ask sends a request to the agent, on behalf of the request or session that ctx belongs
-// to, else of the session there is, and decodes its answer into resp (a *protocol.Object
-// gets the whole message). It waits until ctx ends. An answer of type `error` is the error.
+// Ask sends a request to the agent, on behalf of the request or session that ctx belongs to, or else of the current
+// session. It decodes the answer into resp (a *protocol.Object gets the whole message). It waits until ctx ends. An
+// answer of type `error` is returned as the error.
 func (s *Services) Ask(ctx context.Context, t protocol.Type, req, resp any) error {
 	if s == nil {
 		return protocol.Errorf(protocol.CodeRuntimeError, "%s needs a session to ask in", t)
@@ -62,10 +60,10 @@ func (s *Services) Ask(ctx context.Context, t protocol.Type, req, resp any) erro
 	return s.host.ask(ctx, t, req, resp)
 }
 
-// Push sends a message that belongs to no request to the agent of the handshake's session,
-// such as a notification of an MCP server, and to the dialects that are a PushTaker. It
-// waits while 256 KiB of pushes are not yet written. The error is ErrStreamClosed where there
-// is no such session, or one without the capability that messages of this type belong to.
+// Push sends a message that belongs to no request to the agent of the handshake's session, such as a notification
+// of an MCP server, and to the dialects that are a PushTaker. It waits while 256 KiB of pushes are not yet written.
+// The error is ErrStreamClosed if there is no such session, or if it lacks the capability that messages of this
+// type belong to.
 func (s *Services) Push(t protocol.Type, body any) error {
 	if s == nil {
 		return ErrStreamClosed
@@ -73,14 +71,14 @@ func (s *Services) Push(t protocol.Type, body any) error {
 	return s.host.push(t, body)
 }
 
-// Record hands a call to the plugin that counts them, if there is one. Plugins call it once
-// for each call of a component, with the context of the request.
+// Record passes a call to the plugin that counts calls, if there is one. Plugins call it once for each call of a
+// component, with the context of the request.
 func (s *Services) Record(ctx context.Context, r CallRecord) {
 	if s == nil || s.host.recorder == nil {
 		return
 	}
-	if _, plain := ctx.(*call); !plain { // a request's own context has none of these
-		if WantsOriginals(ctx) { // who only looks uses nothing
+	if _, plain := ctx.(*call); !plain { // a request's own context has none of these keys
+		if WantsOriginals(ctx) { // a request that only looks at a component does not use it
 			return
 		}
 		if c, ok := ctx.Value(countedKey{}).(*countedCall); ok && r.Kind == KindTool && r.Component == c.tool {
@@ -93,7 +91,7 @@ func (s *Services) Record(ctx context.Context, r CallRecord) {
 	s.host.recorder.RecordCall(r)
 }
 
-// Weigher returns the plugin that knows how well components did; nil = there is none.
+// Weigher returns the plugin that knows how well components did, or nil if there is none.
 func (s *Services) Weigher() Weigher {
 	if s == nil {
 		return nil
@@ -101,7 +99,7 @@ func (s *Services) Weigher() Weigher {
 	return s.weigher
 }
 
-// Chooser returns the plugin that learns which component is the best; nil = there is none.
+// Chooser returns the plugin that learns which component is the best, or nil if there is none.
 func (s *Services) Chooser() Chooser {
 	if s == nil {
 		return nil
@@ -109,8 +107,8 @@ func (s *Services) Chooser() Chooser {
 	return s.host.chooser
 }
 
-// Override returns what takes the place of what a component says of itself; nil = nothing.
-// It is quick. Lists, and the time limits of tools, need no asking: the host sees to them.
+// Override returns what replaces what a component says about itself, or nil if nothing does. It is quick. Plugins
+// need not call it for lists and for the time limits of tools: the host applies these overrides.
 func (s *Services) Override(kind, component string) *Override {
 	if !s.KeepsOverrides() {
 		return nil
@@ -121,17 +119,17 @@ func (s *Services) Override(kind, component string) *Override {
 // KeepsOverrides reports whether there is a plugin that keeps overrides.
 func (s *Services) KeepsOverrides() bool { return s != nil && s.overrider != nil }
 
-// Overrides returns all those of the components of a kind, by name, where some are kept.
+// Overrides returns the overrides of the components of a kind, by name. It may be called only if KeepsOverrides.
 func (s *Services) Overrides(kind string) map[string]*Override { return s.overrider.Overrides(kind) }
 
-// ShortTool reports whether a tool is one of a ShortCaller.
+// ShortTool reports whether a ShortCaller has a tool of this name.
 func (s *Services) ShortTool(name string) bool { return s.short != nil && s.short.ShortTool(name) }
 
-// Tasks returns the tasks that the config declares for tools, by their names.
+// Tasks returns the tasks that the config declares for tools, by the names of the tools.
 func (s *Services) Tasks() map[string]string { return s.host.groups.tasks }
 
-// Instructions returns those of a skill, as they are by themselves; false = no plugin has such
-// a skill whose instructions an Override can take the place of.
+// Instructions returns the instructions of a skill without overrides; false = no plugin has such a skill with
+// instructions that an Override can replace.
 func (s *Services) Instructions(skill string) (text string, ok bool) {
 	for _, i := range each[Instructor](s) {
 		if text, ok := i.Instructions(skill); ok {
@@ -150,16 +148,16 @@ func (s *Services) Procs() (ProcRunner, error) {
 		"proc does")
 }
 
-// Memory returns the plugin that keeps the memories of agents; nil = there is none.
+// Memory returns the plugin that keeps the memories of agents, or nil if there is none.
 func (s *Services) Memory() MemoryScoper { return first[MemoryScoper](s) }
 
-// Workers returns the plugin that has tasks done by child agents; nil = there is none.
+// Workers returns the plugin whose child agents do tasks, or nil if there is none.
 func (s *Services) Workers() WorkerPool { return first[WorkerPool](s) }
 
-// Summariser returns the plugin whose models sum up conversations; nil = there is none.
+// Summariser returns the plugin whose models sum up conversations, or nil if there is none.
 func (s *Services) Summariser() Summariser { return first[Summariser](s) }
 
-// Tool returns what is known of a tool beyond its definition; false = no plugin knows it.
+// Tool returns the details of a tool beyond its definition; false = no plugin knows the tool.
 func (s *Services) Tool(name string) (ToolDetail, bool) {
 	for _, d := range each[ToolDescriber](s) {
 		if detail, ok := d.DescribeTool(name); ok {
@@ -169,8 +167,8 @@ func (s *Services) Tool(name string) (ToolDetail, bool) {
 	return ToolDetail{}, false
 }
 
-// ToolState returns what tells, by slices.Equal, whether tool/list would say the same again; nil = that is not
-// known. It waits for tools that are on their way, as the list does.
+// ToolState returns a state which stays equal, by slices.Equal, as long as tool/list says the same; nil = that is
+// not known. Like the list, it waits for tools that are on their way.
 func (s *Services) ToolState(ctx context.Context) (state []any) {
 	if s.KeepsOverrides() && len(s.Overrides(KindTool)) > 0 {
 		return nil
@@ -190,8 +188,8 @@ func (s *Services) ToolState(ctx context.Context) (state []any) {
 	return state
 }
 
-// Changes returns the file that a call of a tool changes, relative to the workspace, with slashes. It is "" where
-// the call changes none, where nobody knows which, and where the file is outside of the workspace.
+// Changes returns the file that a call of a tool changes, relative to the workspace, with slashes. It returns "" if
+// the call changes no file, if nobody knows which one, or if the file is outside of the workspace.
 func (s *Services) Changes(tool string, args protocol.Object) string {
 	if s == nil {
 		return ""
@@ -209,9 +207,9 @@ func (s *Services) Changes(tool string, args protocol.Object) string {
 	return ""
 }
 
-// Checkpoint keeps the state of the workspace before something changes it: what plugins do without a
-// request that says so, or for tools of their own (see ToolDescriber). before says what comes next. Where
-// no checkpoints are kept it does nothing; one that fails stops what comes next only where the config says so.
+// Checkpoint keeps the state of the workspace before a plugin changes it without a request that says so, or for a
+// tool of its own (see ToolDescriber). before says what comes next. If no checkpoints are kept, it does nothing. A
+// checkpoint that fails is an error only if the config requires checkpoints; otherwise it is logged.
 func (s *Services) Checkpoint(ctx context.Context, before string) error {
 	if !s.KeepsCheckpoints() {
 		return nil
@@ -241,7 +239,7 @@ func (s *Services) Files() []FileSource { return each[FileSource](s) }
 // Gateways returns the plugins with MCP servers behind them.
 func (s *Services) Gateways() []MCPGateway { return each[MCPGateway](s) }
 
-// Plugins returns all plugins by priority, as they were given to the host: see As.
+// Plugins returns all plugins by priority, as they were passed to the host; see As.
 func (s *Services) Plugins() []Plugin {
 	if s == nil {
 		return nil
@@ -249,16 +247,16 @@ func (s *Services) Plugins() []Plugin {
 	return s.host.opts.Plugins
 }
 
-// knownKey finds in a context that WithKnown made it.
+// knownKey is the context key that WithKnown sets.
 type knownKey struct{}
 
-// WithKnown returns a context for requests that want what is known now: a list is not waited
-// for that is on its way, as that of a server which is being connected.
+// WithKnown returns a context for requests that want what is known now: they do not wait for a list that is on its
+// way, such as that of a server which is being connected.
 func WithKnown(ctx context.Context) context.Context {
 	return context.WithValue(ctx, knownKey{}, true)
 }
 
-// WantsKnown reports whether a context is one of WithKnown.
+// WantsKnown reports whether a context comes from WithKnown.
 func WantsKnown(ctx context.Context) bool { return ctx.Value(knownKey{}) != nil }
 
 // Ready waits until every plugin knows what it serves, or ctx has ended.
@@ -268,7 +266,7 @@ func (s *Services) Ready(ctx context.Context) {
 	}
 }
 
-// As returns what a plugin, or one that it wraps, implements.
+// As returns p as a T, or the first plugin that p wraps which is a T; false = there is none.
 func As[T any](p Plugin) (T, bool) {
 	for {
 		if t, ok := p.(T); ok {
@@ -283,8 +281,8 @@ func As[T any](p Plugin) (T, bool) {
 	}
 }
 
-// first returns the first plugin, by priority, that is a T; the zero T = there is none.
-// What is found may not have started yet, or be closed.
+// first returns the first plugin, by priority, that is a T, or the zero T if there is none. The plugin may not have
+// started yet, or may be closed.
 func first[T any](s *Services) (found T) {
 	for _, p := range s.Plugins() {
 		if t, ok := As[T](p); ok {

@@ -15,21 +15,21 @@ import (
 type Session struct {
 	ID      string
 	AgentID string
-	Caps    map[protocol.Capability]bool // those that were asked for and are there
+	Caps    map[protocol.Capability]bool // those that were asked for and are available
 
 	// Pushes says that the agent takes `env/state/push`: it asked for it, or its dialect has no agent_caps.
 	Pushes bool
 
 	tokens auth.Tokens // of the host
 
-	why   map[protocol.Capability]string // what was asked for is not there
+	why   map[protocol.Capability]string // why a capability that was asked for is not available
 	aside bool                           // of a dialect, not of the handshake
 	ask   Asker                          // of a dialect's session; nil = nobody answers
 }
 
-// Owner returns whose the things are that are kept for the session's agent: the agent's where a token is for it
-// alone, "" for all others together. apart reports whether things of another owner are out of reach: a nil session,
-// and one of a host without tokens for agents, reaches all.
+// Owner returns the owner of the things that are kept for the session's agent: the agent, if a token is for it
+// alone, or "" for all other agents together. apart reports whether things of other owners are out of reach. A nil
+// session, and a session of a host without tokens for agents, reaches all things.
 func (s *Session) Owner() (agentID string, apart bool) {
 	if s == nil {
 		return "", false
@@ -37,32 +37,31 @@ func (s *Session) Owner() (agentID string, apart bool) {
 	return s.tokens.Apart(s.AgentID)
 }
 
-// MayBe reports whether the session may act under a name: its own, or one that no token is for.
+// MayBe reports whether the session may act under a name: its own, or one for which there is no token.
 func (s *Session) MayBe(name string) bool {
 	return s == nil || name == s.AgentID || !s.tokens.Name(name)
 }
 
-// capabilities lists the names that a handshake answers. Other names an agent may send
-// (`streaming` and `artifacts` are the older flags) never appear in an answer.
+// capabilities returns the names that the answer to a handshake has rows for. The older flags `streaming` and
+// `artifacts`, which an agent may send, never appear in an answer.
 func capabilities() []protocol.Capability {
 	return append(protocol.PluginCapabilities(), protocol.CapTest)
 }
 
-// authDelay is how long the answer to a handshake waits once maxFailures have
-// failed in a row.
+// authDelay is how long the answer to a handshake waits after maxFailures failed handshakes in a row.
 const (
 	authDelay   = time.Second
 	maxFailures = 3
 )
 
-// maxAgentID bounds the agent's name for itself, in bytes: it is kept, logged, and stands in
-// the store beside all that is the agent's own.
+// maxAgentID is the longest agent_id, in bytes. It is kept in memory, logged, and stored with all data of the
+// agent.
 const maxAgentID = 1 << 10
 
-// maxLoggedCaps bounds how many names the log shows of a handshake that was refused.
+// maxLoggedCaps is how many requested names the log shows of a refused handshake.
 const maxLoggedCaps = 12
 
-// available lists the capabilities that there are.
+// available returns the names of the capabilities that a plugin can serve.
 func (h *Host) available() []string {
 	var names []string
 	infos := h.infos()
@@ -74,7 +73,7 @@ func (h *Host) available() []string {
 	return names
 }
 
-// handshake ends the session there is and begins a new one, or says why not.
+// handshake ends the current session and begins a new one, or answers why it does not.
 func handshake(h *Host, c *call) (any, error) {
 	var req protocol.HandshakeRequest
 	reason := protocol.HandshakeReason("")
@@ -127,7 +126,7 @@ func handshake(h *Host, c *call) (any, error) {
 		SessionID: sess.ID, AcceptedCaps: rows, MaxParallel: h.opts.MaxParallel, OK: true, Metadata: meta,
 	}
 	if _, err := h.message(nil, c.dest.response, c.reqID(),
-		resp); err != nil { // metadata of a plugin that do not encode
+		resp); err != nil { // metadata of a plugin that does not encode
 		h.opts.Log.Error().Err(err).Msg("handshake refused")
 		return &protocol.HandshakeResponse{MaxParallel: h.opts.MaxParallel, Reason: protocol.ReasonServerError}, nil
 	}
@@ -150,7 +149,7 @@ func (h *Host) newSession(agentID string) *Session {
 	}
 }
 
-// leaveSession ends the session that there is, before a new one begins.
+// leaveSession ends the current session, if there is one, before a new one begins.
 func (h *Host) leaveSession(c *call) {
 	h.mu.Lock()
 	old := h.session
@@ -164,7 +163,7 @@ func (h *Host) leaveSession(c *call) {
 	h.endSession(ctx)
 }
 
-// pause waits; false means that the host ends first.
+// pause waits for d; false means that the call was stopped first, as when the host ends.
 func (h *Host) pause(c *call, d time.Duration) bool {
 	HandOff(c)
 	select {
@@ -175,7 +174,7 @@ func (h *Host) pause(c *call, d time.Duration) bool {
 	}
 }
 
-// authenticate tells which agent a handshake's token lets in, or why not.
+// authenticate returns the id of the agent that the handshake's token admits, or the reason why it admits none.
 func (h *Host) authenticate(req *protocol.HandshakeRequest) (agentID string, reason protocol.HandshakeReason) {
 	agentID, ok := h.opts.Tokens.Admit(req.AuthToken, req.AgentID)
 	if ok {
@@ -187,8 +186,8 @@ func (h *Host) authenticate(req *protocol.HandshakeRequest) (agentID string, rea
 	return "", protocol.ReasonAuthFailed
 }
 
-// isFlag reports whether a name in agent_caps is no capability but a flag: those of an older
-// protocol mean nothing here.
+// isFlag reports whether a name in agent_caps is a flag and no capability. The flags of an older protocol mean
+// nothing here.
 func isFlag(name protocol.Capability) bool {
 	return name == "streaming" || name == "artifacts" || name == protocol.FlagEnvPush
 }
@@ -205,9 +204,8 @@ const (
 	maxUnknownCap  = 64
 )
 
-// negotiate answers each capability that the agent named, once, and notes in the session
-// which of them are there. An agent that names none gets all that are there. meta lists the
-// names that are none.
+// negotiate makes one row for each capability that the agent named, and notes in the session which of them are
+// available. An agent that names none gets all available ones. meta lists the names that are unknown.
 func (h *Host) negotiate(
 	wanted []protocol.Capability, sess *Session,
 ) (rows []protocol.CapabilityRow, meta map[string]any) {
@@ -244,9 +242,10 @@ func (h *Host) negotiate(
 	return rows, meta
 }
 
-// describe returns the handshake's metadata of a capability: that of the plugin asked first,
-// and the names of all when there are several; that of an exclusive one alone, as no other is
-// asked. Nil means none that can serve it, for the reason why. infos are those of h.infos.
+// describe returns the handshake's metadata of a capability: that of the plugin that is asked first, with the names
+// of all plugins if there are several. If a plugin is exclusive, it returns only the metadata of that plugin,
+// because no other one is asked. nil means that no plugin can serve the capability; why is the reason. infos is the
+// result of h.infos.
 func (h *Host) describe(name protocol.Capability, infos []PluginInfo) (meta map[string]any, why string) {
 	why = "no plugin loaded"
 	var names []string
@@ -281,7 +280,7 @@ func (h *Host) describe(name protocol.Capability, infos []PluginInfo) (meta map[
 	return meta, why
 }
 
-// infos returns what each plugin tells of itself now.
+// infos returns the Info of each plugin as it is now.
 func (h *Host) infos() []PluginInfo {
 	infos := make([]PluginInfo, len(h.opts.Plugins))
 	for i, p := range h.opts.Plugins {
@@ -290,7 +289,7 @@ func (h *Host) infos() []PluginInfo {
 	return infos
 }
 
-// loaded reports whether a plugin serves a capability, be it broken.
+// loaded reports whether a plugin serves a capability, even if the plugin is broken.
 func (h *Host) loaded(name protocol.Capability) bool {
 	return slices.ContainsFunc(h.opts.Plugins, func(p Plugin) bool { info := p.Info(); return info.serves(name) })
 }
@@ -305,9 +304,9 @@ func (h *Host) hasSession() bool {
 	return h.session != nil || h.handshakes > 0
 }
 
-// noSessionLocked says why a request belongs to no session.
+// noSessionLocked returns the error for a request that belongs to no session.
 func (h *Host) noSessionLocked() error {
-	if h.over { // there may have been one: that is no fault of the agent
+	if h.over { // there may have been a session: this is not the agent's fault
 		return errShutdown
 	}
 	return errNoSession
@@ -319,9 +318,8 @@ func (h *Host) noSession() error {
 	return h.noSessionLocked()
 }
 
-// endSession tells the plugins that the session is over, if there is one, and
-// closes its streams, once ctx has ended at the latest. When another goroutine does
-// so already it waits for that.
+// endSession tells the plugins that the session is over, if there is one, and then closes its streams. It waits for
+// the plugins until ctx ends. If another goroutine is ending the session, it waits for that one.
 func (h *Host) endSession(ctx context.Context) {
 	h.mu.Lock()
 	sess, leaving := h.session, h.leaving

@@ -9,18 +9,17 @@ import (
 	"a2e/protocol"
 )
 
-// streamCredit is how many bytes of one stream may wait to be written: what another
-// source finds ahead of itself at most.
+// streamCredit is how many bytes of one stream may wait to be written: other sources wait for this much of it at
+// most.
 const streamCredit = 256 << 10
 
-// streamDelay is how long after the answer the first message of a stream goes out: a
-// client wakes the caller that waits for the answer, and only then the caller
-// can take what the answer names. The public Python client loses what comes
-// sooner.
+// streamDelay is how long after the answer the first message of a stream goes out. A client wakes the caller that
+// waits for the answer, and only then the caller can take what the answer names. The public Python client loses
+// messages that come sooner.
 const streamDelay = 5 * time.Millisecond
 
-// ErrStreamClosed is what Send gives when nobody waits for the stream any more: its
-// request failed, its session or the host has ended, or Close was called.
+// ErrStreamClosed is the error of Send when nobody waits for the stream any more: its request failed, its session
+// or the host has ended, or Close was called.
 var ErrStreamClosed = errors.New("the stream is closed")
 
 // Stream sends messages that belong to a request and go on after its answer, such
@@ -29,36 +28,35 @@ type Stream struct {
 	host  *Host
 	sess  *Session
 	reqID protocol.Value
-	aside *Host // of a dialect's session, whose dialect takes what is sent; host is nil then
-	taker Taker // gets what is sent, in place of the agent; nil = it does not
+	aside *Host // of a dialect's session: its dialects take what is sent; host is nil then
+	taker Taker // gets what is sent, in place of the agent; nil = none
 
-	// guarded by host.out.mu, whose condition `room` tells of changes
+	// guarded by host.out.mu; the condition `room` signals changes
 	open      bool
 	closed    bool
-	waiting   []mark // what was not yet written when last looked at, in order
+	waiting   []mark // messages that were not yet written at the last look, in order
 	unwritten int    // bytes of these
 }
 
-// mark is one message of a stream in the output.
+// mark is one message of a stream in the output: the position of its end, and its size in bytes.
 type mark struct{ end, size int }
 
 // Taker gets a message of a stream: its body, without secrets. It is called by one goroutine at a time for one stream,
 // and must not wait.
 type Taker func(t protocol.Type, body protocol.Object)
 
-// takerKey finds the Taker of a context.
+// takerKey is the context key of the Taker.
 type takerKey struct{}
 
-// TakeStreams returns a context whose requests send what belongs to their streams to take, and not to the agent.
+// TakeStreams returns a context for requests whose streams send to take instead of the agent.
 func TakeStreams(ctx context.Context, take Taker) context.Context {
 	return context.WithValue(ctx, takerKey{}, take)
 }
 
-// OpenStream makes the stream of the request that ctx belongs to, while its handler
-// runs. It must be closed, and closes by itself with the session. It is closed
-// from the start when that is over, when the request was answered already, and
-// outside of a request. That of a dialect's session goes to the dialects that are a
-// PushTaker, until the plugin closes it.
+// OpenStream makes the stream of the request that ctx belongs to, while its handler runs. The plugin must close it;
+// it is closed with the session in any case. It is closed from the start if the session is over, if the request was
+// answered already, or outside of a request. In a dialect's session its messages go to the dialects that are a
+// PushTaker; Close does not end that.
 func OpenStream(ctx context.Context) *Stream {
 	if take, ok := ctx.Value(takerKey{}).(Taker); ok {
 		f := &Stream{sess: SessionFrom(ctx), taker: take}
@@ -75,7 +73,7 @@ func OpenStream(ctx context.Context) *Stream {
 	}
 	f := &Stream{host: c.host, sess: c.sess.Load(), reqID: bytes.Clone(c.reqID())}
 	c.out.Lock()
-	late := c.answered // with an error, then
+	late := c.answered // it can only be an error
 	c.streams = append(c.streams, f)
 	c.out.Unlock()
 	if late || !c.host.addStream(f) {
@@ -84,9 +82,8 @@ func OpenStream(ctx context.Context) *Stream {
 	return f
 }
 
-// addStream notes a stream, to be closed with its session; false means that this is
-// over, or has not begun: a plugin that restores its state gets the context of a
-// handshake.
+// addStream registers a stream, which is then closed with its session. False means that the session is over or has
+// not begun: a plugin that restores its state gets the context of a handshake.
 func (h *Host) addStream(f *Stream) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -97,13 +94,12 @@ func (h *Host) addStream(f *Stream) bool {
 	return true
 }
 
-// Session is the session that the stream belongs to.
+// Session returns the session that the stream belongs to.
 func (f *Stream) Session() *Session { return f.sess }
 
-// Send sends one message with the req_id of the stream's request, in order. It
-// waits until that was answered, and while streamCredit bytes of this stream are not
-// yet written or the output is full; it does not wait until its own message is
-// written. The error is ErrStreamClosed, or says why the body does not encode.
+// Send sends one message with the req_id of the stream's request, in order. It waits until that request is
+// answered, and while streamCredit bytes of this stream are not yet written or the output is full. It does not wait
+// until its own message is written. The error is ErrStreamClosed, or says why the body does not encode.
 func (f *Stream) Send(t protocol.Type, body any) error {
 	switch {
 	case f.taker != nil:
@@ -124,7 +120,7 @@ func (f *Stream) Send(t protocol.Type, body any) error {
 	return nil
 }
 
-// take hands a message to the taker, masked as the lines of the agent are.
+// take passes a message to the taker, with secrets masked like those in the lines to the agent.
 func (f *Stream) take(t protocol.Type, body any) error {
 	text, err := protocol.AppendJSON(nil, body)
 	if err != nil {
@@ -140,7 +136,7 @@ func (f *Stream) take(t protocol.Type, body any) error {
 	return err
 }
 
-// Close ends the stream. What was sent goes out.
+// Close ends the stream. Messages that were sent before still go out.
 func (f *Stream) Close() {
 	if f.host == nil {
 		return
@@ -151,7 +147,7 @@ func (f *Stream) Close() {
 	f.host.mu.Unlock()
 }
 
-// settle opens the stream, or closes it for good.
+// settle opens the stream, or closes it. A closed stream stays closed.
 func (f *Stream) settle(open bool) {
 	w := f.host.out
 	w.mu.Lock()
@@ -164,9 +160,9 @@ func (f *Stream) settle(open bool) {
 // begin opens the stream a moment after the answer to its request.
 func (f *Stream) begin() { time.AfterFunc(streamDelay, func() { f.settle(true) }) }
 
-// appendStream adds one line of a stream, once the ones before are, and has it written;
-// false means that the stream is closed. It does not write itself: who sends for
-// one stream would be held up by what others send.
+// appendStream adds one line of a stream when there is room for it, and lets another goroutine write it. False
+// means that the stream is closed. It does not write itself, because the sender would have to wait for what others
+// send.
 func (w *writer) appendStream(f *Stream, msg []byte) bool {
 	msg = w.secrets.Line(msg)
 	w.mu.Lock()
@@ -196,8 +192,8 @@ func (f *Stream) unwrittenLocked() int {
 	return f.unwritten
 }
 
-// closeStreams closes what streams there are, for all belong to the session that
-// ends. From here on that is over, and no stream of it is opened.
+// closeStreams closes all streams, because they belong to the session that ends. From here on the session is over,
+// and no stream of it is opened.
 func (h *Host) closeStreams() {
 	h.mu.Lock()
 	streams, leaving := h.streams, h.leaving
@@ -212,7 +208,7 @@ func (h *Host) closeStreams() {
 	}
 }
 
-// push sends a message of Services.Push.
+// push sends a message of Services.Push to the dialects and to the agent.
 func (h *Host) push(t protocol.Type, body any) error {
 	h.pushAside(t, body)
 	f := h.pushes(t)
@@ -222,7 +218,7 @@ func (h *Host) push(t protocol.Type, body any) error {
 	return f.Send(t, body)
 }
 
-// pushAside returns a message to the dialects that take such.
+// pushAside passes a message to the dialects that are a PushTaker.
 func (h *Host) pushAside(t protocol.Type, body any) {
 	for _, d := range h.opts.Dialects {
 		if p, ok := d.(PushTaker); ok {
@@ -231,8 +227,8 @@ func (h *Host) pushAside(t protocol.Type, body any) {
 	}
 }
 
-// pushes returns the session's stream of messages that belong to no request; nil = there is
-// no session, or its agent did not ask for what t belongs to.
+// pushes returns the session's stream of messages that belong to no request. It returns nil if there is no session,
+// or if its agent did not ask for the capability that t belongs to.
 func (h *Host) pushes(t protocol.Type) *Stream {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -246,8 +242,8 @@ func (h *Host) pushes(t protocol.Type) *Stream {
 	return h.pushed
 }
 
-// openPushesLocked makes the stream of a session that begins. It opens after the answer to
-// the handshake, which agents read as the first line.
+// openPushesLocked makes the stream for pushes of a session that begins. It opens after the answer to the
+// handshake, which agents read as the first line.
 func (h *Host) openPushesLocked(c *call) {
 	h.pushed = &Stream{host: h, sess: h.session}
 	h.streams[h.pushed] = struct{}{}

@@ -6,18 +6,18 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Talk is what a task has of the conversation that it goes on with. A worker with a model
-// gets it as messages; any other one finds it in its brief, as text.
+// Talk is the conversation that a task continues. A worker with a model gets it as messages; any other worker finds
+// it in its brief, as text.
 type Talk struct {
 	Earlier []Said  // before the brief, the oldest first
-	Images  []Image // that belong to the brief
+	Images  []Image // they belong to the brief
 	// how much the model should think: off, minimal, low, medium, high or xhigh; "" = as the config says
 	Thinking string
 	Model    string  // another model of the worker's endpoint; "" = the worker's own
-	Watch    Watcher // told what a model does; nil = nobody
+	Watch    Watcher // follows what a model does; nil = nobody does
 
-	// Permit is asked before a model's call of a tool that may change something. An error keeps the call from being
-	// made and is what the model is told; nil = every call is made.
+	// Permit is called before a model's call of a tool that may change something. An error prevents that call, and
+	// the model gets the error; nil = every call is made.
 	Permit func(ctx context.Context, call ModelCall) error
 }
 
@@ -28,8 +28,8 @@ type Said struct {
 	Images []Image
 }
 
-// ContextUse is what a conversation takes of a model's window, in tokens: estimated from the lengths of the texts, and
-// from what the model's endpoint reported of earlier requests.
+// ContextUse is how much of a model's window a conversation takes, in tokens. It is estimated from the lengths of
+// the texts, and from what the model's endpoint reported of earlier requests.
 type ContextUse struct {
 	Pinned       int // the system prompt
 	Conversation int // all that was said, with the images
@@ -37,21 +37,22 @@ type ContextUse struct {
 	Overhead     int // what each message takes beside its text
 	Window       int // 0 = not known
 	Limit        int // from here on the older part is summarised
-	Target       int // what remains of the conversation then, at most
+	Target       int // the most that then remains of the conversation
 }
 
-// Total is all that a request takes.
+// Total returns how many tokens a request takes.
 func (u ContextUse) Total() int { return u.Pinned + u.Conversation + u.Tools + u.Overhead }
 
 // Over reports whether the conversation should be summarised, and would be shorter then.
 func (u ContextUse) Over() bool { return u.Total() > u.Limit && u.Conversation > u.Target }
 
-// Summariser is a WorkerPool whose models sum up the conversations that others keep. Services.Summariser finds it.
+// Summariser is a WorkerPool whose models summarise the conversations that others keep. Services.Summariser finds
+// it.
 type Summariser interface {
-	// ContextUse estimates what a conversation takes of the window of a worker's model, "" = of the default one's.
-	// false = that worker is no model.
+	// ContextUse estimates how much of the window of a worker's model a conversation takes; "" = the default
+	// worker. false = that worker has no model.
 	ContextUse(ctx context.Context, worker string, said []Said) (use ContextUse, ok bool)
-	// Summarise has that model sum up all but the newest messages: text stands for the first of them.
+	// Summarise lets that model summarise all but the newest messages. text replaces the first `of` messages.
 	Summarise(ctx context.Context, worker string, said []Said) (text Said, of int, err error)
 }
 
@@ -68,27 +69,26 @@ type PieceKind string
 // The values of PieceKind.
 const (
 	PieceAnswer  PieceKind = "answer"
-	PieceThought PieceKind = "thought" // where the endpoint tells it
+	PieceThought PieceKind = "thought" // only if the endpoint sends thoughts
 )
 
-// Watcher is told what a model at work does, in order and by one goroutine at a time. It
-// must not wait for long: the model's answer is read meanwhile. After the task has ended it
-// is told nothing.
+// Watcher follows what a model at work does. Its methods are called in order, by one goroutine at a time, and not
+// after the task has ended. They must not wait for long, because the model's answer is being read.
 type Watcher interface {
-	// Round is told before each request to the model, counted from 1, of at most of.
+	// Round is called before each request to the model. round counts from 1; of is how many there are at most.
 	Round(round, of int)
-	// Piece is told each piece of the model's message, as it comes. A request that is tried
-	// again after its first piece begins again with an empty message: Restart is told before.
+	// Piece is called for each piece of the model's message, as it comes. If a request is tried again after its
+	// first piece, the message begins again and is empty: Restart is called before.
 	Piece(kind PieceKind, text string)
 	Restart()
-	// ToolStarted is told before a call of a tool, ToolEnded after it.
+	// ToolStarted is called before a call of a tool, ToolEnded after it.
 	ToolStarted(round int, call ModelCall)
 	ToolEnded(round int, call ModelCall, result ModelResult)
-	// Calls is told once all calls of a round were made.
+	// Calls is called once all calls of a round were made.
 	Calls(round int, calls []ModelCall, results []ModelResult)
 }
 
-// Unwatched is a Watcher that does not look, to be embedded by those who look at a part.
+// Unwatched is a Watcher that ignores everything. Embed it to watch only a part.
 type Unwatched struct{}
 
 // Round implements Watcher.
@@ -113,14 +113,14 @@ func (Unwatched) Calls(int, []ModelCall, []ModelResult) {}
 type ModelCall struct {
 	ID        string
 	Name      string         // of the tool
-	WireName  string         // as the endpoint has it, which takes fewer characters
-	Arguments jsontext.Value // an object; what cannot be read as one is {}
+	WireName  string         // its name at the endpoint, which allows fewer characters
+	Arguments jsontext.Value // an object; {} if it cannot be read as one
 }
 
-// ModelResult is what became of a ModelCall.
+// ModelResult is the outcome of a ModelCall.
 type ModelResult struct {
 	OK     bool
-	Result jsontext.Value // what the tool gave; null = nothing
+	Result jsontext.Value // the result of the tool; null = nothing
 	Error  string         // why it is not OK
-	Cut    string         // that Result is only a part, and how to get the rest; "" = it is whole
+	Cut    string         // says that Result is only a part, and how to get the rest; "" = it is whole
 }

@@ -8,7 +8,7 @@ import (
 	"a2e/protocol"
 )
 
-// record leaves the traces of a request that was answered; code is "" for a success.
+// record reports a request that was answered, as an event and a span; code is "" for a success.
 func (h *Host) record(c *call, size int, code protocol.ErrorCode) {
 	e := event.Event{
 		Kind: event.Request, Time: h.opts.Now(), Duration: h.elapsed() - c.start, ErrorCode: string(code),
@@ -28,7 +28,7 @@ func (h *Host) record(c *call, size int, code protocol.ErrorCode) {
 	h.trail(e, c.span)
 }
 
-// hear tells of a line of size bytes that came, or of the head of one that is too long.
+// hear reports a line of size bytes that was read, or the head of a line that is too long.
 func (h *Host) hear(line []byte, size int) {
 	if h.opts.Events.Wants(event.In) {
 		h.opts.Events.Take(event.Event{Kind: event.In, InputBytes: size, Message: line})
@@ -47,8 +47,8 @@ func subject(obj protocol.Object) string {
 	return ""
 }
 
-// Trail leaves the traces of a request of a dialect, in the session that e names. ctx is that of
-// Dialect.Open, span what Trace has made.
+// Trail reports a request of a dialect that was answered, in the session that e names. ctx is that of Dialect.Open;
+// span is what Trace returned.
 func Trail(ctx context.Context, e event.Event, span context.Context) {
 	if h, _ := ctx.Value(hostKey{}).(*Host); h != nil && (h.opts.Events.Wants(event.Request) || span != nil) {
 		e.Kind, e.Time = event.Request, h.opts.Now()
@@ -56,8 +56,8 @@ func Trail(ctx context.Context, e event.Event, span context.Context) {
 	}
 }
 
-// Trace begins the span of a request of a dialect, which Trail ends: nil = nothing is traced. name
-// is that of the tool, or what else it is for. parent returns the request's traceparent, "" = none.
+// Trace begins the span of a request of a dialect, which Trail ends. It returns nil if nothing is traced. name is
+// the tool, or what else the request is for. parent returns the request's traceparent, "" = none.
 func Trace(ctx context.Context, method, name string, parent func() string) context.Context {
 	h, _ := ctx.Value(hostKey{}).(*Host)
 	if h == nil || h.opts.Tracer == nil {
@@ -72,7 +72,7 @@ func (h *Host) beginSpan(c *call) {
 	c.span = h.opts.Tracer.Start(trace.Server, string(c.line.Type), subject(c.line.Object()), parent)
 }
 
-// trail tells of a request that was answered: what was asked for and what became of it, never what was in it.
+// trail reports a request that was answered: what was asked for and the outcome, never the content.
 func (h *Host) trail(e event.Event, span context.Context) {
 	trace.EndRequest(span, e)
 	h.opts.Events.Take(e)

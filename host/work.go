@@ -12,32 +12,33 @@ import (
 // Work is a request of a dialect for the host's scheduler: it keeps its place in the order, and is
 // bounded, stopped and drained like a request of A2E. Dialect.Take returns it.
 type Work struct {
-	// Either it is a request of A2E, which the plugins serve,
+	// Either the work is a request of A2E, which the plugins serve,
 	Type    protocol.Type
 	Object  protocol.Object // its members, in memory of their own
-	Session *Session        // of BeginSession
-	// or Run does it, and returns what Answer gets. It claims what a request of Type does, too, if it
-	// has one. A Run that returns its own Work has changed it: that waits and runs once more as it says then,
-	// ahead of what waits for the end of this Run.
+	Session *Session        // the one that BeginSession returned
+	// or Run does the work, and returns the resp of Answer. Then it also has the claims of a request of Type, if
+	// Type is set. Run may change its own Work and return it: that Work then waits and runs once more, ahead of
+	// what waits for the end of this Run.
 	Run    func(ctx context.Context) (any, error)
-	Name   string           // of what Run does, for errors
+	Name   string           // of what Run does; errors show it
 	Claims []protocol.Claim // of Run, without fields
 	Ahead  bool             // Run takes no slot; see protocol.Info
 	Size   int              // bytes that Run holds in memory while it waits
-	// Places are those of which Run takes one, in place of max_parallel; nil = those. Run keeps it until it
-	// returns, and is called also when it was stopped just before. The higher Priority gets one first.
+	// Places are the places of which Run takes one; nil = those of max_parallel. Run keeps the place until it
+	// returns, and is called even if the work was stopped just before. The work with the higher Priority gets a
+	// place first.
 	Places   *Places
 	Priority int
 
 	Limit  time.Duration   // for its whole run; 0 = none
-	Grace  time.Duration   // for Run to return when it is stopped, before Answer gets why; 0 = 250 ms
-	Events Emitter         // takes its events; nil = nobody does
+	Grace  time.Duration   // for Run to return when it is stopped, before Answer gets the cause; 0 = 250 ms
+	Events Emitter         // takes its events; nil = they are dropped
 	MCP    *MCPCall        // what MCPCallOf returns; nil = nothing
-	Span   context.Context // what Trace has made
-	// Answer is called once and returns the line of the answer, with its end; nil = there is none. resp is
+	Span   context.Context // the result of Trace
+	// Answer is called once and returns the line of the answer, newline included; nil = there is no answer. resp is
 	// what the plugin answered, unless err is not nil.
 	Answer func(resp any, err error) []byte
-	// Answered is called once after that, with the line in the output; nil = nothing follows it.
+	// Answered is called once after that, when the line is in the output; nil = nobody needs that.
 	Answered func()
 
 	call    atomic.Pointer[call]
@@ -80,12 +81,12 @@ func StopAll(cause error, works ...*Work) (stopped int) {
 	return len(waiting) + len(running)
 }
 
-// Bounds returns how many requests run at once, and what else bounds them.
+// Bounds returns how many requests run at once, and the limits of the host.
 func (s *Services) Bounds() (parallel int, limits Limits) {
 	return s.host.opts.MaxParallel, s.host.opts.Limits
 }
 
-// newWork makes the call of a work that the leader t took; nil = nobody reads meanwhile.
+// newWork makes the call of a work. t is the leader that took its line; nil = there is no such line.
 func (h *Host) newWork(t *leader, w *Work) *call {
 	c := &call{work: w, host: h, start: h.elapsed()}
 	c.reader.Store(t)
@@ -102,11 +103,11 @@ func (h *Host) newWork(t *leader, w *Work) *call {
 	return c
 }
 
-// admitAgain puts a work into the order that goes on after its run c.
+// admitAgain admits a work that runs once more after its run c.
 func (h *Host) admitAgain(c *call, w *Work) {
 	c.out.Lock()
 	over := c.answered
-	c.answered = true // the further run is
+	c.answered = true // the further run is answered instead
 	c.out.Unlock()
 	if over {
 		return
@@ -117,7 +118,7 @@ func (h *Host) admitAgain(c *call, w *Work) {
 	}
 }
 
-// mayRun says why a work cannot be done at all.
+// mayRun returns an error if no plugin and no Run can do the work.
 func (w *Work) mayRun(d *destination) error {
 	if len(d.routes) == 0 && w.Run == nil {
 		return protocol.Errorf(protocol.CodeCapabilityMissing, "no loaded plugin serves %s", d.typ)

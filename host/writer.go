@@ -18,10 +18,10 @@ const (
 	keepSpare = 2 << 20  // larger chunks are not kept for reuse
 )
 
-// ErrOutputClosed is what Serve ends with when the reader of the answers has gone.
+// ErrOutputClosed is the error of Serve when the reader of the answers has gone.
 var ErrOutputClosed = errors.New("the output is closed")
 
-// outputError tells a reader that has gone from an output that is broken, such as a file
+// outputError distinguishes a reader that has gone (ErrOutputClosed) from an output that is broken, such as a file
 // on a full disk.
 func outputError(err error) error {
 	for _, gone := range append(readerGone(), io.ErrClosedPipe, os.ErrClosed) {
@@ -41,7 +41,7 @@ func outputError(err error) error {
 //	flushSoon ───────────────────────────────────────────────┘
 type writer struct {
 	dst     io.Writer
-	secrets *redact.Set // that no line shows; nil = there are none
+	secrets *redact.Set // no line shows these; nil = none
 	events  *event.Stream
 	spare   *sync.Pool  // of *[]byte: chunks for reuse
 	failed  func(error) // called once, when a write fails
@@ -52,8 +52,8 @@ type writer struct {
 	room     sync.Cond
 	chunks   [][]byte // pending, in order; the last one takes small messages
 	size     int      // bytes pending, those in the flusher's hands included
-	written  int      // bytes written in all; reports whether the peer still reads
-	flushing bool     // somebody is writing, or serve is about to
+	written  int      // bytes written in all; they show whether the peer still reads
+	flushing bool     // somebody is writing, or a goroutine is about to
 	err      error
 }
 
@@ -66,9 +66,8 @@ func newWriter(dst io.Writer, o *Options, goes *sync.WaitGroup, failed func(erro
 	return w
 }
 
-// append adds one whole line, newline included, once there is room for it. It
-// gives back a buffer for the next message: msg itself, or another one in its
-// place when a large msg was taken over without a copy.
+// append adds one whole line, newline included, once there is room for it. It returns a buffer for the next
+// message: msg itself, or another one if a large msg was taken over without a copy.
 func (w *writer) append(msg []byte) []byte {
 	if w.put(msg) {
 		return w.buffer()
@@ -76,7 +75,7 @@ func (w *writer) append(msg []byte) []byte {
 	return msg[:0]
 }
 
-// put is append for a message whose buffer is not used again. It reports whether it has taken that over.
+// put is append for a message whose buffer is not used again. It reports whether it has taken over the buffer.
 func (w *writer) put(msg []byte) (taken bool) {
 	msg = w.secrets.Line(msg)
 	w.mu.Lock()
@@ -90,7 +89,7 @@ func (w *writer) put(msg []byte) (taken bool) {
 // appendLocked adds a message, and reports whether it has taken over its buffer.
 func (w *writer) appendLocked(msg []byte) (taken bool) {
 	w.size += len(msg)
-	if w.events.Wants(event.Out) { // before it is written, so that it stands before what the peer answers to it
+	if w.events.Wants(event.Out) { // before it is written, so that the event precedes the peer's reaction
 		w.events.Take(event.Event{Kind: event.Out, OutputBytes: len(msg), Message: msg[:len(msg)-1]})
 	}
 	if len(msg) > chunkSize/2 {
@@ -120,17 +119,16 @@ func (w *writer) giveBack(c []byte) {
 	}
 }
 
-// due reports whether enough is pending for a flush of its own.
+// due reports whether enough is pending for a flush, and nobody is writing.
 func (w *writer) due() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.size >= min(flushSize, w.limit) && !w.flushing
 }
 
-// flush writes what is pending, unless somebody is writing already: then that
-// one writes it. It blocks as long as the peer does not read, but not for what
-// others add meanwhile: that is left to a goroutine. So is everything once the host
-// ends, which must not wait for a peer that does not read.
+// flush writes what is pending, unless somebody is writing already, who then writes that too. It blocks as long as
+// the peer does not read. What others add meanwhile is left to a goroutine. Once the host ends, everything is left
+// to a goroutine, because the end must not wait for a peer that does not read.
 func (w *writer) flush() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -147,7 +145,7 @@ func (w *writer) flush() {
 	w.flushSoonLocked()
 }
 
-// flushSoonLocked has what is pending written, if nobody is writing.
+// flushSoonLocked starts a goroutine that writes what is pending, if nobody is writing.
 func (w *writer) flushSoonLocked() {
 	if w.flushing || w.err != nil || len(w.chunks) == 0 {
 		return
@@ -163,8 +161,7 @@ func (w *writer) flushSoonLocked() {
 	})
 }
 
-// writePendingLocked is the flusher's work: it writes the chunks that there are,
-// without the lock.
+// writePendingLocked writes the pending chunks, and releases the lock meanwhile. Only the flusher calls it.
 func (w *writer) writePendingLocked() {
 	batch := w.chunks
 	w.chunks = nil
@@ -181,7 +178,7 @@ func (w *writer) writePendingLocked() {
 	}
 }
 
-// write writes one chunk and makes room for as many bytes; false = the output has ended.
+// write writes one chunk and makes room for as many bytes; false = the output has failed or is closed.
 func (w *writer) write(c []byte) bool {
 	n, err := w.dst.Write(c)
 	w.mu.Lock()
@@ -214,8 +211,8 @@ func (w *writer) waitRoom() {
 	}
 }
 
-// unbound lets append take everything from now on, and leaves the writing to
-// a goroutine: nobody waits for the peer any more, but a stream for its credit.
+// unbound lets append take everything from now on, and leaves the writing to a goroutine: nobody waits for the peer
+// any more, except a stream for its credit.
 func (w *writer) unbound() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -224,8 +221,7 @@ func (w *writer) unbound() {
 	w.room.Broadcast()
 }
 
-// waitWritten has all that is pending written, and waits until it is or until
-// the output has failed.
+// waitWritten lets a goroutine write all that is pending, and waits until this is done or the output has failed.
 func (w *writer) waitWritten() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -4,5 +4,5 @@ package host
 
 import "syscall"
 
-// readerGone lists what a write gives when the other end is closed.
+// readerGone lists the errors of a write when the other end is closed.
 func readerGone() []error { return []error{syscall.EPIPE, syscall.ECONNRESET} }

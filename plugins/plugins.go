@@ -1,5 +1,5 @@
-// Package plugins is the one explicit list of the plugins of this build. A new type of
-// plugin is a folder and one line in types; see host.Plugin for what such a folder has.
+// Package plugins is the explicit list of the plugins of this build. A new type of plugin needs a folder
+// and one line in types; see host.Plugin for what such a folder has.
 package plugins
 
 import (
@@ -37,8 +37,8 @@ import (
 	"a2e/protocol"
 )
 
-// types lists the plugin types in the order in which they stand without a config. A name is
-// that of the type's capability where it has one.
+// types lists the plugin types in the order that plugins have without a config. The name of a type is that
+// of its capability, if it has one.
 var types = sync.OnceValue(func() []pluginType {
 	return []pluginType{
 		register("tools", tools.DefaultOptions(), tools.New),
@@ -72,15 +72,15 @@ type pluginType struct {
 	name    string
 	options any               // the zero value of its option struct, for the config's schema
 	part    func() store.Part // what its plugins keep in the store; nil = nothing
-	// strict says that its children run code that came with a text: nothing of the sandbox may be
-	// missing unless the config says so.
+	// strict means that the children of its plugins run code that came with a text: the sandbox must be
+	// complete unless the config says otherwise.
 	strict bool
 	make   func(p config.Plugin, b *build, env host.Env) (host.Plugin, error)
 	read   func(p config.Plugin) (any, error) // the options, as a pointer to their struct
 }
 
-// register makes the type of plugin called name. defaults are the options of a config that
-// sets none; New makes a plugin, and its error says which option does not fit.
+// register makes the type of plugin called name. defaults are the options where the config sets none; New
+// makes a plugin, and its error says which option does not fit.
 func register[Options any, P host.Plugin](name string, defaults Options, New func(name string, opts Options,
 	env host.Env) (P, error),
 ) pluginType {
@@ -114,13 +114,13 @@ func (t pluginType) keeps(part func() store.Part) pluginType {
 	return t
 }
 
-// untrusted returns a type whose children run code that nobody has looked at.
+// untrusted returns a type whose children run code that nobody has reviewed.
 func (t pluginType) untrusted() pluginType {
 	t.strict = true
 	return t
 }
 
-// typeOf returns the type with a name; false = this build has none.
+// typeOf returns the type called name; false = this build has none.
 func typeOf(name string) (pluginType, bool) {
 	all := types()
 	i := slices.IndexFunc(all, func(t pluginType) bool { return t.name == name })
@@ -130,7 +130,7 @@ func typeOf(name string) (pluginType, bool) {
 	return all[i], true
 }
 
-// Types names the plugin types of this build, as config.Source wants them.
+// Types returns the names of the plugin types of this build, as config.Source wants them.
 func Types() []string {
 	var names []string
 	for _, t := range types() {
@@ -148,10 +148,10 @@ func OptionTypes() map[string]any {
 	return all
 }
 
-// Deps is what the plugins get from outside beyond the config.
+// Deps is what the plugins get beyond the config.
 type Deps struct {
 	Log    zerolog.Logger
-	Shared *Shared // with others of the same process; nil = the plugins share among themselves
+	Shared *Shared // shared with other users in the process; nil = the plugins share among themselves
 
 	MCPClient func(context.Context) jsontext.Value // of host.Env
 }
@@ -162,15 +162,15 @@ type build struct {
 	*Shared
 	mcpClient func(context.Context) jsontext.Value
 	log       zerolog.Logger
-	allowance allowance // of a plugin that says nothing itself
+	allowance allowance // for plugins that set none themselves
 }
 
-// New makes the plugins that the config asks for. After an error none is left
-// open. The error says which option does not fit.
+// New makes the plugins that the config asks for. After an error no plugin is left open. The error says
+// which option does not fit.
 func New(cfg *config.Config, deps Deps) ([]host.Plugin, error) {
 	var made []host.Plugin
 	var problems []error
-	shared, _ := sharedAllowance(cfg) // the plugin itself says what is wrong with its options
+	shared, _ := sharedAllowance(cfg) // an error is reported by the plugin itself
 	if deps.Shared == nil {
 		deps.Shared = newShared(cfg, deps.Log, nil)
 	}
@@ -183,7 +183,7 @@ func New(cfg *config.Config, deps Deps) ([]host.Plugin, error) {
 	}
 	within := newScope(cfg.Agent)
 	for _, p := range cfg.Plugins {
-		t, known := typeOf(p.Type) // config.Load has warned of another
+		t, known := typeOf(p.Type) // config.Load has warned of an unknown type
 		if !p.Enabled || !known || !within.admits(p.Type) {
 			continue
 		}
@@ -203,7 +203,7 @@ func New(cfg *config.Config, deps Deps) ([]host.Plugin, error) {
 	return made, nil
 }
 
-// env makes what a plugin gets.
+// env returns what a plugin gets from its host.
 func (b *build) env(t pluginType, p config.Plugin) host.Env {
 	return host.Env{
 		Log: b.log, Workspace: b.Workspace, StateDir: b.StateDir, StateURL: b.Config.Postgres(), UserDir: b.UserDir,
@@ -224,8 +224,8 @@ func (b *build) childrenOf(t pluginType) *children {
 	return b.children
 }
 
-// complete puts in place what holds for options that say nothing themselves, and checks what
-// they name against the rest of the config.
+// complete fills in options that the plugin itself does not set, and checks the tools that its options
+// name against the rest of the config.
 func (b *build) complete(p config.Plugin, opts any) error {
 	if o, ok := opts.(programOptions); ok {
 		if err := b.allow(p, o); err != nil {
@@ -243,14 +243,14 @@ func (b *build) complete(p config.Plugin, opts any) error {
 	return errors.Join(wrong...)
 }
 
-// toolNames lists the tools of the plugins of type tools, those that are denied too. What
-// MCP servers, toolkits and plugins of type exec have is not known before they run.
+// toolNames lists the tools of the plugins of type tools, the denied ones too. The tools of MCP servers,
+// toolkits and plugins of type exec are not known before they run.
 func toolNames(cfg *config.Config) []string {
 	names := tools.BuiltinNames()
 	for _, p := range cfg.Plugins {
 		opts := tools.DefaultOptions()
 		if p.Type != string(protocol.CapTools) || p.Options.Decode(&opts) != nil {
-			continue // the plugin itself says what is wrong
+			continue // the plugin itself reports the error
 		}
 		for _, c := range opts.Commands {
 			names = append(names, c.Name)
@@ -259,10 +259,10 @@ func toolNames(cfg *config.Config) []string {
 	return names
 }
 
-// checkGroups refuses groups that have the name of a tool: a call of it would mean either.
+// checkGroups refuses a group with the name of a tool: a call of that name would be ambiguous.
 func checkGroups(cfg *config.Config) error {
 	if len(cfg.Groups) == 0 {
-		return nil // most configs have none, and the names of the tools take time to list
+		return nil // most configs have no groups, and listing the names of the tools takes time
 	}
 	names := toolNames(cfg)
 	for _, group := range slices.Sorted(maps.Keys(cfg.Groups)) {
@@ -273,12 +273,12 @@ func checkGroups(cfg *config.Config) error {
 	return nil
 }
 
-// isTool reports whether a name or glob is that of a tool.
+// isTool reports whether a name or glob matches a tool.
 func isTool(names []string, pattern string) bool {
 	return slices.ContainsFunc(names, func(name string) bool { return doublestar.MatchUnvalidated(pattern, name) })
 }
 
-// checkTools refuses names and globs of an option that are those of no tool.
+// checkTools refuses names and globs of an option that match no tool.
 func (b *build) checkTools(p config.Plugin, key string, patterns []string) error {
 	if len(patterns) == 0 {
 		return nil

@@ -19,12 +19,11 @@ import (
 // Programs is the allow list of one plugin.
 type Programs struct {
 	Plugin  string // its name
-	Default bool   // the config names none; what this machine lacks is no defect
+	Default bool   // the config names no programs; one that this machine lacks is no error
 	List    *sandbox.AllowList
 }
 
-// AllowedPrograms returns the programs that each enabled plugin may start when a
-// request names them.
+// AllowedPrograms returns the programs that each enabled plugin may start on request.
 func AllowedPrograms(cfg *config.Config) ([]Programs, error) {
 	dirs := sandbox.SafePath(os.Getenv("PATH"), cfg.Workspace)
 	shared, err := sharedAllowance(cfg)
@@ -58,18 +57,17 @@ func AllowedPrograms(cfg *config.Config) ([]Programs, error) {
 	return all, nil
 }
 
-// allowance is what the options of a plugin say of the programs that requests name.
+// allowance is what the options of a plugin say about the programs that requests may name.
 type allowance struct {
-	names []string // allowed_commands; nil = it says nothing
+	names []string // allowed_commands; nil = not set
 	exec  string
 }
 
 func (a allowance) strict() bool { return a.exec == sandbox.ExecStrict }
 
-// sharedAllowance returns the allowed_commands of plugins that have none themselves:
-// those of the first that does. A list that is set for processes would be of
-// little use if run_command went around it, and the other way round; so it is
-// with exec: strict.
+// sharedAllowance returns the allowance of plugins that set none themselves: the allowed_commands of the
+// first plugin that sets them, and exec: strict if any plugin sets it. Otherwise run_command could start
+// what the list for processes forbids, and the other way round.
 func sharedAllowance(cfg *config.Config) (shared allowance, err error) {
 	for _, p := range cfg.Plugins {
 		if !p.Enabled {
@@ -89,13 +87,14 @@ func sharedAllowance(cfg *config.Config) (shared allowance, err error) {
 	return shared, nil
 }
 
-// programOptions are options with the programs that requests may name.
+// programOptions are options that list the programs that requests may name.
 type programOptions interface {
-	// AllowList returns where allowed_commands and exec stand.
+	// AllowList returns pointers to allowed_commands and exec.
 	AllowList() (names *[]string, exec *string)
 }
 
-// allowanceOf reads the options of a plugin; starts is false for one without such options.
+// allowanceOf reads the allowance from the options of a plugin; starts is false for a plugin without such
+// options.
 func allowanceOf(p config.Plugin) (a allowance, starts bool, err error) {
 	t, known := typeOf(p.Type)
 	if !known {
@@ -110,9 +109,9 @@ func allowanceOf(p config.Plugin) (a allowance, starts bool, err error) {
 	return allowance{*names, *exec}, true, err
 }
 
-// allow puts in place what holds for a plugin that says nothing itself. The
-// error names what could be no program, or is none for exec: strict; which of
-// them there are is found out later, as that takes a while.
+// allow sets exec to strict if any plugin has it, and allowed_commands where the options set none. The
+// error names an entry that cannot be a program, or that exec: strict forbids. Whether the programs exist
+// is checked later, as that takes a while.
 func (b *build) allow(p config.Plugin, opts programOptions) error {
 	names, exec := opts.AllowList()
 	if b.allowance.strict() {
@@ -127,14 +126,13 @@ func (b *build) allow(p config.Plugin, opts programOptions) error {
 	return nil
 }
 
-// scope keeps the plugins of a host to what the child agent may use that it was started
-// for.
+// scope limits the plugins of a host to what its child agent may use.
 type scope struct {
 	agent *fleet.Agent
-	steps atomic.Int64 // calls of tools so far
+	steps atomic.Int64 // tool calls so far
 }
 
-// newScope returns the scope of an agent; nil = there is none.
+// newScope returns the scope of an agent; nil = no limits.
 func newScope(agent *fleet.Agent) *scope {
 	if agent == nil || agent.ToolScope == protocol.ToolsShared && agent.MaxSteps == 0 {
 		return nil
@@ -142,8 +140,8 @@ func newScope(agent *fleet.Agent) *scope {
 	return &scope{agent: agent}
 }
 
-// admits reports whether a kind of plugin is loaded at all: one whose capability is granted,
-// or one with tools, of which some may be.
+// admits reports whether a kind of plugin is loaded at all: its capability is granted, or it has tools,
+// some of which may be granted.
 func (s *scope) admits(kind string) bool {
 	if s == nil || s.agent.Grants(kind) {
 		return true
@@ -152,7 +150,7 @@ func (s *scope) admits(kind string) bool {
 		slices.Contains([]string{"tools", "toolkits", "mcp", "exec"}, kind)
 }
 
-// confine returns a plugin with the tools that the agent may use and no others.
+// confine returns a plugin that offers only the tools that the agent may use.
 func (s *scope) confine(p host.Plugin) host.Plugin {
 	if s == nil {
 		return p
@@ -160,16 +158,16 @@ func (s *scope) confine(p host.Plugin) host.Plugin {
 	return &scoped{Plugin: p, scope: s}
 }
 
-// scoped is a plugin of a child agent.
+// scoped is a plugin that is limited to the scope of a child agent.
 type scoped struct {
 	host.Plugin
 	scope *scope
 }
 
-// Unwrap returns the plugin itself, for what it implements beyond host.Plugin.
+// Unwrap returns the inner plugin, for interfaces beyond host.Plugin.
 func (c *scoped) Unwrap() host.Plugin { return c.Plugin }
 
-// Info implements host.Plugin: capabilities beside the first are there as they are granted.
+// Info implements host.Plugin. It leaves out the capabilities that are not granted.
 func (c *scoped) Info() host.PluginInfo {
 	info := c.Plugin.Info()
 	if info.Capability != "" && !c.scope.agent.Grants(string(info.Capability)) {
@@ -199,7 +197,7 @@ func (c *scoped) Routes() []host.Route {
 	return routes
 }
 
-// call lets the call of a tool pass that the agent may use, as long as it has steps left.
+// call passes a tool call on if the agent may use the tool and has steps left.
 func (s *scope) call(_ context.Context, obj protocol.Object, next func() (any, error)) (any, error) {
 	name := obj.Text("tool_name")
 	if !s.tool(name) {
@@ -207,25 +205,25 @@ func (s *scope) call(_ context.Context, obj protocol.Object, next func() (any, e
 			"%.64q", name, s.agent.AgentID)
 	}
 	if n := s.steps.Add(1); s.agent.MaxSteps > 0 && n > int64(s.agent.MaxSteps) {
-		s.steps.Add(-1) // it was none
+		s.steps.Add(-1) // a refused call is no step
 		return nil, protocol.Errorf(protocol.CodeToolDenied, "the child agent %.64q has used its max_steps of %d",
 			s.agent.AgentID, s.agent.MaxSteps)
 	}
 	answer, err := next()
 	if host.IsNotOwner(err) {
-		s.steps.Add(-1) // the next plugin is asked, or nobody does it
+		s.steps.Add(-1) // the next plugin is asked, or no plugin has the tool
 	}
 	return answer, err
 }
 
-// list leaves the tools out that the agent may not use.
+// list removes the tools that the agent may not use from the answer.
 func (s *scope) list(_ context.Context, _ protocol.Object, next func() (any, error)) (any, error) {
 	answer, err := next()
 	if err != nil {
 		return nil, err
 	}
 	all, typed := answer.(*protocol.ToolListResponse)
-	if raw, ok := answer.(jsontext.Value); ok { // of a plugin that passes messages on
+	if raw, ok := answer.(jsontext.Value); ok { // from a plugin that passes messages on
 		all = new(protocol.ToolListResponse)
 		if err := json.Unmarshal(raw, all); err != nil {
 			return nil, err
@@ -243,8 +241,7 @@ func (s *scope) list(_ context.Context, _ protocol.Object, next func() (any, err
 	return granted, nil
 }
 
-// tool reports whether the agent may use a tool: one that is named, or any where the
-// capability tools is.
+// tool reports whether the agent may use a tool: its name or the capability tools is granted.
 func (s *scope) tool(name string) bool {
 	return s.agent.Grants(name) || s.agent.Grants(string(protocol.CapTools))
 }

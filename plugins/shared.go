@@ -26,23 +26,23 @@ import (
 	"a2e/protocol"
 )
 
-// Shared is what the plugins of one host, and what else belongs to it, have in common: the
-// store and what starts child processes. Each is made when it is first needed, and all end
-// with the last user.
+// Shared is what the plugins of one host and the host itself have in common: the store and the launchers
+// of child processes. Each is made when it is first needed, and all are closed with the last user.
 type Shared struct {
 	children, skills *children
 	state            *state
 	disk             *sandbox.Disk // nil = no bound
 
-	// Checkpoints are those of the workspace; nil = none are made. Nothing is opened before the first.
+	// Checkpoints keeps those of the workspace; nil = none are made. It opens nothing before the first
+	// checkpoint.
 	Checkpoints *checkpoint.Keeper
 
 	mu    sync.Mutex
 	users int // guarded by mu
 }
 
-// NewShared makes what is shared on a host of the config. events hear of children; nil = the log alone
-// does. The caller closes it after the plugins.
+// NewShared makes what a host of the config shares. events receives events of children; nil = they are
+// only logged. The caller closes it after the plugins.
 func NewShared(cfg *config.Config, log zerolog.Logger, events *event.Stream) *Shared {
 	s := newShared(cfg, log, events)
 	s.users++
@@ -62,7 +62,8 @@ func newShared(cfg *config.Config, log zerolog.Logger, events *event.Stream) *Sh
 	return s
 }
 
-// KeeperOf makes the keeper of checkpoints of the config's workspace, whose git starts as other children do.
+// KeeperOf makes the keeper of checkpoints for the config's workspace. Its git starts as other children
+// do.
 func (s *Shared) KeeperOf(cfg *config.Config, log zerolog.Logger) *checkpoint.Keeper {
 	c := cfg.Checkpoints
 	workspace := wall.Place(cfg.Workspace)
@@ -74,7 +75,7 @@ func (s *Shared) KeeperOf(cfg *config.Config, log zerolog.Logger) *checkpoint.Ke
 	})
 }
 
-// checkGit refuses checkpoints where git, which keeps them, is missing.
+// checkGit refuses checkpoints if git, which keeps them, is missing.
 func checkGit(cfg *config.Config) error {
 	if !cfg.Checkpoints.Enabled {
 		return nil
@@ -92,13 +93,13 @@ func (s *Shared) Store(ctx context.Context) (store.Store, error) {
 	return s.state.open(ctx)
 }
 
-// Launcher returns what starts child processes.
+// Launcher returns the launcher of child processes.
 func (s *Shared) Launcher() (*sandbox.Launcher, error) { return s.children.launcher() }
 
-// Processes returns how many children run.
+// Processes returns the number of running children.
 func (s *Shared) Processes() int { return s.children.running() + s.skills.running() }
 
-// Close ends what no plugin uses any more.
+// Close counts one user less, and closes everything after the last one.
 func (s *Shared) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,8 +113,8 @@ func (s *Shared) Close() error {
 	return errors.Join(err, s.children.close(), s.skills.close(), s.state.close())
 }
 
-// join returns a plugin as a user of what is shared, with the place among its like that the
-// config returns it.
+// join counts a plugin as a user of what is shared. The returned plugin reports the priority and exclusive
+// of its config entry.
 func (s *Shared) join(plugin host.Plugin, entry config.Plugin, c *children) host.Plugin {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,7 +138,7 @@ func (m *member) Info() host.PluginInfo {
 	return info
 }
 
-// Describe implements host.Describer: how children are confined, and whether the store is there.
+// Describe implements host.Describer: it adds how children are confined, and why the store is broken.
 func (m *member) Describe(info host.PluginInfo) host.PluginInfo {
 	if info.Children {
 		meta := maps.Clone(m.children.metadata())
@@ -157,10 +158,10 @@ func (m *member) Close(ctx context.Context) error {
 	return err
 }
 
-// Unwrap returns the plugin itself, for what it implements beyond host.Plugin.
+// Unwrap returns the inner plugin, for interfaces beyond host.Plugin.
 func (m *member) Unwrap() host.Plugin { return m.Plugin }
 
-// StatePath is the file of the config's store; "" = a PostgreSQL server keeps it.
+// StatePath returns the file of the config's store; "" = the state is on a PostgreSQL server.
 func StatePath(cfg *config.Config) string {
 	if cfg.Postgres() != "" {
 		return ""
@@ -168,7 +169,7 @@ func StatePath(cfg *config.Config) string {
 	return filepath.Join(cfg.StateDir, store.FileName)
 }
 
-// StatePlace says where the state is, without what is secret of it.
+// StatePlace returns where the state is, without secrets.
 func StatePlace(cfg *config.Config) string {
 	if _, _, place, err := store.PostgresConfig(cfg.Postgres()); err == nil {
 		return place
@@ -176,7 +177,7 @@ func StatePlace(cfg *config.Config) string {
 	return StatePath(cfg)
 }
 
-// StateKept reports whether there is a state already, or, on a server, may be.
+// StateKept reports whether the state exists already; for a server it is always true.
 func StateKept(cfg *config.Config) bool {
 	_, err := os.Stat(StatePath(cfg))
 	return err == nil || cfg.Postgres() != ""
@@ -186,18 +187,18 @@ func StateKept(cfg *config.Config) bool {
 func OpenState(ctx context.Context, cfg *config.Config) (store.Store, error) {
 	opts := store.Options{Parts: StateParts(), Full: cfg.Store.Synchronous == config.SynchronousFull}
 	if address := cfg.Postgres(); address != "" {
-		place := sha256.Sum256([]byte(StatePlace(cfg))) // what lies here belongs to that state alone
+		place := sha256.Sum256([]byte(StatePlace(cfg))) // this folder is for that state alone
 		return store.OpenPostgres(address, filepath.Join(cfg.StateDir, "postgres-"+hex.EncodeToString(place[:4])), opts)
 	}
 	opened, err := store.Open(ctx, StatePath(cfg), opts)
-	if err != nil { // a nil *store.SQLite is no nil store.Store
+	if err != nil { // a nil *store.SQLite is not a nil store.Store
 		return nil, err
 	}
 	return opened, nil
 }
 
-// MemoryEmbedder returns what makes the vectors of the config's memory: that of its first
-// memory plugin, as all share one store.
+// MemoryEmbedder returns the embedder of the config's first memory plugin, as all memory plugins share one
+// store.
 func MemoryEmbedder(cfg *config.Config) (embed.Embedder, error) {
 	opts, err := firstOptions(cfg, protocol.CapMemory, memory.DefaultOptions())
 	if err != nil {
@@ -206,7 +207,7 @@ func MemoryEmbedder(cfg *config.Config) (embed.Embedder, error) {
 	return opts.Embedder()
 }
 
-// firstOptions returns the options of the config's first plugin of a type, or the defaults.
+// firstOptions returns the options of the config's first enabled plugin of a type, or the defaults.
 func firstOptions[Options any](cfg *config.Config, of protocol.Capability, opts Options) (Options, error) {
 	for _, p := range cfg.Plugins {
 		if p.Enabled && p.Type == string(of) {
@@ -217,8 +218,8 @@ func firstOptions[Options any](cfg *config.Config, of protocol.Capability, opts 
 	return opts, nil
 }
 
-// state is the store that plugins share. It is opened when it is first needed, as
-// that takes longer than a handshake may.
+// state is the store that plugins share. It is opened when it is first needed, as that can take longer
+// than a handshake may.
 type state struct {
 	cfg *config.Config
 
@@ -228,7 +229,7 @@ type state struct {
 	seen fileSeen    // guarded by mu
 }
 
-// open returns the store. What kept it from opening may be gone at the next call.
+// open returns the store. After an error the next call tries again.
 func (s *state) open(ctx context.Context) (store.Store, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -245,19 +246,20 @@ func (s *state) open(ctx context.Context) (store.Store, error) {
 	return s.made, nil
 }
 
-// fileSeen is what was seen of a file that nobody had open: it is looked at once as it is.
+// fileSeen is the last check of the store's file, which is checked again only after it has changed.
 type fileSeen struct {
 	size    int64
 	changed time.Time
 	broken  string
 }
 
-// broken says why the file cannot be used; "" = it can, as far as its front tells.
+// broken returns why the store's file cannot be used; "" = it can, as far as a look at its beginning
+// shows.
 func (s *state) broken() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	info, err := os.Stat(StatePath(s.cfg))
-	if s.made != nil || err != nil { // on a server neither
+	if s.made != nil || err != nil { // it is open, or there is no file, as on a server
 		return ""
 	}
 	if s.seen.size != info.Size() || !s.seen.changed.Equal(info.ModTime()) {
@@ -269,7 +271,7 @@ func (s *state) broken() string {
 	return s.seen.broken
 }
 
-// kept reports whether there is a state to open.
+// kept reports whether a state exists.
 func (s *state) kept() bool { return StateKept(s.cfg) }
 
 func (s *state) close() error {

@@ -21,12 +21,11 @@ import (
 	"a2e/protocol"
 )
 
-// maxBoxOutput bounds the data of one action in an episode, in bytes: it goes into the
-// observation and into the record of experiences.
+// maxBoxOutput bounds the data of one action in an episode, in bytes: they are stored in the observation
+// and in the record of experiences.
 const maxBoxOutput = 64 << 10
 
-// confined makes a launcher with the bounds of the config for one folder: see
-// host.Env.Confined.
+// confined makes a launcher for one folder, with the limits of the config: see host.Env.Confined.
 func confined(cfg *config.Config, disk *sandbox.Disk, c host.Confinement) (*sandbox.Launcher, error) {
 	workspace, err := filepath.Abs(cfg.Workspace)
 	if err != nil {
@@ -44,7 +43,7 @@ func confined(cfg *config.Config, disk *sandbox.Disk, c host.Confinement) (*sand
 	return sandbox.New(walled(cfg, opts))
 }
 
-// limits bounds the children of the config.
+// limits returns the limits of the config for children.
 func limits(cfg *config.Config) sandbox.Limits {
 	c := cfg.Children
 	return sandbox.Limits{
@@ -53,9 +52,9 @@ func limits(cfg *config.Config) sandbox.Limits {
 	}
 }
 
-// NewToolBox makes the tools of one folder: the built-in ones, and the commands of the
-// config's first tools plugin. disk bounds what children leave; nil bounds nothing. Output that is too long is cut and
-// not kept.
+// NewToolBox makes the tools of one folder: the built-in ones, and the commands of the config's first
+// tools plugin. disk bounds what children leave on disk; nil = no bound. Output that is too long is cut,
+// and the rest is not kept.
 func NewToolBox(cfg *config.Config, disk *sandbox.Disk, log zerolog.Logger, o host.ToolBoxOptions) (host.ToolBox,
 	error,
 ) {
@@ -96,8 +95,8 @@ func NewToolBox(cfg *config.Config, disk *sandbox.Disk, log zerolog.Logger, o ho
 	return box, nil
 }
 
-// commandTools returns the tools that the config declares as commands, with the network
-// only where there is one for all.
+// commandTools returns the tools that the config declares as commands. They have network only if network
+// is true.
 func commandTools(cfg *config.Config, network bool) ([]tools.CommandTool, error) {
 	for _, p := range cfg.Plugins {
 		if !p.Enabled || p.Type != string(protocol.CapTools) {
@@ -113,7 +112,7 @@ func commandTools(cfg *config.Config, network bool) ([]tools.CommandTool, error)
 	return nil, nil
 }
 
-// overlaps reports whether one of two folders holds the other.
+// overlaps reports whether one of two folders contains the other.
 func overlaps(a, b string) bool {
 	for _, pair := range [][2]string{{a, b}, {b, a}} {
 		if rel, err := filepath.Rel(real(pair[0]), real(pair[1])); err == nil && filepath.IsLocal(rel) {
@@ -123,7 +122,7 @@ func overlaps(a, b string) bool {
 	return false
 }
 
-// real resolves links where it can.
+// real resolves links where possible.
 func real(path string) string {
 	if to, err := filepath.EvalSymlinks(path); err == nil {
 		return to
@@ -131,14 +130,14 @@ func real(path string) string {
 	return path
 }
 
-// toolBox is a tools plugin that belongs to no host, with a launcher of its own.
+// toolBox is a tools plugin that belongs to no host and has its own launcher.
 type toolBox struct {
 	*tools.Plugin
-	launcher func() (*sandbox.Launcher, error) // makes it at the first call
-	made     *sandbox.Launcher                 // nil until then; set by launcher
+	launcher func() (*sandbox.Launcher, error) // makes the launcher at the first call
+	made     *sandbox.Launcher                 // nil until the first call; set by launcher
 }
 
-// Close implements host.ToolBox. No call is under way.
+// Close implements host.ToolBox. No call may be running.
 func (b *toolBox) Close(ctx context.Context) error {
 	err := b.Plugin.Close(ctx)
 	if b.made != nil {
@@ -147,19 +146,19 @@ func (b *toolBox) Close(ctx context.Context) error {
 	return err
 }
 
-// NewLauncher makes what starts the children of the config's plugins. It starts
-// nothing yet; the caller closes it. lacking is sandbox.Options.Lacking.
+// NewLauncher makes the launcher for the children of the config's plugins. It starts nothing yet; the
+// caller closes it. lacking is sandbox.Options.Lacking.
 func NewLauncher(cfg *config.Config, lacking func([]sandbox.Finding)) (*sandbox.Launcher, error) {
 	return newLauncher(cfg, sandbox.Options{Mode: Mode(cfg), Lacking: lacking})
 }
 
-// newLauncher is NewLauncher with options that the config does not say.
+// newLauncher is NewLauncher with options that the config does not have.
 func newLauncher(cfg *config.Config, opts sandbox.Options) (*sandbox.Launcher, error) {
 	workspace, err := filepath.Abs(cfg.Workspace)
 	if err != nil {
 		return nil, fmt.Errorf("workspace: %w", err)
 	}
-	for _, value := range sandbox.NetworkEnv(os.Environ()) { // children with network get it
+	for _, value := range sandbox.NetworkEnv(os.Environ()) { // children with network get these variables
 		for _, secret := range sandbox.Credentials(value) {
 			cfg.Secrets.AddSecret(secret)
 		}
@@ -169,7 +168,7 @@ func newLauncher(cfg *config.Config, opts sandbox.Options) (*sandbox.Launcher, e
 	return sandbox.New(walled(cfg, opts))
 }
 
-// skillFolders lists the folders of skills beside the workspace, whose scripts programs may run.
+// skillFolders lists the folders of skills outside the workspace, whose scripts programs may run.
 func skillFolders(cfg *config.Config) (all []string) {
 	for _, p := range cfg.Plugins {
 		opts := skill.DefaultOptions()
@@ -183,7 +182,7 @@ func skillFolders(cfg *config.Config) (all []string) {
 	return all
 }
 
-// walled keeps children from the host's own files.
+// walled keeps children away from the host's own files.
 func walled(cfg *config.Config, opts sandbox.Options) sandbox.Options {
 	if w := cfg.Wall; w != nil {
 		opts.Hidden, opts.Fixed, opts.Firm, opts.Loose = w.Hidden, w.Fixed, w.Firm, w.Loose
@@ -191,8 +190,8 @@ func walled(cfg *config.Config, opts sandbox.Options) sandbox.Options {
 	return opts
 }
 
-// newDisk makes the bound on what children leave on disk. Without a sandbox there is one
-// only where the config sets it.
+// newDisk makes the bound on what children leave on disk. Without a sandbox there is one only if the
+// config sets it.
 func newDisk(cfg *config.Config) *sandbox.Disk {
 	if limit := cfg.Children.DiskBytes; limit != 0 || Mode(cfg) != sandbox.Off {
 		return sandbox.NewDisk(limit)
@@ -200,8 +199,8 @@ func newDisk(cfg *config.Config) *sandbox.Disk {
 	return nil
 }
 
-// skillMode is how the children of skills are confined: they run code that came with a
-// text, so nothing of the sandbox may be missing unless the config says so.
+// skillMode returns how the children of skills are confined. They run code that came with a text, so the
+// sandbox must be complete unless the config says otherwise.
 func skillMode(cfg *config.Config) sandbox.Mode {
 	if cfg.Sandbox == "" {
 		return sandbox.Required
@@ -209,7 +208,7 @@ func skillMode(cfg *config.Config) sandbox.Mode {
 	return sandbox.Mode(cfg.Sandbox)
 }
 
-// Mode is how the children of other plugins are confined.
+// Mode returns how the children of other plugins are confined.
 func Mode(cfg *config.Config) sandbox.Mode {
 	if cfg.Sandbox == "" {
 		return sandbox.BestEffort
@@ -217,19 +216,18 @@ func Mode(cfg *config.Config) sandbox.Mode {
 	return sandbox.Mode(cfg.Sandbox)
 }
 
-// children is what the plugins that start children have in common: one
-// launcher, so that a file which one of them leaves in /tmp is there for the
-// others that may do no more (see sandbox.Home).
+// children is what plugins that start children have in common: one launcher, so that a file which one of
+// them leaves in /tmp is there for those that are not allowed more (see sandbox.Home).
 type children struct {
 	make     func(is os.FileInfo) (*sandbox.Launcher, error)
 	metadata func() map[string]any // of each such plugin, for the handshake
-	folder   *wall.Folder          // the workspace; nil = there is none, which lets no plugin begin
+	folder   *wall.Folder          // the workspace; nil = it cannot be opened, so no plugin starts
 
 	mu   sync.Mutex
-	is   os.FileInfo         // the folder that the last one is for; guarded by mu, as all below
+	is   os.FileInfo         // the folder that last was made for; guarded by mu, as all below
 	last *sandbox.Launcher   // nil until it is needed
-	err  error               // why there is none
-	all  []*sandbox.Launcher // a further one for each time that the workspace was made again
+	err  error               // why last is nil
+	all  []*sandbox.Launcher // every launcher made; there is one more each time the workspace was recreated
 }
 
 func newChildren(
@@ -255,7 +253,7 @@ func newChildren(
 	return c
 }
 
-// reasons returns a line such as "landlock: the kernel has none" for each.
+// reasons returns one line per finding, such as "landlock: the kernel has none".
 func reasons(missing []sandbox.Finding) []string {
 	lines := make([]string, len(missing))
 	for i, f := range missing {
@@ -264,8 +262,8 @@ func reasons(missing []sandbox.Finding) []string {
 	return lines
 }
 
-// launcher returns what starts children, which is made at the first call, and anew once the
-// workspace was removed and made again.
+// launcher returns the launcher of the children. It makes one at the first call, and another one after the
+// workspace was removed and recreated.
 func (c *children) launcher() (*sandbox.Launcher, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

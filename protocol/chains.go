@@ -21,20 +21,20 @@ type ChainRequest struct {
 	Timeout       int      `json:"timeout"`   // seconds
 
 	Journal bool   `json:"journal"` // keep a journal of the chain under its chain_id
-	Resume  bool   `json:"resume"`  // go on where the chain with this chain_id stopped
-	Resolve Object `json:"resolve"` // what becomes of nodes that were under way then, by path
+	Resume  bool   `json:"resume"`  // continue where the chain with this chain_id stopped
+	Resolve Object `json:"resolve"` // what to do with nodes that were running when it stopped, by path
 }
 
 // SetDefaults sets what the schema says for absent fields.
 func (r *ChainRequest) SetDefaults() { r.Streaming, r.Timeout = true, 300 }
 
-// ChainPhase says what a ChainEvent tells of its node.
+// ChainPhase is the phase of a node that a ChainEvent reports.
 type ChainPhase string
 
 // PhaseStart is the phase of a node that starts, and the default.
 const PhaseStart ChainPhase = "start"
 
-// ChainEvent tells of one node of a running chain (`chain/event`).
+// ChainEvent reports about one node of a running chain (`chain/event`).
 type ChainEvent struct {
 	Event
 	NodeID string         `json:"node_id"`
@@ -60,18 +60,18 @@ type ChainResponse struct {
 	Error       NullableMap[any] `json:"error"`
 
 	Handled        []ChainFailure `json:"handled,omitzero"`       // failures that other nodes handled, the first 100
-	HandledTotal   int            `json:"handled_total,omitzero"` // all of them
-	Cached         []string       `json:"cached,omitzero"`        // nodes whose outputs were kept before, the first 100
+	HandledTotal   int            `json:"handled_total,omitzero"` // number of all handled failures
+	Cached         []string       `json:"cached,omitzero"`        // nodes whose outputs came from a cache, the first 100
 	CachedTotal    int            `json:"cached_total,omitzero"`
-	Truncated      []string       `json:"truncated,omitzero"` // nodes with outputs that are a part, the first 100
+	Truncated      []string       `json:"truncated,omitzero"` // nodes whose outputs were cut, the first 100
 	TruncatedTotal int            `json:"truncated_total,omitzero"`
 	FromJournal    int            `json:"from_journal,omitzero"` // outputs from the journal, of inner nodes too
 }
 
-// ChainFailure tells of the failure of a node.
+// ChainFailure is the failure of a node.
 type ChainFailure struct {
 	NodeID    string    `json:"node_id"`
-	Item      *int      `json:"item,omitzero"` // of a map; nil = the node itself
+	Item      *int      `json:"item,omitzero"` // index of the item of a map; nil = the node itself
 	Code      ErrorCode `json:"code"`
 	Message   string    `json:"message"`
 	HandledBy string    `json:"handled_by,omitzero"`

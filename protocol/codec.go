@@ -12,22 +12,22 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// A line was checked for duplicate names when it was scanned, so decoding need
-// not look again.
+// decodeOptions allow duplicate names because the scan of a line has already
+// refused them.
 var decodeOptions = json.JoinOptions(jsontext.AllowDuplicateNames(true))
 
-// Text that is no UTF-8 leaves as U+FFFD instead of losing the whole answer, and
-// maps leave in one order so that equal answers are equal bytes.
+// encodeOptions replace invalid UTF-8 by U+FFFD instead of losing the whole answer, and
+// sort maps so that equal answers have equal bytes.
 var encodeOptions = json.JoinOptions(jsontext.AllowInvalidUTF8(true), json.Deterministic(true))
 
-// Raw JSON within a value keeps its bytes, unless there is text in it that is no UTF-8.
+// exactOptions keep the bytes of raw JSON within a value; encoding fails if it has invalid UTF-8.
 var exactOptions = json.JoinOptions(jsontext.PreserveRawStrings(true), json.Deterministic(true))
 
 // Defaulter is a request struct with fields whose default is not the zero value.
 type Defaulter interface{ SetDefaults() }
 
 // LineDecoder is a request struct that reads itself from a scanned line, without
-// a second look at the bytes. Defaults are set before.
+// scanning it again. Defaults are set before.
 type LineDecoder interface{ DecodeLine(obj Object) error }
 
 // Appender is a response that encodes itself: AppendJSON appends one JSON object.
@@ -35,9 +35,9 @@ type Appender interface {
 	AppendJSON(dst []byte) ([]byte, error)
 }
 
-// Decode reads a scanned message into dst, a pointer to the struct of its type:
-// required fields are demanded, absent and null ones get their defaults, unknown ones are
-// ignored. The error is a `schema_violation`.
+// Decode reads a scanned message into dst, a pointer to the struct of its type.
+// Absent and null fields get their defaults, and unknown fields are ignored. If a required
+// field is missing or null, or a value has the wrong type, the error is a `schema_violation`.
 func Decode(obj Object, required []string, dst any) error {
 	var missing []FieldError
 	for _, name := range required {
@@ -56,12 +56,13 @@ func Decode(obj Object, required []string, dst any) error {
 		return d.DecodeLine(obj)
 	}
 	if ok {
-		obj = obj.withoutNulls() // json/v2 would set those to zero
+		obj = obj.withoutNulls() // json/v2 would set null fields to zero
 	}
 	return obj.Decode(dst)
 }
 
-// Misfit turns an error of json/v2 about a value at the pointer prefix into a `schema_violation`, in words of JSON.
+// Misfit turns an error of json/v2 about a value at the pointer prefix into a `schema_violation` that names JSON
+// types instead of Go types.
 func Misfit(prefix string, err error) error {
 	if err == nil {
 		return nil
@@ -115,8 +116,8 @@ func typeName(goKind string) string {
 	return "object"
 }
 
-// fieldReader reads the members of a request by hand and collects what is wrong
-// with them. A null counts as absent.
+// fieldReader reads the members of a request without reflection and collects the
+// problems. A null counts as absent.
 type fieldReader struct{ problems []FieldError }
 
 func (f *fieldReader) wrong(key string, val Value, want string) {
@@ -167,8 +168,8 @@ func (f *fieldReader) err() error {
 	return Violation(f.problems...)
 }
 
-// AppendHeader appends the envelope of a message that the host sends, up to but
-// without its closing brace: id is 32 hex digits, reqID raw JSON or nil.
+// AppendHeader appends the envelope of a message, without its closing brace. id
+// must need no escapes; reqID is raw JSON or nil.
 func AppendHeader(dst []byte, t Type, id []byte, ts time.Time, reqID Value) []byte {
 	dst = append(dst, `{"a2e":"1.0","version":"1.0","type":"`...)
 	dst = append(dst, t...)
@@ -200,7 +201,7 @@ func AppendSeconds(dst []byte, ts time.Time) []byte {
 }
 
 // AppendBody appends the members of body, which must encode as an object, to a
-// header, and the closing brace. On an error dst comes back as it was.
+// header, and the closing brace. On an error it returns dst unchanged.
 func AppendBody(dst []byte, body any) ([]byte, error) {
 	start := len(dst)
 	out, err := AppendJSON(dst, body)
@@ -217,8 +218,8 @@ func AppendBody(dst []byte, body any) ([]byte, error) {
 	return out, nil
 }
 
-// AppendJSON appends any value as compact JSON: an Appender by its own method,
-// everything else by json/v2, lists and maps never null.
+// AppendJSON appends any value as compact JSON. An Appender encodes itself, and
+// json/v2 encodes all other values; nil lists and maps become [] and {}.
 func AppendJSON(dst []byte, v any) ([]byte, error) {
 	switch v := v.(type) {
 	case Appender:
@@ -235,19 +236,19 @@ func AppendJSON(dst []byte, v any) ([]byte, error) {
 	return append(dst, b...), err
 }
 
-// appendCompact appends raw JSON that may hold white space; nothing stands for null.
+// appendCompact appends raw JSON without its white space; empty raw becomes null.
 func appendCompact(dst, raw []byte) ([]byte, error) {
 	if len(raw) == 0 {
 		return append(dst, "null"...), nil
 	}
-	if raw[0] == '"' { // a string has no white space to take out
+	if raw[0] == '"' { // a string has no white space to remove
 		return append(dst, raw...), nil
 	}
 	return jsontext.AppendFormat(dst, raw, jsontext.AllowDuplicateNames(true), jsontext.PreserveRawStrings(true))
 }
 
-// AppendString appends a string as JSON, its quotes included. What is no UTF-8 becomes U+FFFD.
-// Plain stretches are copied whole: output of programs is lines, each with an escape at its end.
+// AppendString appends a string as JSON with its quotes. Invalid UTF-8 becomes U+FFFD.
+// It copies whole runs of plain text: the output of programs is lines, each with an escape at its end.
 func AppendString[S ~string | ~[]byte](dst []byte, s S) []byte {
 	dst = append(dst, '"')
 	for rest := []byte(s); ; {
@@ -270,8 +271,8 @@ func AppendString[S ~string | ~[]byte](dst []byte, s S) []byte {
 	}
 }
 
-// appendOdd appends the control character, or the characters beyond ASCII, that s begins with,
-// and returns how many bytes of s these were.
+// appendOdd appends the control character, or the characters beyond ASCII, at the beginning of s,
+// and returns how many bytes of s they are.
 func appendOdd(dst, s []byte) ([]byte, int) {
 	n := 0
 	for n < len(s) && s[n] >= utf8.RuneSelf {
@@ -283,7 +284,7 @@ func appendOdd(dst, s []byte) ([]byte, int) {
 	}
 	n = max(n, 1)
 	from := len(dst)
-	dst, _ = jsontext.AppendQuote(dst, s[:n]) // the error says that U+FFFD was put in
+	dst, _ = jsontext.AppendQuote(dst, s[:n]) // the error only tells that U+FFFD was inserted
 	copy(dst[from:], dst[from+1:len(dst)-1])  // without the quotes
 	return dst[:len(dst)-2], n
 }
@@ -294,8 +295,8 @@ func AppendBase64(dst, b []byte) []byte {
 	return append(base64.StdEncoding.AppendEncode(dst, b), '"')
 }
 
-// NullableList is a list whose schema allows null: nil is `null`, while a plain
-// nil slice is `[]`.
+// NullableList is a list whose schema allows null: nil encodes as `null`, while a plain
+// nil slice encodes as `[]`.
 type NullableList[T any] []T
 
 // MarshalJSONTo implements json.MarshalerTo.
@@ -306,8 +307,8 @@ func (l NullableList[T]) MarshalJSONTo(enc *jsontext.Encoder) error {
 	return json.MarshalEncode(enc, []T(l))
 }
 
-// NullableMap is an object whose schema allows null: nil is `null`, while a plain
-// nil map is `{}`.
+// NullableMap is an object whose schema allows null: nil encodes as `null`, while a plain
+// nil map encodes as `{}`.
 type NullableMap[T any] map[string]T
 
 // MarshalJSONTo implements json.MarshalerTo.

@@ -10,14 +10,14 @@ import (
 //go:embed messages.txt
 var messagesText string
 
-// Description is what a message type or a field of it is for, in a sentence.
+// Description explains a message type or a field in one sentence.
 type Description struct {
 	Text string
-	Enum []string // the values that a field has; nil = any
+	Enum []string // the possible values of a field; nil = any
 }
 
-// descriptions reads messages.txt: a line for each type, then the fields of each Go struct
-// indented below its name, and below * those that mean the same in all.
+// descriptions reads messages.txt. The file has a line for each type, then the fields of each Go struct
+// indented below its name, and below * the fields that mean the same in all structs.
 var descriptions = sync.OnceValue(func() map[string]Description {
 	all := make(map[string]Description)
 	within := ""
@@ -40,10 +40,10 @@ var descriptions = sync.OnceValue(func() map[string]Description {
 	return all
 })
 
-// Describe says what a message type is for; the zero value is for a type that is none.
+// Describe returns the description of a message type, or the zero value for an unknown type.
 func Describe(t Type) Description { return descriptions()[string(t)] }
 
-// DescribeField says what a field of the struct of a message means, or of one within it.
+// DescribeField returns the description of a field of a message's struct or of a struct inside it.
 func DescribeField(of reflect.Type, name string) Description {
 	structs := []reflect.Type{of}
 	for f := range of.Fields() {

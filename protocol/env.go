@@ -34,7 +34,7 @@ const (
 // EnvResetRequest starts a new episode (`env/reset/req`).
 type EnvResetRequest struct {
 	EnvName string `json:"env_name"` // a plugin's name or its environment's
-	Seed    *int64 `json:"seed"`     // equal seeds give equal episodes; nil = any
+	Seed    *int64 `json:"seed"`     // equal seeds lead to equal episodes; nil = any
 	Options Object `json:"options"`
 }
 
@@ -67,7 +67,7 @@ type EnvStepRequest struct {
 	Action    Object `json:"action"` // {"type":…} or {"action_type":…,"payload":{}}
 }
 
-// DecodeLine implements LineDecoder: steps are the most frequent requests of an agent that
+// DecodeLine implements LineDecoder, because steps are the most frequent requests of an agent that
 // learns.
 func (r *EnvStepRequest) DecodeLine(obj Object) error {
 	var f fieldReader
@@ -117,7 +117,7 @@ type EnvCloseResponse struct {
 // SetDefaults sets what the schema says for absent fields.
 func (r *EnvCloseResponse) SetDefaults() { r.Closed = true }
 
-// EnvSpaceRequest asks what actions and states there are (`env/space/req`).
+// EnvSpaceRequest asks for the possible actions and states (`env/space/req`).
 type EnvSpaceRequest struct {
 	EnvName string `json:"env_name"`
 }
@@ -126,8 +126,7 @@ type EnvSpaceRequest struct {
 type EnvSpaceResponse struct {
 	ActionSpace map[string]any `json:"action_space"`
 	StateSchema map[string]any `json:"state_schema"` // JSON Schema of a state
-	// ResetOptions is the JSON Schema of what `options` of a reset may hold; nil = the environment
-	// does not say.
+	// ResetOptions is the JSON Schema of the `options` of a reset; nil = not known.
 	ResetOptions map[string]any `json:"reset_options,omitzero"`
 }
 
@@ -164,7 +163,7 @@ type EnvBatchStepRequest struct {
 	Autoreset  string   `json:"autoreset,omitzero"` // "", "disabled", "next_step" or "same_step"
 }
 
-// DecodeLine implements LineDecoder: a batch is long, and read without a second look at it.
+// DecodeLine implements LineDecoder, because a batch is long and this avoids a second scan.
 func (r *EnvBatchStepRequest) DecodeLine(obj Object) error {
 	var f fieldReader
 	var problems []FieldError
@@ -182,8 +181,8 @@ func (r *EnvBatchStepRequest) DecodeLine(obj Object) error {
 	return f.err()
 }
 
-// EnvBatchStepResponse answers an EnvBatchStepRequest, results in its order
-// (`env/batch_step/resp`).
+// EnvBatchStepResponse answers an EnvBatchStepRequest (`env/batch_step/resp`). The
+// results have the order of the request.
 type EnvBatchStepResponse struct {
 	Results []EnvBatchResult `json:"results"`
 }
@@ -208,7 +207,7 @@ type EnvExpListResponse struct {
 	Episodes []map[string]any `json:"episodes"`
 }
 
-// EnvStatePush tells of a change that no request of the agent asked for (`env/state/push`).
+// EnvStatePush reports a change that no request of the agent caused (`env/state/push`).
 type EnvStatePush struct {
 	EpisodeID  string           `json:"episode_id"`
 	StepID     int              `json:"step_id"`
@@ -221,14 +220,14 @@ type EnvStatePush struct {
 	Terminal   bool             `json:"terminal"`
 }
 
-// DefaultDataRoot is the data_root of requests that name none: the folder that the host's
-// config calls so.
+// DefaultDataRoot is the data_root of requests that name none: the data root in the host's
+// config.
 const DefaultDataRoot = "/workspace/data"
 
-// EnvDataResetRequest restores the data root to what it is before any task
+// EnvDataResetRequest restores the data root to its state before any task
 // (`env/data/reset/req`). It ends no episode.
 type EnvDataResetRequest struct {
-	Scope    string `json:"scope"` // all: empty it and stage the baseline; baseline: stage that alone
+	Scope    string `json:"scope"` // all: empty the data root and stage the baseline; baseline: only stage the baseline
 	DataRoot string `json:"data_root"`
 }
 
@@ -246,8 +245,8 @@ type EnvDataResetResponse struct {
 // SetDefaults sets what the schema says for absent fields.
 func (r *EnvDataResetResponse) SetDefaults() { r.OK, r.DataRoot = true, DefaultDataRoot }
 
-// EnvDataAddRequest stages files in the data root (`env/data/add/req`): it says where the host
-// finds them and has none of their bytes.
+// EnvDataAddRequest stages files in the data root (`env/data/add/req`). It names the places where
+// the host finds the files and does not have their contents.
 type EnvDataAddRequest struct {
 	Parts    []EnvDataPart `json:"parts"`
 	DataRoot string        `json:"data_root"`
@@ -256,12 +255,12 @@ type EnvDataAddRequest struct {
 // SetDefaults sets what the schema says for absent fields.
 func (r *EnvDataAddRequest) SetDefaults() { r.DataRoot = DefaultDataRoot }
 
-// EnvDataPart is one thing to stage.
+// EnvDataPart is one file or folder to stage.
 type EnvDataPart struct {
 	Src       string `json:"src"`      // where the host finds it
 	Dest      string `json:"dest"`     // relative to the data root; "" = the name in src
-	URI       string `json:"uri"`      // returned in staged
-	Checksum  string `json:"checksum"` // sha256:HEX, held against what was staged; "" = of none
+	URI       string `json:"uri"`      // copied to staged of the response
+	Checksum  string `json:"checksum"` // sha256:HEX, compared with the staged file; "" = not compared
 	SizeBytes *int64 `json:"size_bytes"`
 	Mime      string `json:"mime"`
 }
@@ -271,7 +270,7 @@ type EnvDataAddResponse struct {
 	OK     bool             `json:"ok"` // no part failed
 	Added  int              `json:"added"`
 	Errors []string         `json:"errors"` // one for each part that was not staged
-	Staged []map[string]any `json:"staged"` // uri, dest, size_bytes and checksum of the others
+	Staged []map[string]any `json:"staged"` // uri, dest, size_bytes and checksum of each staged part
 }
 
 // SetDefaults sets what the schema says for absent fields.
@@ -281,7 +280,7 @@ func (r *EnvDataAddResponse) SetDefaults() { r.OK = true }
 type EnvDataGetRequest struct {
 	Query          string `json:"query"` // a glob or a part of the path; "" = all
 	IncludeContent bool   `json:"include_content"`
-	MaxBytes       int64  `json:"max_bytes"` // of a file whose content is wanted
+	MaxBytes       int64  `json:"max_bytes"` // a larger file is listed without its content
 	DataRoot       string `json:"data_root"`
 }
 
@@ -292,7 +291,7 @@ func (r *EnvDataGetRequest) SetDefaults() { r.MaxBytes, r.DataRoot = 1<<20, Defa
 type EnvDataGetResponse struct {
 	OK        bool             `json:"ok"`
 	Items     []map[string]any `json:"items"`     // uri, dest, size_bytes, checksum, mime and content
-	Truncated bool             `json:"truncated"` // a file was left out, or its content
+	Truncated bool             `json:"truncated"` // a file or its content was left out
 	Detail    string           `json:"detail"`
 }
 

@@ -5,8 +5,7 @@ import (
 	"fmt"
 )
 
-// ErrorCode is the `code` of an `error` message. Codes that this version does
-// not know survive a round trip unchanged.
+// ErrorCode is the `code` of an `error` message. Unknown codes stay unchanged.
 type ErrorCode string
 
 // The codes of WIRE section 4.
@@ -63,7 +62,7 @@ const (
 )
 
 // Retryable reports whether the same request may succeed when it is sent again
-// unchanged, as WIRE section 4 lists it. Codes whose answer depends on the case
+// unchanged, as listed in WIRE section 4. Codes for which that depends on the case
 // (`tool_error`, `chain_node_error`) count as not retryable here.
 func (c ErrorCode) Retryable() bool {
 	switch c {
@@ -87,8 +86,8 @@ type Error struct {
 }
 
 // Errorf makes an Error with the code's usual retryable flag. A %w verb keeps
-// its operand for errors.Is and errors.As; the operand's text becomes part of
-// the message, so wrap nothing that holds a secret.
+// its operand for errors.Is and errors.As. The operand's text becomes part of
+// the message, so do not wrap an error that contains a secret.
 func Errorf(code ErrorCode, format string, args ...any) *Error {
 	err := fmt.Errorf(format, args...)
 	return &Error{Code: code, Message: err.Error(), Retryable: code.Retryable(), cause: errors.Unwrap(err)}
@@ -115,8 +114,8 @@ type FieldError struct {
 	Message string `json:"message"` // what is wrong and what would be right
 }
 
-// Violation makes a `schema_violation` whose message is the first problem and
-// whose detail lists all of them.
+// Violation makes a `schema_violation`. Its message is the first problem and
+// its detail lists all problems.
 func Violation(problems ...FieldError) *Error {
 	e := &Error{Code: CodeSchemaViolation}
 	if len(problems) > 0 {

@@ -5,7 +5,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// The message types of capability `learning`; those of its refinements stand below.
+// The message types of capability `learning`; those for refinements are below.
 const (
 	TypeLearnFeedbackReq    Type = "learn/feedback/req"
 	TypeLearnFeedbackResp   Type = "learn/feedback/resp"
@@ -17,7 +17,7 @@ const (
 	TypeLearnStatsResp      Type = "learn/stats/resp"
 )
 
-// FeedbackPolarity says which way a feedback points.
+// FeedbackPolarity says whether a feedback is positive, negative, neutral or a correction.
 type FeedbackPolarity string
 
 // The polarities. PolarityCorrective needs a correction.
@@ -28,7 +28,7 @@ const (
 	PolarityCorrective FeedbackPolarity = "corrective"
 )
 
-// FeedbackDimension says what of an answer is rated.
+// FeedbackDimension says which quality of an answer is rated.
 type FeedbackDimension string
 
 // The dimensions.
@@ -50,10 +50,10 @@ const (
 	SourceSelf  FeedbackSource = "self"
 )
 
-// AdaptStrategy says how routing weights follow from records.
+// AdaptStrategy says how routing weights are computed from records.
 type AdaptStrategy string
 
-// The strategies. StrategyThompson is one that the public specification does not have.
+// The strategies. The public specification does not have StrategyThompson.
 const (
 	StrategyPPO           AdaptStrategy = "ppo"
 	StrategyUCB1          AdaptStrategy = "ucb1"
@@ -91,7 +91,7 @@ func (f *Feedback) SetDefaults() {
 	f.Dimension, f.Confidence, f.Source = DimensionHelpfulness, 1, SourceHuman
 }
 
-// UnmarshalJSONFrom implements json.UnmarshalerFrom: defaults first.
+// UnmarshalJSONFrom implements json.UnmarshalerFrom. It sets the defaults first.
 func (f *Feedback) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	type plain Feedback
 	*f = Feedback{}
@@ -114,7 +114,7 @@ type LearnFeedbackResponse struct {
 	NewScore *float64 `json:"new_score"`
 }
 
-// LearnExperienceRequest hands in experiences (`learn/experience/req`).
+// LearnExperienceRequest sends experiences (`learn/experience/req`).
 type LearnExperienceRequest struct {
 	Experiences []Experience `json:"experiences"`
 }
@@ -155,14 +155,14 @@ type LearnAdaptResponse struct {
 // LearnStatsRequest asks for the records of components (`learn/stats/req`).
 type LearnStatsRequest struct {
 	ComponentName string `json:"component_name"` // "" = all
-	History       bool   `json:"history"`        // tell also of how weights and scores came to be; ours
+	History       bool   `json:"history"`        // also list former weights and scores; an extension
 }
 
 // LearnStatsResponse answers a LearnStatsRequest (`learn/stats/resp`).
 type LearnStatsResponse struct {
 	Components []map[string]any `json:"components"` // records, each with its routing_weight
-	// with history: {ts, kind, component_name} and a routing_weight, its strategy and the worth then, or an avg_score;
-	// ours
+	// with history: {ts, kind, component_name} and either a routing_weight with its strategy and the worth at that time,
+	// or an avg_score; an extension
 	History []map[string]any `json:"history,omitzero"`
 }
 
@@ -196,7 +196,7 @@ type RefinementPlanResponse struct {
 	Status    string           `json:"status"`
 }
 
-// RefinementApplyRequest carries a proposal out (`learn/refinement/apply/req`).
+// RefinementApplyRequest applies a proposal (`learn/refinement/apply/req`).
 type RefinementApplyRequest struct {
 	Proposal Object `json:"proposal"`
 }
@@ -210,7 +210,7 @@ type RefinementApplyResponse struct {
 	Error             string `json:"error"`
 }
 
-// RefinementRollbackRequest takes an applied proposal back (`learn/refinement/rollback/req`).
+// RefinementRollbackRequest undoes an applied proposal (`learn/refinement/rollback/req`).
 type RefinementRollbackRequest struct {
 	RefinementID string `json:"refinement_id"`
 }
@@ -222,7 +222,7 @@ type RefinementRollbackResponse struct {
 	Error        string `json:"error"`
 }
 
-// RefinementReviewRequest asks what to think of a proposal (`learn/refinement/review/req`).
+// RefinementReviewRequest asks for a review of a proposal (`learn/refinement/review/req`).
 type RefinementReviewRequest struct {
 	Proposal Object `json:"proposal"`
 }
@@ -238,7 +238,7 @@ type RefinementReviewResponse struct {
 // SetDefaults sets what the schema says for absent fields.
 func (r *RefinementReviewResponse) SetDefaults() { r.RiskLevel = "low" }
 
-// RefinementHistoryRequest asks what was refined so far (`learn/refinement/history/req`).
+// RefinementHistoryRequest asks for the refinements so far (`learn/refinement/history/req`).
 type RefinementHistoryRequest struct{}
 
 // RefinementHistoryResponse answers a RefinementHistoryRequest (`learn/refinement/history/resp`).

@@ -15,8 +15,8 @@ import (
 const Version = "1.0"
 
 // Line is one scanned line: its envelope, and where its members are. A Line can
-// be scanned again for the next line; its slices point into the bytes scanned,
-// so they are valid as long as those are.
+// be reused for the next line. Its slices point into the scanned bytes and are
+// valid as long as those.
 type Line struct {
 	Type          []byte // decoded; empty when missing
 	ID            Value  // raw JSON string; nil when missing or null
@@ -24,20 +24,20 @@ type Line struct {
 	CorrelationID Value  // raw JSON; nil when missing
 	Timeout       Value  // raw JSON; nil when missing
 	Streaming     Value  // raw JSON; nil when missing
-	RPC           bool   // has a `jsonrpc` key; of a line that is no object: has that word in quotes
+	RPC           bool   // has a `jsonrpc` key or, if the line is not an object, that word in quotes
 
 	raw     []byte
 	object  Object
 	scan    scanner
 	stamps  [2]Value // a2e, version
-	badType bool     // type is there and no string
-	badID   bool     // id or req_id is there and no string
+	badType bool     // type is present but not a string
+	badID   bool     // id or req_id is present but neither a string nor a number
 }
 
-// Scan checks raw, which must hold one JSON object, and finds its envelope. The
-// error is an *Error: `parse_error` when raw is no JSON, `invalid_message` when
-// it is no object or names a key twice. After an error the envelope and Object
-// are what can be told of the message all the same; see outline.
+// Scan checks raw, which must be one JSON object, and finds its envelope. The
+// error is an *Error: `parse_error` if raw is not JSON, `invalid_message` if
+// it is not an object or has a key twice. After an error the envelope and Object
+// have the part of the message that can still be read; see outline.
 func (l *Line) Scan(raw []byte) error {
 	s := &l.scan
 	s.reset(raw)
@@ -67,15 +67,15 @@ func (l *Line) Scan(raw []byte) error {
 		"per line")
 }
 
-// ErrArray is what is wrong with a line that is a JSON array, such as a JSON-RPC batch.
+// ErrArray is the error for a line that is a JSON array, such as a JSON-RPC batch.
 var ErrArray = errors.New("the line is valid JSON but not an object")
 
-// looks guesses at the protocol of a line that cannot be read as an object.
+// looks guesses whether a line that cannot be read as an object is JSON-RPC.
 func (l *Line) looks() {
 	l.RPC = l.RPC || len(l.Type) == 0 && bytes.Contains(l.raw, []byte(`"jsonrpc"`))
 }
 
-// envelope picks the envelope's fields out of the table.
+// envelope sets the envelope fields from the table of members.
 func (l *Line) envelope() {
 	for i := 0; i < len(l.object.members); i += l.object.members[i].step() {
 		m := &l.object.members[i]
@@ -110,15 +110,15 @@ func (l *Line) ident(val Value) Value {
 		return val
 	case 'n':
 		return nil
-	case '0': // some clients count; the answer carries the digits as a text
+	case '0': // some clients send numbers; the answer has the digits as a string
 		return append(append(Value{'"'}, val...), '"')
 	}
 	l.badID = true
 	return nil
 }
 
-// Check looks at what every message must have: a type, string ids, and version
-// stamps of major 1. The error is an *Error.
+// Check checks what every message must have: a type, valid ids, and version
+// stamps of major version 1. The error is an *Error.
 func (l *Line) Check() error {
 	switch {
 	case l.badType || l.badID:
@@ -142,16 +142,16 @@ func (l *Line) Check() error {
 // Raw returns the bytes scanned.
 func (l *Line) Raw() []byte { return l.raw }
 
-// Object returns the whole message as an object, envelope included. After an error of Scan it has those members whose
-// value can be read, and its Raw is the line.
+// Object returns the whole message as an object, including the envelope. After an error of Scan it has the members
+// whose values can be read, and its Raw is the line.
 func (l *Line) Object() Object { return l.object }
 
 // Value is the raw JSON of one value, without white space around it. The zero
-// Value means that there is none.
+// Value means that the value is absent.
 type Value []byte
 
 // Kind returns the value's kind: 'n' null, 't' or 'f' a boolean, '"' a string, '0'
-// a number, '{' an object, '[' an array, 0 no value.
+// a number, '{' an object, '[' an array, 0 an absent value.
 func (v Value) Kind() byte {
 	if len(v) == 0 {
 		return 0
@@ -162,17 +162,17 @@ func (v Value) Kind() byte {
 	return v[0]
 }
 
-// Str returns the text of a string value; ok reports whether it is one.
+// Str returns the text of a string value; ok reports whether the value is a string.
 func (v Value) Str() (text string, ok bool) {
 	b, ok := v.text()
 	return string(b), ok
 }
 
-// Int returns an integer; ok reports whether the value is one that fits. 30.0 and
-// 3e1 are integers too, as JSON Schema has it.
+// Int returns an integer; ok reports whether the value is an integer that fits into
+// an int. 30.0 and 3e1 are integers too, as in JSON Schema.
 func (v Value) Int() (n int, ok bool) {
-	const longest = 1 << 10           // bytes; to read one of megabytes takes tens of milliseconds
-	if v == nil || len(v) > longest { // none, as in most requests: Atoi would allocate an error
+	const longest = 1 << 10           // bytes; parsing a number of megabytes takes tens of milliseconds
+	if v == nil || len(v) > longest { // nil, as in most requests: Atoi would allocate an error
 		return 0, false
 	}
 	n, err := strconv.Atoi(string(v))
@@ -186,7 +186,7 @@ func (v Value) Int() (n int, ok bool) {
 	return int(f), true
 }
 
-// text returns the text of a string value without a copy where it has no escapes.
+// text returns the text of a string value. It does not copy a text without escapes.
 func (v Value) text() ([]byte, bool) {
 	if v.Kind() != '"' {
 		return nil, false

@@ -29,7 +29,7 @@ const (
 	TypeMCPSampleResp            Type = "mcp/sample/resp"    // from the agent
 	TypeMCPServerPush            Type = "mcp/server/push"
 
-	// What an MCP server asks the user; extensions of this host, no rows of the table.
+	// Questions of an MCP server to the user: extensions of this host that the table does not have.
 	TypeMCPElicitReq  Type = "mcp/elicit/req"  // from the host
 	TypeMCPElicitResp Type = "mcp/elicit/resp" // from the agent
 )
@@ -70,7 +70,7 @@ type MCPServerUnregisterResponse struct {
 // MCPResourceListRequest asks for a page of resources (`mcp/resource/list/req`).
 type MCPResourceListRequest struct {
 	ServerID string `json:"server_id"` // "" = all
-	Cursor   string `json:"cursor"`    // next_cursor of the page before; "" = the first page
+	Cursor   string `json:"cursor"`    // next_cursor of the previous page; "" = the first page
 }
 
 // MCPResourceListResponse answers an MCPResourceListRequest (`mcp/resource/list/resp`).
@@ -90,7 +90,7 @@ type MCPResourceReadResponse struct {
 	Contents []map[string]any `json:"contents"`
 	ServerID string           `json:"server_id"`
 	Error    string           `json:"error"`
-	Meta     jsontext.Value   `json:"_meta,omitzero"` // of the server's result, an object; ours
+	Meta     jsontext.Value   `json:"_meta,omitzero"` // from the server's result, an object; an extension
 }
 
 // MCPResourceSubscribeRequest asks for pushes of a resource's changes (`mcp/resource/subscribe/req`).
@@ -108,7 +108,7 @@ type MCPResourceSubscribeResponse struct {
 // MCPPromptListRequest asks for a page of prompts (`mcp/prompt/list/req`).
 type MCPPromptListRequest struct {
 	ServerID string `json:"server_id"` // "" = all
-	Cursor   string `json:"cursor"`    // next_cursor of the page before; "" = the first page
+	Cursor   string `json:"cursor"`    // next_cursor of the previous page; "" = the first page
 }
 
 // MCPPromptListResponse answers an MCPPromptListRequest (`mcp/prompt/list/resp`).
@@ -130,11 +130,11 @@ type MCPPromptGetResponse struct {
 	Messages    []map[string]any `json:"messages"`
 	ServerID    string           `json:"server_id"`
 	Error       string           `json:"error"`
-	Meta        jsontext.Value   `json:"_meta,omitzero"` // of the server's result, an object; ours
+	Meta        jsontext.Value   `json:"_meta,omitzero"` // from the server's result, an object; an extension
 }
 
-// SingleText returns the text of a prompt that is one message with nothing but a text;
-// false = it is another one.
+// SingleText returns the text of a prompt that consists of one message with only a text; ok reports
+// whether the prompt is such a prompt.
 func (r *MCPPromptGetResponse) SingleText() (text string, ok bool) {
 	if len(r.Messages) != 1 {
 		return "", false
@@ -176,7 +176,7 @@ type MCPSampleRequest struct {
 	MaxTokens        int      `json:"max_tokens"`
 	StopSequences    []string `json:"stop_sequences"`
 	Metadata         Object   `json:"metadata"`
-	Extra            Object   `json:"extra,omitzero"` // further members of the server's params, under MCP's names; ours
+	Extra            Object   `json:"extra,omitzero"` // further members of the server's params, under MCP's names; an extension
 }
 
 // SetDefaults sets what the schema says for absent fields.
@@ -193,7 +193,7 @@ type MCPSampleResponse struct {
 	Model        string `json:"model"`
 	StopReason   string `json:"stop_reason"`
 	Error        string `json:"error"`          // why there is no content
-	Extra        Object `json:"extra,omitzero"` // further members of the result that the server gets; ours
+	Extra        Object `json:"extra,omitzero"` // further members of the result for the server; an extension
 }
 
 // SetDefaults sets what the schema says for absent fields.
@@ -217,7 +217,7 @@ type MCPElicitResponse struct {
 	MCPRequestID string `json:"mcp_request_id"`
 	Action       string `json:"action"`         // accept, decline or cancel
 	Content      Object `json:"content"`        // with accept: what the user filled in
-	Extra        Object `json:"extra,omitzero"` // further members of the result that the server gets
+	Extra        Object `json:"extra,omitzero"` // further members of the result for the server
 }
 
 // MCPServerPush passes on a notification of an MCP server (`mcp/server/push`).

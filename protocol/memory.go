@@ -19,9 +19,9 @@ type MemoryTier string
 
 // The tiers of WIRE section 7.
 const (
-	TierWorking  MemoryTier = "working"  // dies with the session
+	TierWorking  MemoryTier = "working"  // deleted at the end of the session
 	TierEpisodic MemoryTier = "episodic" // belongs to the agent id
-	TierSemantic MemoryTier = "semantic" // belongs to all
+	TierSemantic MemoryTier = "semantic" // belongs to all agents
 )
 
 // MemoryInitRequest opens a memory (`memory/init/req`).
@@ -58,27 +58,27 @@ type MemoryStoreResponse struct {
 	Detail   map[string]any `json:"detail,omitzero"`
 }
 
-// MemoryEntry is an entry as it is read (SDK: MemoryEntry).
+// MemoryEntry is an entry in an answer (SDK: MemoryEntry).
 type MemoryEntry struct {
 	Key     Object         `json:"key"`
 	Content jsontext.Value `json:"content"` // any JSON
 	Tier    MemoryTier     `json:"tier"`
 	Tags    []string       `json:"tags"`
 	Source  string         `json:"source"`
-	// relevance to the query, 0 to 1; without one the weight that it was stored with
+	// relevance to the query, 0 to 1; without a query the weight that the entry was stored with
 	Score float64 `json:"score"`
-	// seconds from updated_at, or from the last read with refresh_ttl; 0 = for ever
+	// seconds from updated_at, or from the last read with refresh_ttl; 0 = no limit
 	TTL       float64 `json:"ttl"`
 	CreatedAt float64 `json:"created_at"`
 	UpdatedAt float64 `json:"updated_at"`
 	ExpiresAt float64 `json:"expires_at,omitzero"` // 0 = never
-	Version   int     `json:"version,omitzero"`    // 1 when it was first stored, and one more each time since
-	Folder    string  `json:"folder,omitzero"`     // of the host that stored this version; "" = it was not noted
-	Namespace *string `json:"namespace,omitzero"`  // where the request had a namespace_prefix
+	Version   int     `json:"version,omitzero"`    // 1 at the first store, and one more at each further store
+	Folder    string  `json:"folder,omitzero"`     // of the host that stored this version; "" = not recorded
+	Namespace *string `json:"namespace,omitzero"`  // only if the request had a namespace_prefix
 }
 
-// MemorySelection says which entries of a memory a request is about. Its conditions are
-// ANDed; an empty one is none.
+// MemorySelection selects the entries of a memory for a request. All conditions must hold; an
+// empty field is no condition.
 type MemorySelection struct {
 	Keys    []Object   `json:"keys"`
 	Tags    []string   `json:"tags"` // any of them
@@ -86,10 +86,10 @@ type MemorySelection struct {
 	AllTags []string   `json:"all_tags,omitzero"`
 	Filter  Object     `json:"filter,omitzero"` // conditions on fields of the content, by path
 	Source  string     `json:"source,omitzero"`
-	Folder  string     `json:"folder,omitzero"` // where it was last stored; "." = the workspace
+	Folder  string     `json:"folder,omitzero"` // where the entry was last stored; "." = the workspace
 	Since   float64    `json:"since,omitzero"`  // updated_at is this or later; seconds since 1970
 	Until   float64    `json:"until,omitzero"`  // updated_at is before this
-	// also memories of the same scope whose namespace is this or below; "" = all of the scope
+	// selects all memories of the same scope whose namespace is this or below; "" = all of the scope
 	NamespacePrefix *string `json:"namespace_prefix,omitzero"`
 }
 
@@ -100,12 +100,12 @@ type MemoryRetrieveRequest struct {
 	Query          string  `json:"query"` // ranks by relevance when set
 	Limit          int     `json:"limit"`
 	MinScore       float64 `json:"min_score"`       // relevance, 0 to 1
-	Offset         int     `json:"offset,omitzero"` // entries to pass over
-	Cursor         string  `json:"cursor,omitzero"` // next_cursor of the answer before
+	Offset         int     `json:"offset,omitzero"` // entries to skip
+	Cursor         string  `json:"cursor,omitzero"` // next_cursor of the previous answer
 	RefreshTTL     bool    `json:"refresh_ttl,omitzero"`
 	History        bool    `json:"history,omitzero"`         // all versions of keys, the newest first
-	ListNamespaces bool    `json:"list_namespaces,omitzero"` // namespaces in place of entries
-	MaxDepth       int     `json:"max_depth,omitzero"`       // of those namespaces, in names between slashes; 0 = all
+	ListNamespaces bool    `json:"list_namespaces,omitzero"` // list namespaces instead of entries
+	MaxDepth       int     `json:"max_depth,omitzero"`       // most names between slashes in a listed namespace; 0 = no limit
 }
 
 // SetDefaults sets what the schema says for absent fields.
@@ -123,11 +123,11 @@ type MemoryRetrieveResponse struct {
 // MemoryNamespace is a namespace of a listing.
 type MemoryNamespace struct {
 	Namespace string `json:"namespace"`
-	Entries   int    `json:"entries"` // those that the agent sees
+	Entries   int    `json:"entries"` // number of entries that the agent can see
 }
 
-// MemoryForgetRequest deletes entries (`memory/forget/req`). Without any condition it
-// deletes nothing, unless it says all and confirm.
+// MemoryForgetRequest deletes entries (`memory/forget/req`). Without conditions it
+// deletes nothing, unless all and confirm are true.
 type MemoryForgetRequest struct {
 	MemoryID string `json:"memory_id"`
 	MemorySelection

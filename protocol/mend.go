@@ -10,11 +10,10 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Mend returns a message of another program with a null only where its type has one: a list or
-// a map without entries stands in its place, an optional member goes. An empty object in the
-// place of a list, which some programs have as a default, is an empty list. The error is a `schema_violation` that
-// names the first null which nothing can stand for. Members
-// and types that the protocol does not know stay as they are.
+// Mend repairs a message of another program. It replaces a null that the type does not allow by an empty list or
+// map, and removes an optional member that is null. It replaces an empty object where the type has a list, as some
+// programs send it by default, by an empty list. The error is a `schema_violation` that names the first null
+// without a replacement. Members and types that the protocol does not know stay unchanged.
 func Mend(t Type, obj Object) (Object, error) {
 	info, ok := Lookup(t)
 	if !ok || !mendable(obj.Raw()) {
@@ -27,12 +26,12 @@ func Mend(t Type, obj Object) (Object, error) {
 	return ParseObject(text)
 }
 
-// mendable reports whether there may be something to mend in a text.
+// mendable reports whether a text may need mending.
 func mendable(text []byte) bool {
 	return bytes.Contains(text, []byte("null")) || bytes.Contains(text, []byte("{}"))
 }
 
-// appendMended appends a value that is read into a Go type.
+// appendMended appends a value, mended for the Go type t.
 func appendMended(dst []byte, val Value, t reflect.Type, path string) ([]byte, error) {
 	if val.Kind() == 'n' {
 		return appendForNull(dst, t, path)
@@ -52,7 +51,7 @@ func appendMended(dst []byte, val Value, t reflect.Type, path string) ([]byte, e
 	return append(dst, val...), nil
 }
 
-// appendForNull appends what stands for a null.
+// appendForNull appends the replacement of a null for the Go type t.
 func appendForNull(dst []byte, t reflect.Type, path string) ([]byte, error) {
 	switch {
 	case t.Kind() == reflect.Pointer, t.Kind() == reflect.Interface, t == reflect.TypeFor[jsontext.Value](),
@@ -66,12 +65,12 @@ func appendForNull(dst []byte, t reflect.Type, path string) ([]byte, error) {
 	return dst, Violation(FieldError{Path: path, Message: "is a JSON null; should be " + typeName(t.Kind().String())})
 }
 
-// isRaw tells of types that hold any JSON.
+// isRaw reports whether a type holds raw JSON.
 func isRaw(t reflect.Type) bool {
 	return t == reflect.TypeFor[jsontext.Value]() || t == reflect.TypeFor[Value]() || t == reflect.TypeFor[Object]()
 }
 
-// isNullable tells of NullableList and NullableMap.
+// isNullable reports whether a type is a NullableList or NullableMap.
 func isNullable(t reflect.Type) bool {
 	return t.PkgPath() == reflect.TypeFor[Object]().PkgPath() && strings.HasPrefix(t.Name(), "Nullable")
 }
@@ -104,7 +103,7 @@ func appendMendedObject(dst []byte, val Value, t reflect.Type, path string) ([]b
 	return append(dst, '}'), nil
 }
 
-// memberType returns the type of a member, nil for one that is not known, and whether it
+// memberType returns the type of a member, or nil for an unknown member, and whether the member
 // may be absent.
 func memberType(t reflect.Type, key string) (of reflect.Type, optional bool) {
 	if t.Kind() == reflect.Map {

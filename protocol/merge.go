@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// A Merge function adds to dst, a plugin's answer to a request for a list, what src has, the
-// answer of a plugin of lower priority. What both have stands once, as dst has it.
+// A Merge function merges the answers of two plugins to a request for a list: it adds the rows of src, of
+// the plugin with lower priority, to dst. Of rows with the same key it keeps the one of dst.
 
-// added returns dst with the rows of src whose key it does not have.
+// added appends to dst the rows of src whose keys dst does not have, and returns it.
 func added[Row any, Key comparable](dst, src []Row, key func(Row) Key) []Row {
 	there := make(map[Key]bool, len(dst))
 	for _, row := range dst {
@@ -24,7 +24,7 @@ func added[Row any, Key comparable](dst, src []Row, key func(Row) Key) []Row {
 	return dst
 }
 
-// rowKey returns the text in a member of a row, as a key.
+// rowKey returns a function that returns the text of a member of a row, as its key.
 func rowKey(name string) func(map[string]any) string {
 	return func(row map[string]any) string {
 		text, _ := row[name].(string)
@@ -53,7 +53,8 @@ func MergeSkills(dst, src *SkillDiscoverResponse) {
 	slices.SortStableFunc(dst.Skills, func(a, b SkillDefinition) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// MergeProcStatus adds processes; a process that was asked for is known to one plugin.
+// MergeProcStatus adds processes. If the request names one process, only one plugin knows it, and the
+// result is the answer of that plugin.
 func MergeProcStatus(dst, src *ProcStatusResponse) {
 	switch {
 	case dst.ProcID != "":
@@ -67,7 +68,7 @@ func MergeProcStatus(dst, src *ProcStatusResponse) {
 	dst.Procs = append(dst.Procs, src.Procs...)
 }
 
-// MergeLearnStats adds components; plugins on one store know the same ones.
+// MergeLearnStats adds components; plugins on one store have the same components.
 func MergeLearnStats(dst, src *LearnStatsResponse) {
 	dst.Components = added(dst.Components, src.Components,
 		func(c map[string]any) [2]any { return [2]any{c["kind"], c["component_name"]} })
@@ -84,7 +85,7 @@ func MergePlans(dst, src *PlanListResponse) {
 	dst.Plans = added(dst.Plans, src.Plans, rowKey("plan_id"))
 }
 
-// MergeBoards adds the boards of plans. A text is of one plan.
+// MergeBoards adds the boards of plans. At most one answer has a text, as a text is of one plan.
 func MergeBoards(dst, src *PlanBoardResponse) {
 	dst.Text = cmp.Or(dst.Text, src.Text)
 	dst.Boards = added(dst.Boards, src.Boards, rowKey("plan_id"))
@@ -100,7 +101,7 @@ func MergeAgents(dst, src *AgentListResponse) {
 	dst.Subagents = added(dst.Subagents, src.Subagents, rowKey("subagent_id"))
 }
 
-// MergeSubagents adds child agents of the longer form.
+// MergeSubagents adds child agents of the long spelling.
 func MergeSubagents(dst, src *SubagentListResponse) {
 	dst.Subagents = added(dst.Subagents, src.Subagents, func(a SubagentInfo) string { return a.SubagentID })
 }

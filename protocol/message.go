@@ -5,11 +5,10 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Type is the exact `type` string of a message. Types that this version does
-// not know survive unchanged.
+// Type is the exact `type` string of a message. Unknown types stay unchanged.
 type Type string
 
-// Direction says who sends a message type, and what it is.
+// Direction says who sends a message type, and whether it is a request, a response or an event.
 type Direction string
 
 // The directions of messages.json.
@@ -21,7 +20,7 @@ const (
 	HostEvent     Direction = "host->agent event"
 )
 
-// FromAgent reports whether the agent is the one who sends it.
+// FromAgent reports whether the agent sends the message.
 func (d Direction) FromAgent() bool { return d == AgentRequest || d == AgentResponse }
 
 // Capability is a group of message types that a session negotiates as one.
@@ -63,8 +62,8 @@ func CapabilityAliases() map[string]Capability {
 	}
 }
 
-// FlagEnvPush in agent_caps asks for `env/state/push`, which no other agent gets. It is no
-// capability and never listed.
+// FlagEnvPush in agent_caps asks for `env/state/push`; agents without it do not get that event. It is
+// not a capability and no list has it.
 const FlagEnvPush Capability = "env_push"
 
 // Info is one row of the message table.
@@ -72,11 +71,11 @@ type Info struct {
 	Type       Type
 	Capability Capability
 	Direction  Direction
-	Response   Type       // for a request: the type of its answer; "" where there is none
+	Response   Type       // for a request: the type of its answer; "" = no answer
 	Required   []string   // fields that must be present, beyond `type`
 	New        func() any // a pointer to the zero value of the Go struct of this type
-	Order      []Claim    // of a request: what it uses, in the order of the requests; see Claim
-	Ahead      bool       // it is quick and waits for no slot of max_parallel, only for its claims
+	Order      []Claim    // for a request: what it uses; see Claim
+	Ahead      bool       // the request is quick: it waits only for its claims, not for a slot of max_parallel
 }
 
 // TypeInvokeEvent is the event that tools and skills stream.
@@ -97,15 +96,15 @@ const (
 // with its data as any JSON object.
 type Event = EventOf[map[string]any]
 
-// EventOf is an event whose data is a D: one of the payload structs below where
-// the kind is known, a map where it is not.
+// EventOf is an event whose data is a D: one of the payload structs below for a
+// known kind, a map for others.
 type EventOf[D any] struct {
 	Kind EventKind `json:"kind"`
 	Data D         `json:"data"`
 	Seq  int       `json:"seq"` // 0,1,2… within one request
 }
 
-// SetDefaults sets what the schema says for absent fields.
+// SetDefaults sets the schema's values for absent fields.
 func (e *EventOf[D]) SetDefaults() { e.Kind = EventStatus }
 
 // Progress is the data of a `progress` event.
@@ -134,8 +133,8 @@ type Status struct {
 	Message string `json:"message"`
 }
 
-// Stamp is the envelope of a message that stands inside another one, such as the
-// events kept in a tool's result. Fields that are not set are left out.
+// Stamp is the envelope of a message inside another one, such as the
+// events in a tool's result. Fields that are not set are left out.
 type Stamp struct {
 	Type    Type    `json:"type,omitzero"`
 	ID      string  `json:"id,omitzero"`
@@ -159,7 +158,7 @@ const (
 	TypePong          Type = "pong"
 	TypeShutdown      Type = "shutdown"
 	TypeError         Type = "error" // its struct is Error
-	// TypeCancel is this host's extension; it is no row of the table.
+	// TypeCancel is an extension of this host; the table of messages does not have it.
 	TypeCancel Type = "cancel"
 )
 
@@ -177,7 +176,7 @@ const (
 // HandshakeRequest opens a session (`handshake/req`).
 type HandshakeRequest struct {
 	AgentID   string       `json:"agent_id"`
-	AgentCaps []Capability `json:"agent_caps"` // what the agent wants; names that are none survive
+	AgentCaps []Capability `json:"agent_caps"` // what the agent wants; unknown names stay
 	AuthToken string       `json:"auth_token"` // secret: never log it
 }
 
@@ -189,14 +188,14 @@ type HandshakeResponse struct {
 	MaxParallel  int             `json:"max_parallel"` // requests that run at once
 	OK           bool            `json:"ok"`
 	Reason       HandshakeReason `json:"reason"`
-	Metadata     map[string]any  `json:"metadata,omitempty"` // see the keys below; absent where all was understood
+	Metadata     map[string]any  `json:"metadata,omitempty"` // see the keys below; absent if all names were known
 }
 
-// The keys of a handshake answer's metadata, each with a list of names. Rows have no place for
-// them: peers decode the name of a row as a closed enumeration.
+// The keys of a handshake answer's metadata, each with a list of names. The names are not in
+// accepted_caps because peers decode its capability names as a closed enumeration.
 const (
-	MetaUnknownCaps   = "unknown_caps"   // names in agent_caps that are no capability
-	MetaAvailableCaps = "available_caps" // the capabilities that there are, where none was accepted
+	MetaUnknownCaps   = "unknown_caps"   // names in agent_caps that are not capabilities
+	MetaAvailableCaps = "available_caps" // the capabilities of the host, if none was accepted
 )
 
 // SetDefaults sets what the schema says for absent fields.
@@ -212,7 +211,7 @@ type CapabilityRow struct {
 // SetDefaults sets what the schema says for absent fields.
 func (c *CapabilityRow) SetDefaults() { c.Enabled = true }
 
-// UnmarshalJSONFrom implements json.UnmarshalerFrom: defaults first.
+// UnmarshalJSONFrom implements json.UnmarshalerFrom. It sets the defaults first.
 func (c *CapabilityRow) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	type plain CapabilityRow
 	*c = CapabilityRow{}
@@ -220,7 +219,7 @@ func (c *CapabilityRow) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	return json.UnmarshalDecode(dec, (*plain)(c))
 }
 
-// Ping asks whether the host lives (`ping`). It is answered even before the handshake.
+// Ping asks whether the host is alive (`ping`). The host answers it even before the handshake.
 type Ping struct{}
 
 // Pong answers a Ping (`pong`).

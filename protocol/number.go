@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// CompareNumbers orders two JSON numbers by all their digits, whatever their size: it returns -1, 0 or 1.
+// CompareNumbers compares two JSON numbers of any size exactly and returns -1, 0 or 1.
 func CompareNumbers(a, b string) int {
 	x, y := parseDecimal(a), parseDecimal(b)
 	if x.sign != y.sign || x.sign == 0 {

@@ -10,20 +10,20 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Object is a JSON object as it came over the wire, already checked: valid
-// syntax and UTF-8, no duplicate key at any depth. It points into the line it
-// came in: whoever keeps one after the request was answered clones it first.
+// Object is the checked JSON of an object from the wire: it has valid syntax
+// and UTF-8, and no duplicate key at any depth. It points into its line: code
+// that keeps it after the answer to the request must Clone it first.
 // The zero Object is `{}`.
 type Object struct {
-	text    []byte // what the spans refer to
-	at      span   // of the object itself
+	text    []byte // the text that the spans point into
+	at      span   // the span of the object itself
 	members []member
 }
 
-// step is the distance in the table to the next member of the same object.
+// step returns the distance in the table to the next member of the same object.
 func (m *member) step() int { return 1 + int(m.kids) }
 
-// whole returns a scanned text as an Object; the text is one.
+// whole returns the Object for a scanned text, which must be an object with optional white space around it.
 func whole(text []byte, members []member) Object {
 	if text[0] == '{' && text[len(text)-1] == '}' { // nearly always
 		return Object{text: text, at: span{0, uint32(len(text))}, members: members}
@@ -37,8 +37,8 @@ func whole(text []byte, members []member) Object {
 // blanks is the white space of JSON.
 const blanks = " \t\r\n"
 
-// ParseObject checks raw and makes an Object of it. The error is an *Error:
-// `parse_error` or, where raw is no object or has a key twice, `schema_violation`.
+// ParseObject checks raw and returns it as an Object. The error is an *Error:
+// `schema_violation` if raw is not an object or has a key twice, otherwise `parse_error`.
 func ParseObject(raw []byte) (Object, error) {
 	s := scanner{b: raw}
 	switch err := s.document(); {
@@ -54,7 +54,7 @@ func ParseObject(raw []byte) (Object, error) {
 	return obj, nil
 }
 
-// Raw returns the object's JSON as it came.
+// Raw returns the original JSON of the object.
 func (o Object) Raw() []byte {
 	if o.text == nil {
 		return []byte("{}")
@@ -71,7 +71,7 @@ func (o Object) Clone() Object {
 	return c
 }
 
-// Len is the number of members.
+// Len returns the number of members.
 func (o Object) Len() int {
 	n := 0
 	for i := 0; i < len(o.members); i += o.members[i].step() {
@@ -80,7 +80,7 @@ func (o Object) Len() int {
 	return n
 }
 
-// place returns member i in the table.
+// place returns the table entry of member i.
 func (o Object) place(i int) *member {
 	at := 0
 	for ; i > 0; i-- {
@@ -95,8 +95,8 @@ func (o Object) Key(i int) string { return string(o.place(i).key.text(o.text)) }
 // Value returns the value of member i, in the order sent.
 func (o Object) Value(i int) Value { return o.place(i).val.of(o.text) }
 
-// All goes over the members in the order sent. The keys are only valid within
-// the loop body; string(key) keeps one.
+// All iterates over the members in the order sent. A key is valid only within
+// the loop body; copy it with string(key).
 func (o Object) All() func(yield func(key []byte, val Value) bool) {
 	return func(yield func([]byte, Value) bool) {
 		for i := 0; i < len(o.members); i += o.members[i].step() {
@@ -107,7 +107,7 @@ func (o Object) All() func(yield func(key []byte, val Value) bool) {
 	}
 }
 
-// find returns the place of a member in the table, or -1.
+// find returns the index of a member in the table, or -1.
 func (o Object) find(key string) int {
 	for i := 0; i < len(o.members); i += o.members[i].step() {
 		if k := o.members[i].key; (k.escaped || int(k.to-k.from) == len(key)) && string(k.text(o.text)) == key {
@@ -126,14 +126,14 @@ func (o Object) Get(key string) (Value, bool) {
 	return o.members[i].val.of(o.text), true
 }
 
-// Text returns the string that is the value of a key; "" stands for none too.
+// Text returns the string value of a key, or "" if the key is absent or its value is not a string.
 func (o Object) Text(key string) string {
 	val, _ := o.Get(key)
 	text, _ := val.Str()
 	return text
 }
 
-// With returns an object in memory of its own with a member set.
+// With returns a copy of the object, in its own memory, with the member key set to val.
 func (o Object) With(key string, val jsontext.Value) (Object, error) {
 	raw := append(make([]byte, 0, len(o.Raw())+len(key)+len(val)+8), '{')
 	for name, v := range o.All() {
@@ -146,8 +146,8 @@ func (o Object) With(key string, val jsontext.Value) (Object, error) {
 	return ParseObject(append(raw, '}'))
 }
 
-// Child returns the object that is the value of a key; ok reports whether there is one. It
-// costs another scan only where the table does not have its members.
+// Child returns the object that is the value of a key; ok reports whether the value is an object. It
+// scans the value again only if the table does not have its members.
 func (o Object) Child(key string) (child Object, ok bool) {
 	i := o.find(key)
 	if i < 0 {
@@ -160,8 +160,8 @@ func (o Object) Child(key string) (child Object, ok bool) {
 	return child, err == nil
 }
 
-// child returns a member's value as an Object without a further scan, where the
-// table has its members; ok is false when the value is no object.
+// child returns the value of the member at i in the table as an Object, without
+// another scan. The bool reports whether the value is an object.
 func (o Object) child(i int) (Object, bool) {
 	m := &o.members[i]
 	if o.text[m.val.from] != '{' {
@@ -170,7 +170,7 @@ func (o Object) child(i int) (Object, bool) {
 	return Object{text: o.text, at: m.val, members: o.members[i+1 : i+m.step()]}, true
 }
 
-// withoutNulls returns the object less its members that are null.
+// withoutNulls returns the object without the members that are null.
 func (o Object) withoutNulls() Object {
 	var out []byte
 	found := false
@@ -201,10 +201,10 @@ func (o Object) Decode(dst any) error {
 	return Misfit("", json.Unmarshal(o.Raw(), dst, decodeOptions))
 }
 
-// MarshalJSONTo writes the object as it came.
+// MarshalJSONTo implements json.MarshalerTo. It writes the original JSON.
 func (o Object) MarshalJSONTo(enc *jsontext.Encoder) error { return enc.WriteValue(o.Raw()) }
 
-// UnmarshalJSONFrom reads an object into memory of its own.
+// UnmarshalJSONFrom implements json.UnmarshalerFrom. The object gets its own memory.
 func (o *Object) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	val, err := dec.ReadValue()
 	if err != nil {
@@ -222,8 +222,8 @@ func (o *Object) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	return nil
 }
 
-// elements walks over the elements of a checked array; val is one. Objects among them are
-// put into the table of s.
+// elements calls do for each element of val, with the start and end of the element and the start of its
+// members in the table of s. It reports whether val is an array.
 func elements(s *scanner, val Value, do func(from, to, members int)) bool {
 	if val.Kind() != '[' {
 		return false
@@ -243,14 +243,14 @@ func elements(s *scanner, val Value, do func(from, to, members int)) bool {
 	return true
 }
 
-// Strings returns the texts of an array of strings; ok reports whether the value is one. They
-// share one piece of memory.
+// Strings returns the texts of an array of strings; ok reports whether the value is such an array. The
+// texts share one block of memory.
 func (v Value) Strings() (texts []string, ok bool) {
 	texts, problems := stringsOf("", v)
 	return texts, problems == nil
 }
 
-// stringsOf reads an array of strings. The problems name what is none below path.
+// stringsOf reads an array of strings. The problems name the elements that are not strings, below path.
 func stringsOf(path string, v Value) (texts []string, problems []FieldError) {
 	text := string(v)
 	var s scanner
@@ -273,7 +273,8 @@ func stringsOf(path string, v Value) (texts []string, problems []FieldError) {
 	return texts, problems
 }
 
-// objectsOf reads an array of objects, which point into the line like all of them.
+// objectsOf reads an array of objects, which point into the line. The problems name the elements that are
+// not objects, below path.
 func objectsOf(path string, v Value) (objects []Object, problems []FieldError) {
 	var s scanner
 	isArray := elements(&s, v, func(from, to, members int) {

@@ -1,11 +1,11 @@
 package protocol
 
-// Access is how a request uses what a Claim names.
+// Access is how a request uses the thing that a Claim names.
 type Access int
 
-// The accesses. An exclusive request waits for every earlier one of its key but those that
-// follow; a shared one, and one that follows, waits for earlier exclusive ones. Nobody waits
-// for a request that follows: nobody knows how long it takes.
+// The accesses. An exclusive request waits for earlier exclusive and shared requests of its key. A
+// shared request, and one that follows, waits for earlier exclusive requests. No request waits
+// for one that follows, as its duration is unknown.
 const (
 	Shared Access = iota + 1
 	Exclusive
@@ -18,13 +18,13 @@ func (a Access) WaitsFor(earlier Access) bool {
 	return earlier == Exclusive || a == Exclusive && earlier == Shared
 }
 
-// Claim names one thing that a request uses. Requests whose keys overlap, as one begins with
-// the other, take effect in the order in which they came.
+// Claim names one thing that a request uses. Requests whose keys overlap, because one key is a
+// prefix of the other, take effect in the order in which they arrived.
 type Claim struct {
-	// Key is the thing, such as "memory/". One that ends in a slash has all below it.
+	// Key is the thing, such as "memory/". A key that ends in a slash includes all keys below it.
 	Key string
-	// Field is the member of the request whose string, or list of strings, follows Key, with
-	// a slash at its end. "" = none; a request without it claims all that Key has.
+	// Field is the member of the request whose string, or list of strings, is appended to Key, with
+	// a slash at its end. "" = none; a request without that member claims Key itself.
 	Field  string
 	Access Access
 }
@@ -32,10 +32,10 @@ type Claim struct {
 // The keys that more than one capability claims.
 const (
 	KeyWorkspace = "workspace/" // the files of the workspace; the path follows
-	KeyTools     = "tools/"     // which tools there are; the tool's name follows
+	KeyTools     = "tools/"     // the list of tools; the tool's name follows
 )
 
-// Of returns the claims that this one is for a request: one for each name in its field.
+// Of returns the claims of a request: one for each name in the member Field, or c without that member.
 func (c Claim) Of(obj Object) []Claim {
 	if c.Field == "" {
 		return []Claim{c}
@@ -55,23 +55,23 @@ func (c Claim) Of(obj Object) []Claim {
 	return claims
 }
 
-// ordered is a row of the table of order: what requests of some types claim.
+// ordered is a row of the table of order: the claims of requests of some types.
 type ordered struct {
 	types  []Type
 	claims []Claim
 	ahead  bool // see Info.Ahead
 }
 
-// claims makes a row.
+// claims returns a row with claims and without types.
 func claims(of ...Claim) ordered { return ordered{claims: of} }
 
-// by adds types to a row.
+// by returns the row with its types set.
 func (o ordered) by(types ...Type) ordered {
 	o.types = types
 	return o
 }
 
-// aheadBy adds types whose requests take no slot.
+// aheadBy returns the row with its types set, whose requests take no slot of max_parallel.
 func (o ordered) aheadBy(types ...Type) ordered {
 	o.ahead = true
 	return o.by(types...)
@@ -83,13 +83,13 @@ func named(key, field string, access Access) Claim {
 	return Claim{Key: key, Field: field, Access: access}
 }
 
-// orderRows is the table of order. A type in no row waits for the handshake alone.
+// orderRows returns the table of order. A type without a row has no claims.
 func orderRows() []ordered {
-	sees, calls := on(KeyWorkspace, Follows), on(KeyTools, Follows) // as programs run for minutes
+	sees, calls := on(KeyWorkspace, Follows), on(KeyTools, Follows) // Follows, as programs may run for minutes
 	return []ordered{
 		claims(on("", Exclusive)).by(TypeHandshakeReq), // every key begins with ""
 
-		claims(named(KeyTools, "tool_name", Follows)).by(TypeToolCallReq), // and what the tool itself says
+		claims(named(KeyTools, "tool_name", Follows)).by(TypeToolCallReq), // a tool may have more claims of its own
 		claims(calls).by(TypeToolListReq, TypeMCPServerListReq, TypeMCPResourceListReq, TypeMCPResourceReadReq,
 			TypeMCPResourceSubscribeReq, TypeMCPPromptListReq, TypeMCPPromptGetReq),
 		claims(sees, calls).by(TypeSkillDiscoverReq, TypeSkillCallReq, TypeChainReq),
@@ -121,7 +121,7 @@ func orderRows() []ordered {
 		claims(on("agents/", Exclusive), sees, calls).by(TypeAgentDelegateReq, TypeSubagentDelegateReq),
 		claims(on("agents/", Shared)).by(TypeAgentAwaitReq, TypeSubagentAwaitReq, TypeAgentListReq,
 			TypeSubagentListReq, TypeSubagentMergeReq),
-		// a key of their own: a task under way does not hold up its end
+		// these have a separate key so that they need not wait for a task under way
 		claims(named("agent/", "subagent_id", Exclusive)).aheadBy(TypeSubagentCancelReq, TypeSubagentTerminateReq,
 			TypeAgentTerminateReq),
 	}

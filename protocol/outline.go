@@ -2,17 +2,16 @@ package protocol
 
 import "bytes"
 
-// outline returns the members of the object that a text with a fault holds, as far as they can be told: those before
-// a fault of syntax, and where the fault is within a value (a lone surrogate, bytes that are no UTF-8, a
-// duplicate key, nesting that is too deep) also those behind it. A member that stands twice is left out, and so is a
-// plain value with a fault; an object or an array may have one. A text that goes on with another object has no
-// members: nobody can tell which of the two is meant.
+// outline returns the members of an invalid object that can still be read: those before a syntax error and, if the
+// error is within a value (a lone surrogate, invalid UTF-8, a duplicate key, too deep nesting), also those after it.
+// It leaves out members that appear twice and plain values with an error; objects and arrays may have errors inside.
+// If another object follows in the text, outline returns nil, as it is not clear which of the two is meant.
 func outline(raw []byte) []member {
 	s := scanner{b: raw}
 	if s.space(); !s.take('{') {
 		return nil
 	}
-	at := make(map[string]int) // places in s.members, by key; -1 = it stands twice
+	at := make(map[string]int) // index in s.members, by key; -1 = the key appears twice
 	for len(s.members) < maxMembers {
 		key, val, ok := s.loose()
 		if !ok {
@@ -44,7 +43,8 @@ func outline(raw []byte) []member {
 	return once
 }
 
-// loose reads one member of an object, faults within its parts passed over; ok is false where that cannot be done.
+// loose reads one member of an object and ignores errors inside its key and value; ok is false if it cannot find
+// their ends.
 func (s *scanner) loose() (key name, val span, ok bool) {
 	s.space()
 	from := s.i
@@ -62,8 +62,8 @@ func (s *scanner) loose() (key name, val span, ok bool) {
 	return key, span{uint32(from), uint32(s.i)}, ok
 }
 
-// skip passes over a value without a look at what it holds: a hostile one may nest millions deep. It returns false
-// where the value has no end.
+// skip skips a value without checking its content, and without recursion, as a hostile value may nest millions deep.
+// It returns false if the value has no end.
 func (s *scanner) skip() bool {
 	start, open := s.i, 0
 	for s.i < len(s.b) {
@@ -102,7 +102,7 @@ func (s *scanner) skip() bool {
 	return false
 }
 
-// keyOf decodes the key of a member that was skipped over; ok is false where it has a fault.
+// keyOf decodes the key of a skipped member; ok is false if the key is invalid.
 func keyOf(raw []byte, key name) (text string, ok bool) {
 	quoted := Value(raw[key.from-1 : key.to+1])
 	if !sound(quoted) {
@@ -111,8 +111,8 @@ func keyOf(raw []byte, key name) (text string, ok bool) {
 	return quoted.Str()
 }
 
-// sound reports whether a value that was skipped over can be handed on: its faults, if any, are inside of an object
-// or an array, which whoever reads it parses.
+// sound reports whether a skipped value can be used: it is valid, or an object or array, whose reader
+// parses it again.
 func sound(val []byte) bool {
 	if val[0] == '{' || val[0] == '[' {
 		return true
@@ -121,7 +121,8 @@ func sound(val []byte) bool {
 	return s.document() == nil
 }
 
-// SplitArray parts a text that is a JSON array, of which some elements may have a fault; ok is false where it is none.
+// SplitArray returns the elements of a text that is a JSON array; elements may be invalid. ok reports whether the
+// text is an array.
 func SplitArray(raw []byte) (all [][]byte, ok bool) {
 	s := scanner{b: raw}
 	if s.space(); !s.take('[') {

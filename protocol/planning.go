@@ -22,10 +22,10 @@ type PlanCreateRequest struct {
 	Name        string   `json:"name"`
 	Columns     []string `json:"columns"` // the states of its tasks, in order
 	Description string   `json:"description"`
-	DoneColumn  string   `json:"done_column,omitzero"` // where tasks are done; "" = done, or else the last one
-	Delete      bool     `json:"delete,omitzero"`      // the plan PlanID and its tasks, in place of making one
+	DoneColumn  string   `json:"done_column,omitzero"` // the column of done tasks; "" = "done" if there is one, else the last column
+	Delete      bool     `json:"delete,omitzero"`      // delete the plan PlanID and its tasks instead of making a plan
 	PlanID      string   `json:"plan_id,omitzero"`
-	Force       bool     `json:"force,omitzero"` // also where somebody works on a task of it
+	Force       bool     `json:"force,omitzero"` // delete the plan even if a task is claimed
 }
 
 // SetDefaults sets what the schema says for absent fields.
@@ -39,9 +39,9 @@ type PlanCreateResponse struct {
 	Error   string   `json:"error,omitzero"` // why there is no success
 }
 
-// PlanListRequest asks for the plans there are (`planning/plan/list`).
+// PlanListRequest asks for the plans (`planning/plan/list`).
 type PlanListRequest struct {
-	Folder string `json:"folder,omitzero"` // only those made in it; "." = the workspace; "" = all
+	Folder string `json:"folder,omitzero"` // only plans made in this folder; "." = the workspace; "" = all
 }
 
 // PlanListResponse answers a PlanListRequest.
@@ -49,13 +49,13 @@ type PlanListResponse struct {
 	Plans []map[string]any `json:"plans"`
 }
 
-// TaskAddRequest adds a task to a plan (`planning/task/add`). Where no status was
-// sent there is none here, though the schema says "backlog": that is no column of
-// every plan.
+// TaskAddRequest adds a task to a plan (`planning/task/add`). An absent status stays
+// empty, although the schema's default is "backlog", as not every plan has that
+// column.
 type TaskAddRequest struct {
 	PlanID      string   `json:"plan_id"`
 	Title       string   `json:"title"`
-	Status      string   `json:"status"` // one of the plan's columns; "" or "backlog" = the one where tasks begin
+	Status      string   `json:"status"` // one of the plan's columns; "" or a missing "backlog" = the first column
 	Description string   `json:"description"`
 	Assignee    string   `json:"assignee"`
 	Deps        []string `json:"deps"` // task ids that come first
@@ -63,7 +63,7 @@ type TaskAddRequest struct {
 	Priority    string   `json:"priority,omitzero"` // low, normal, high or urgent; "" = normal
 	Due         string   `json:"due,omitzero"`      // RFC 3339, or a date
 	Estimate    string   `json:"estimate,omitzero"` // such as 1h30m
-	Force       bool     `json:"force,omitzero"`    // done already, although its deps are not
+	Force       bool     `json:"force,omitzero"`    // allow a done task although its deps are not done
 }
 
 // TaskAddResponse answers a TaskAddRequest.
@@ -76,14 +76,14 @@ type TaskAddResponse struct {
 
 // The actions of a TaskUpdateRequest.
 const (
-	TaskClaim   = "claim"   // the task is Owner's for Lease seconds; without a TaskID the first that is ready
-	TaskRenew   = "renew"   // for Lease seconds more
-	TaskRelease = "release" // it is nobody's again
+	TaskClaim   = "claim"   // claim the task for Owner for Lease seconds; without a TaskID, the first ready task
+	TaskRenew   = "renew"   // extend the claim to Lease seconds from now
+	TaskRelease = "release" // end the claim
 	TaskDelete  = "delete"
 )
 
-// TaskUpdateRequest changes a task (`planning/task/update`); what is empty stays,
-// an empty list of deps too.
+// TaskUpdateRequest changes a task (`planning/task/update`). An empty field changes
+// nothing, not even an empty list of deps.
 type TaskUpdateRequest struct {
 	PlanID      string   `json:"plan_id"`
 	TaskID      string   `json:"task_id"`
@@ -92,17 +92,17 @@ type TaskUpdateRequest struct {
 	Deps        []string `json:"deps"`
 	Title       string   `json:"title,omitzero"`
 	Description string   `json:"description,omitzero"`
-	Metadata    Object   `json:"metadata,omitzero"` // all of it
+	Metadata    Object   `json:"metadata,omitzero"` // replaces the whole metadata
 	Priority    string   `json:"priority,omitzero"`
 	Due         string   `json:"due,omitzero"`
 	Estimate    string   `json:"estimate,omitzero"`
-	Comment     string   `json:"comment,omitzero"` // one more
-	Clear       []string `json:"clear,omitzero"`   // fields to be empty
+	Comment     string   `json:"comment,omitzero"` // a comment to add
+	Clear       []string `json:"clear,omitzero"`   // fields to empty
 	Action      string   `json:"action,omitzero"`
 	Owner       string   `json:"owner,omitzero"`      // who claims, or has claimed; "" = the session's agent_id
 	Lease       int      `json:"lease,omitzero"`      // seconds; 0 = 300
 	IfVersion   int      `json:"if_version,omitzero"` // only if the task has this version; 0 = any
-	// although its deps are not done, somebody else has it, or others wait for it
+	// change the task even if its deps are not done, somebody else has claimed it, or others wait for it
 	Force bool `json:"force,omitzero"`
 }
 
@@ -111,8 +111,8 @@ type TaskUpdateResponse struct {
 	Success   bool           `json:"success"`
 	TaskID    string         `json:"task_id"`
 	Error     string         `json:"error,omitzero"`     // why there is no success; not in the schema
-	Task      map[string]any `json:"task,omitzero"`      // as it is now, also without success
-	Remaining *int           `json:"remaining,omitzero"` // tasks of the plan that are not done, where none was ready
+	Task      map[string]any `json:"task,omitzero"`      // its present state, also without success
+	Remaining *int           `json:"remaining,omitzero"` // number of tasks that are not done, if no task was ready
 }
 
 // TaskListRequest asks for tasks (`planning/task/list`).
@@ -139,11 +139,11 @@ type PlanBoardRequest struct {
 // The formats of a PlanBoardRequest; "" is a board.
 const (
 	PlanMarkdown = "markdown"
-	PlanMermaid  = "mermaid" // who waits for whom
+	PlanMermaid  = "mermaid" // graph of the dependencies
 )
 
 // PlanBoardResponse answers a PlanBoardRequest.
 type PlanBoardResponse struct {
 	Boards []map[string]any `json:"boards"`
-	Text   string           `json:"text,omitzero"` // of the plan, in place of a board, where a Format was asked for
+	Text   string           `json:"text,omitzero"` // the plan as text instead of a board, if the request has a Format
 }

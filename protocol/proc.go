@@ -44,18 +44,18 @@ type ProcSpawnRequest struct {
 	Cwd       string   `json:"cwd"` // within the workspace; "" = its root
 	Env       Object   `json:"env"` // name to text
 	StdinMode string   `json:"stdin_mode"`
-	Timeout   int      `json:"timeout"` // seconds; 0 = what the config says
+	Timeout   int      `json:"timeout"` // seconds; 0 = the value in the config
 
-	// Metadata is beyond the schema: it asks for a terminal in place of pipes.
+	// Metadata is an extension of the schema: it asks for a terminal instead of pipes.
 	Metadata ProcTerminal `json:"metadata,omitzero"`
 }
 
 // ProcTerminal is the `metadata` of a spawn that asks for a terminal (a pty), and
-// of a write that gives the terminal another size.
+// of a write that resizes the terminal.
 type ProcTerminal struct {
 	PTY  bool `json:"pty"`
-	Cols int  `json:"cols"` // 1 to 65535; 0 in a spawn = 80, in a write = as it is
-	Rows int  `json:"rows"` // 1 to 65535; 0 in a spawn = 24, in a write = as it is
+	Cols int  `json:"cols"` // 1 to 65535; 0 in a spawn = 80, in a write = unchanged
+	Rows int  `json:"rows"` // 1 to 65535; 0 in a spawn = 24, in a write = unchanged
 }
 
 // SetDefaults sets what the schema says for absent fields.
@@ -76,7 +76,7 @@ type ProcWriteRequest struct {
 	Data   string `json:"data"`
 	EOF    bool   `json:"eof"` // close stdin after the data
 
-	// Metadata is beyond the schema: it resizes the process's terminal.
+	// Metadata is an extension of the schema: it resizes the process's terminal.
 	Metadata ProcTerminal `json:"metadata,omitzero"`
 }
 
@@ -88,7 +88,7 @@ type ProcWriteResponse struct {
 	Error  string `json:"error"`
 }
 
-// ProcReadEvent is output of a process as it came, or the process's end (`proc/read/event`).
+// ProcReadEvent is a piece of a process's output, or reports its end (`proc/read/event`).
 type ProcReadEvent struct {
 	Event                 // data: {"text":…,"lines":N}, {"base64":…,"lines":N}, at the end {"code":N} or {}
 	ProcID     string     `json:"proc_id"`
@@ -116,7 +116,7 @@ type ProcKillResponse struct {
 	State ProcState `json:"state"`
 }
 
-// ProcStatusRequest asks how a process does (`proc/status/req`).
+// ProcStatusRequest asks for the state of a process (`proc/status/req`).
 type ProcStatusRequest struct {
 	ProcID string `json:"proc_id"` // "" = all
 }
@@ -126,8 +126,8 @@ type ProcStatusResponse struct {
 	ProcID string    `json:"proc_id"`
 	Status ProcState `json:"status"` // for all: running if any runs, else completed
 	Error  string    `json:"error"`
-	// Procs is beyond the schema (WIRE section 7): it answers an empty ProcID, and
-	// nil leaves it out.
+	// Procs is an extension of the schema (WIRE section 7): the list for a request with
+	// an empty ProcID; nil = left out.
 	Procs []ProcInfo `json:"procs,omitzero"`
 }
 

@@ -270,14 +270,14 @@ var pushRows = []row{
 	{TypeMCPServerPush, CapMCP, HostEvent, "", of[MCPServerPush], nil},
 }
 
-// index finds the rows by their types, and by the other names of WIRE section 6. all has them in the
-// order of messages.json. Nothing changes either once they are made.
+// index finds the rows by their types, and by the other names of WIRE section 6. all has the rows in the
+// order of messages.json. An index does not change once it is made.
 type index struct {
 	all    []Info
 	byType map[string]*Info
 }
 
-// table is made at the first look-up: the rows themselves are data that no start has to build.
+// table makes the index at the first look-up, so that a start of the program does not build it.
 var table = sync.OnceValue(func() *index {
 	t := &index{all: make([]Info, 0, 144), byType: make(map[string]*Info, 160)}
 	for _, rows := range [][]row{
@@ -304,12 +304,12 @@ var table = sync.OnceValue(func() *index {
 	return t
 })
 
-// row is what the table says of a message type, without its order.
+// row is one row of the table of message types, without its order.
 type row struct {
 	Type       Type
 	Capability Capability
 	Direction  Direction
-	Response   Type // "" for what has no answer
+	Response   Type // "" = the message has no answer
 	create     func() any
 	required   fields
 }
@@ -323,16 +323,16 @@ func of[T any]() any { return new(T) }
 // The extension `cancel` is not among them. The rows are shared: do not change them.
 func Types() []Info { return table().all }
 
-// Lookup finds the row of a type. Another name of WIRE section 6 finds the row of
-// the type that it stands for. The row is shared: do not change it.
+// Lookup finds the row of a type. For an alias of WIRE section 6 it finds the row of
+// the type that the alias stands for. The row is shared: do not change it.
 func Lookup(t Type) (*Info, bool) {
 	info, ok := table().byType[string(t)]
 	return info, ok
 }
 
-// Canonical returns the type that another name of WIRE section 6 stands for; every
-// other type comes back as it is. What depends on the direction is the host's:
-// `env/plan/resp` and an `mcp/sample/req` with a `req_id`, from the agent.
+// Canonical returns the type that an alias of WIRE section 6 stands for, and every
+// other type unchanged. The host itself handles the aliases that depend on the direction:
+// `env/plan/resp`, and `mcp/sample/req` with a `req_id`, from the agent.
 func Canonical(t Type) Type {
 	switch t {
 	case "env/spaces/req":

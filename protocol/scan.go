@@ -9,20 +9,20 @@ import (
 	"unicode/utf8"
 )
 
-// maxDepth bounds how deep arrays and objects nest in one line, so that a
+// maxDepth limits how deep arrays and objects nest in one line, so that a
 // hostile line cannot exhaust the stack.
 const maxDepth = 1000
 
-// maxMembers bounds the table of one line, which pings behind it wait for: that of a
-// line of 16 MiB could have millions.
+// maxMembers limits the table of one line: a line of 16 MiB could have millions of
+// members, and pings after that line would wait.
 const maxMembers = 100_000
 
-// maxLinearKeys is the number of keys of one object up to which a new key is
-// compared with each earlier one; larger objects keep a set.
+// maxLinearKeys is the number of keys of one object up to which the scanner
+// compares a new key with each earlier one; further keys go into a keySet.
 const maxLinearKeys = 24
 
-// span is a stretch of the scanned text. Offsets instead of slices keep the
-// tables free of pointers, which the garbage collector would have to follow.
+// span is a part of the scanned text. It has offsets instead of a slice so that the
+// tables have no pointers, which the garbage collector would have to follow.
 type span struct{ from, to uint32 }
 
 func (s span) of(text []byte) []byte { return text[s.from:s.to:s.to] }
@@ -30,7 +30,7 @@ func (s span) of(text []byte) []byte { return text[s.from:s.to:s.to] }
 // name is a key: its raw text between the quotes.
 type name struct {
 	span
-	escaped bool // holds a backslash
+	escaped bool // contains a backslash
 }
 
 // text returns the decoded key.
@@ -45,18 +45,18 @@ func (n name) text(text []byte) []byte {
 type member struct {
 	key  name
 	val  span
-	kids int32 // direct members of an object value that follow in the table
+	kids int32 // number of direct members of an object value; they follow in the table
 }
 
 // scanner checks one JSON text in a single pass: RFC 8259 syntax, UTF-8, paired
-// surrogates, no duplicate key at any depth. It is a scan of our own because it
-// stands on the path of every message: a generic decoder costs several times as
-// much. FuzzScan holds it against json/v2.
+// surrogates, no duplicate key at any depth. Every message goes through it, and a
+// generic decoder would take several times as long. FuzzScan compares it with
+// json/v2.
 type scanner struct {
 	b       []byte
 	i       int
 	depth   int
-	keys    []name   // of the objects that are open, innermost last
+	keys    []name   // of the open objects, innermost last
 	members []member // of the outermost object and of the objects directly in it
 	dup     bool     // the error is a duplicate key
 }
@@ -95,8 +95,8 @@ func (s *scanner) space() {
 	}
 }
 
-// value scans one value. record reports whether the members of an object here
-// belong into the table.
+// value scans one value. record says whether the members of an object
+// go into the table.
 func (s *scanner) value(record bool) error {
 	if s.i >= len(s.b) {
 		return s.errorf("the text ends where a value should be")
@@ -116,7 +116,7 @@ func (s *scanner) value(record bool) error {
 	case 'n':
 		return s.word("null")
 	default:
-		if c == 'N' || c == 'I' || c == '-' { // Python's json and others write them
+		if c == 'N' || c == 'I' || c == '-' { // Python's json and others write these words
 			for _, word := range []string{"NaN", "Infinity", "-Infinity"} {
 				if rest := s.b[s.i:]; len(rest) >= len(word) && string(rest[:len(word)]) == word {
 					return s.errorf("JSON has no %s; a number must be finite", word)
@@ -186,7 +186,7 @@ func (s *scanner) memberValue(record bool, key name) error {
 	if at == maxMembers {
 		return s.errorf("more than %d members", maxMembers)
 	}
-	if at == cap(s.members) { // append would copy a table of millions more often
+	if at == cap(s.members) { // append would copy a large table more often
 		s.members = slices.Grow(s.members, max(16, at))
 	}
 	s.members = append(s.members, member{key: key})
@@ -198,8 +198,8 @@ func (s *scanner) memberValue(record bool, key name) error {
 	return nil
 }
 
-// unique adds key to the keys of the innermost object, or says that it is there already.
-// Those of a large object go to seen, which distinct looks through at its end.
+// unique adds key to the keys of the innermost object, or returns an error if the object has it already.
+// After maxLinearKeys, keys go into seen, which distinct checks at the end of the object.
 func (s *scanner) unique(base int, seen *keySet, key name) error {
 	known := s.keys[base:]
 	if len(known) == maxLinearKeys {
@@ -215,8 +215,8 @@ func (s *scanner) unique(base int, seen *keySet, key name) error {
 	return nil
 }
 
-// keySet is the keys of an object behind its first ones, each as a hash and the place where it
-// begins: one line may have millions, for which a table by hash would be all cache misses.
+// keySet has the keys of an object after the first maxLinearKeys, each as 32 bits of hash and 32 bits of
+// offset. One object may have millions of keys; a hash table of them would have a cache miss for each.
 type keySet struct {
 	seed maphash.Seed
 	keys []uint64
@@ -226,7 +226,7 @@ func (k *keySet) add(s *scanner, key name) {
 	if k.keys == nil {
 		k.seed = maphash.MakeSeed()
 	}
-	if len(k.keys) == cap(k.keys) { // append would copy millions more often
+	if len(k.keys) == cap(k.keys) { // append would copy a large slice more often
 		k.keys = slices.Grow(k.keys, max(64, len(k.keys)))
 	}
 	k.keys = append(k.keys, maphash.Bytes(k.seed, key.text(s.b))<<32|uint64(key.from))
@@ -338,9 +338,9 @@ const (
 	highs = 0x8080808080808080
 )
 
-// plain returns the number of leading bytes of b that need no second look within
-// a string: ASCII without quotes, backslashes and control characters. It looks
-// at eight bytes at a time.
+// plain returns the number of leading bytes of b that need no special treatment in
+// a string: ASCII without quotes, backslashes and control characters. It checks
+// eight bytes at a time.
 func plain(b []byte) int {
 	i := 0
 	for ; i+8 <= len(b); i += 8 {
@@ -359,7 +359,7 @@ func plain(b []byte) int {
 	return i
 }
 
-// str scans a string and gives the place of its text without the quotes.
+// str scans a string and returns the span of its text without the quotes.
 func (s *scanner) str() (n name, err error) {
 	s.i++
 	n.from = uint32(s.i)

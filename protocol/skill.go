@@ -26,7 +26,7 @@ const (
 type SkillDiscoverRequest struct {
 	FilterTags       []string `json:"filter_tags"`
 	FilterCategories []string `json:"filter_categories"`
-	Query            string   `json:"query,omitzero"` // ranks by relevance when set; ours
+	Query            string   `json:"query,omitzero"` // ranks by relevance when set; an extension
 }
 
 // SkillDiscoverResponse answers a SkillDiscoverRequest (`skill/discover/resp`).
@@ -91,7 +91,7 @@ type SkillCallResponse struct {
 	CreatedAt float64          `json:"created_at"` // seconds since 1970
 }
 
-// SkillResult is what came of a skill that ran, well or not.
+// SkillResult is the result of a skill that ran, successful or not.
 type SkillResult struct {
 	Success    bool           `json:"success"`
 	Data       jsontext.Value `json:"data"`      // nil = null

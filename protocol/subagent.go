@@ -27,8 +27,8 @@ const (
 // SubagentStatus is where a child agent is in its life.
 type SubagentStatus string
 
-// The states of a child agent. The zero value is none of them: an answer that
-// has a status must set it.
+// The states of a child agent. The zero value is not a state: an answer with
+// a status must set it.
 const (
 	SubagentReady      SubagentStatus = "READY"
 	SubagentRunning    SubagentStatus = "RUNNING"
@@ -78,7 +78,7 @@ func (c *SubagentConfig) SetDefaults() {
 	c.MemoryScope, c.ToolScope, c.MaxSteps, c.TimeoutSeconds = MemoryShared, ToolsRestricted, 40, 600
 }
 
-// UnmarshalJSONFrom implements json.UnmarshalerFrom: defaults first.
+// UnmarshalJSONFrom implements json.UnmarshalerFrom. It sets the defaults first.
 func (c *SubagentConfig) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	type plain SubagentConfig
 	*c = SubagentConfig{}
@@ -93,7 +93,7 @@ type SubagentInfo struct {
 	Status        SubagentStatus `json:"status"`
 	ParentAgentID *string        `json:"parent_agent_id"`
 	RootAgentID   *string        `json:"root_agent_id"`
-	Depth         int            `json:"depth"` // 0 = started by the agent itself
+	Depth         int            `json:"depth"` // 0 = started by the agent of the session
 	Config        SubagentConfig `json:"config"`
 }
 
@@ -105,7 +105,7 @@ type TaskDefinition struct {
 	Metadata        Object   `json:"metadata"`
 }
 
-// SubagentPayload is what one child agent tells another.
+// SubagentPayload is the content of a message from one child agent to another.
 type SubagentPayload struct {
 	Type    string         `json:"type"`
 	Content jsontext.Value `json:"content"` // nil = null
@@ -145,14 +145,14 @@ type SubagentDelegateResponse struct {
 // SetDefaults sets what the schema says for absent fields.
 func (r *SubagentDelegateResponse) SetDefaults() { r.Accepted = true }
 
-// SubagentEvent tells what a child agent does (`SUBAGENT_EVENT`).
+// SubagentEvent reports what a child agent does (`SUBAGENT_EVENT`).
 type SubagentEvent struct {
 	SubagentID string         `json:"subagent_id"`
 	Event      string         `json:"event"`
 	Content    map[string]any `json:"content"`
 }
 
-// SubagentListRequest asks for the child agents there are (`SUBAGENT_LIST_REQ`).
+// SubagentListRequest asks for the child agents (`SUBAGENT_LIST_REQ`).
 type SubagentListRequest struct{}
 
 // SubagentListResponse answers a SubagentListRequest (`SUBAGENT_LIST_RESP`).
@@ -160,7 +160,7 @@ type SubagentListResponse struct {
 	Subagents []SubagentInfo `json:"subagents"`
 }
 
-// SubagentMergeRequest puts the results of child agents together (`SUBAGENT_MERGE_REQ`).
+// SubagentMergeRequest merges the results of child agents (`SUBAGENT_MERGE_REQ`).
 type SubagentMergeRequest struct {
 	SubagentIDs []string `json:"subagent_ids"`
 	Strategy    string   `json:"strategy"`
@@ -211,7 +211,7 @@ type SubagentTerminateRequest struct {
 	SubagentID string `json:"subagent_id"`
 }
 
-// The short spelling of capability `multi_agent`; subagent.go has the long one.
+// The short spelling of capability `multi_agent`; the long one is above.
 // A request's type plus "/resp" is the type of its answer.
 const (
 	TypeAgentSpawnReq      Type = "multi_agent/spawn"
@@ -274,7 +274,7 @@ type AgentAwaitResponse struct {
 	Error      *string          `json:"error"`
 }
 
-// AgentListRequest asks for the child agents there are (`multi_agent/list`).
+// AgentListRequest asks for the child agents (`multi_agent/list`).
 type AgentListRequest struct{}
 
 // AgentListResponse answers an AgentListRequest.
@@ -287,8 +287,8 @@ type AgentTerminateRequest struct {
 	SubagentID string `json:"subagent_id"`
 }
 
-// AgentTerminateResponse answers an AgentTerminateRequest. It answers
-// SUBAGENT_CANCEL_REQ and SUBAGENT_TERMINATE_REQ too, which have no answer type
+// AgentTerminateResponse answers an AgentTerminateRequest. It also answers
+// SUBAGENT_CANCEL_REQ and SUBAGENT_TERMINATE_REQ, which have no answer type
 // of their own.
 type AgentTerminateResponse struct {
 	Success    bool   `json:"success"`

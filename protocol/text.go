@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// Head returns at most the first size bytes of a text, not ending inside a character.
+// Head returns at most the first size bytes of a text, without splitting a character.
 func Head[T ~string | ~[]byte](text T, size int) T {
 	if len(text) <= size {
 		return text
@@ -19,7 +19,7 @@ func Head[T ~string | ~[]byte](text T, size int) T {
 	return text[:size]
 }
 
-// Tail returns at most the last size bytes of a text, not beginning inside a character.
+// Tail returns at most the last size bytes of a text, without splitting a character.
 func Tail(text string, size int) string {
 	if len(text) > size {
 		text = text[len(text)-size:]
@@ -30,7 +30,7 @@ func Tail(text string, size int) string {
 	return text
 }
 
-// Clip returns about the first size bytes of a text, and marks the cut: for a message.
+// Clip returns about the first size bytes of a text for a message, with "…" at the end if it cut the text.
 func Clip[T ~string | ~[]byte](text T, size int) string {
 	if len(text) <= size {
 		return string(text)

@@ -17,13 +17,13 @@ const (
 	TypeToolCallResp Type = "tool/call/resp"
 )
 
-// ToolListRequest asks for the tools there are (`tool/list/req`).
+// ToolListRequest asks for the tools (`tool/list/req`).
 type ToolListRequest struct {
 	FilterKind      string   `json:"filter_kind"` // origin: builtin, command, mcp, toolkit; "" = any
 	FilterTags      []string `json:"filter_tags"` // all must match
 	Query           string   `json:"query"`       // ranks by relevance when set
 	IncludeDeferred bool     `json:"include_deferred"`
-	Detail          bool     `json:"detail,omitzero"` // each definition with its Detail; ours
+	Detail          bool     `json:"detail,omitzero"` // each definition with its Detail; an extension
 }
 
 // ToolListResponse answers a ToolListRequest (`tool/list/resp`).
@@ -41,42 +41,42 @@ type ToolDefinition struct {
 	Idempotent       bool            `json:"idempotent"`
 	Tags             []string        `json:"tags"`
 	Version          string          `json:"version"`
-	Toolkit          *string         `json:"toolkit"`       // the toolkit that it belongs to, or nil
-	DeferLoading     bool            `json:"defer_loading"` // listed only when asked for
-	// what it is for: those of one task are a group, of which any may be called by that name; ours
+	Toolkit          *string         `json:"toolkit"`       // the toolkit that it belongs to; nil = none
+	DeferLoading     bool            `json:"defer_loading"` // listed only with include_deferred
+	// name of a group of tools for the same task: a call of that name may use any of them; an extension
 	Task string `json:"task,omitzero"`
-	// in a plugin's own answer to a query: it was found by a search, however well; ours
+	// in a plugin's own answer to a query: > 0 = a search found the tool; an extension
 	Score float64 `json:"score,omitzero"`
 
-	// where the request asks for it; the host's, none of a plugin's answer; ours
+	// if the request asks for it; set by the host, not by plugins; an extension
 	Detail *ToolDetail `json:"detail,omitzero"`
 }
 
-// ToolDetail is what a model's API and MCP are told of a tool.
+// ToolDetail describes a tool for a model's API and for MCP.
 type ToolDetail struct {
 	Title        string         `json:"title,omitzero"`
 	InputSchema  jsontext.Value `json:"input_schema"`           // JSON Schema of the arguments, an object
 	OutputSchema jsontext.Value `json:"output_schema,omitzero"` // JSON Schema of the result's data; absent = not known
 	Hints        *ToolHints     `json:"hints,omitzero"`         // absent = not known
 
-	// What an MCP server says beyond that, as it wrote it; absent = nothing.
+	// Further members from an MCP server, unchanged; absent = none.
 	Annotations jsontext.Value `json:"annotations,omitzero"` // an object
 	Icons       jsontext.Value `json:"icons,omitzero"`       // an array
 	Meta        jsontext.Value `json:"_meta,omitzero"`       // an object
 }
 
-// ToolHints say what a call of a tool may do, in MCP's terms.
+// ToolHints says what a call of a tool may do, in MCP's terms.
 type ToolHints struct {
 	ReadOnly    bool `json:"read_only"`   // it changes nothing
-	Destructive bool `json:"destructive"` // it may take away or overwrite what was there
+	Destructive bool `json:"destructive"` // it may delete or overwrite something
 	Idempotent  bool `json:"idempotent"`  // a second call with the same arguments changes nothing more
-	OpenWorld   bool `json:"open_world"`  // it reaches things outside of this machine
+	OpenWorld   bool `json:"open_world"`  // it uses things outside of this machine
 }
 
 // SetDefaults sets what the schema says for absent fields.
 func (d *ToolDefinition) SetDefaults() { d.Streaming, d.Version = true, "1.0.0" }
 
-// UnmarshalJSONFrom implements json.UnmarshalerFrom: defaults first.
+// UnmarshalJSONFrom implements json.UnmarshalerFrom. It sets the defaults first.
 func (d *ToolDefinition) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	type plain ToolDefinition
 	*d = ToolDefinition{}
@@ -135,10 +135,10 @@ func (r *ToolCallRequest) DecodeLine(obj Object) error {
 type ToolCallResponse struct {
 	Data      ToolResult `json:"data"`
 	CreatedAt float64    `json:"created_at"`     // seconds since 1970
-	Group     string     `json:"group,omitzero"` // that was called: Data names the tool that was chosen; ours
+	Group     string     `json:"group,omitzero"` // the group that was called; Data names the chosen tool; an extension
 }
 
-// ToolResult is what came of a tool that ran, well or not.
+// ToolResult is the result of a tool that ran, successful or not.
 type ToolResult struct {
 	Success    bool           `json:"success"`
 	ToolName   string         `json:"tool_name"`
@@ -160,7 +160,7 @@ const (
 	TypeToolkitConfigureResp Type = "toolkit/configure/resp"
 )
 
-// ToolkitListRequest asks for the toolkits there are (`toolkit/list/req`).
+// ToolkitListRequest asks for the toolkits (`toolkit/list/req`).
 type ToolkitListRequest struct {
 	FilterKind string   `json:"filter_kind"`
 	FilterTags []string `json:"filter_tags"`
@@ -183,13 +183,13 @@ type ToolkitDefinition struct {
 	Tools       []string       `json:"tools"`  // names of its tools
 	Configured  bool           `json:"configured"`
 	Version     string         `json:"version"`
-	Problem     string         `json:"problem,omitzero"` // why it has no tools although it is configured; ours
+	Problem     string         `json:"problem,omitzero"` // why it has no tools although it is configured; an extension
 }
 
 // SetDefaults sets what the schema says for absent fields.
 func (d *ToolkitDefinition) SetDefaults() { d.Version = "1.0.0" }
 
-// UnmarshalJSONFrom implements json.UnmarshalerFrom: defaults first.
+// UnmarshalJSONFrom implements json.UnmarshalerFrom. It sets the defaults first.
 func (d *ToolkitDefinition) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	type plain ToolkitDefinition
 	*d = ToolkitDefinition{}
@@ -214,11 +214,11 @@ type ToolkitConfigureResponse struct {
 // SetDefaults sets what the schema says for absent fields.
 func (r *ToolkitConfigureResponse) SetDefaults() { r.Status = "ok" }
 
-// MaxTaskName is how many bytes the name of a group of tools has at most.
+// MaxTaskName is the maximum length of the name of a group of tools, in bytes.
 const MaxTaskName = 128
 
-// IsTaskName reports whether a name can be that of a group of tools: it can be seen, and has no
-// spaces.
+// IsTaskName reports whether a name can name a group of tools: it is not too long, and has only printable
+// characters and no spaces.
 func IsTaskName(name string) bool {
 	return name != "" && len(name) <= MaxTaskName && !strings.ContainsFunc(name,
 		func(c rune) bool { return c == ' ' || !unicode.IsPrint(c) })

@@ -1,13 +1,13 @@
-// Package agent is the loop of a model and the host's tools, which workers with a model and
-// skills with agent: true use.
+// Package agent runs the loop of a model and the host's tools, for workers with a model and for skills with agent:
+// true.
 //
-//	agent.go     the words: models, requests, replies
+//	agent.go     the types: models, requests, replies
 //	loop.go      from a prompt to the final answer, round by round
 //	compact.go   a long conversation, summarised
 //	calls.go     the calls of one round, and the messages of the OpenAI API
-//	endpoint.go  the model of a server that answers that way
+//	endpoint.go  the model of a server with that API
 //	stream.go    its answers, piece by piece
-//	sampling.go  the model of the agent in front
+//	sampling.go  the agent's own model
 package agent
 
 import (
@@ -22,7 +22,7 @@ import (
 	"a2e/protocol"
 )
 
-// LLM is the option `llm` of a config: the model of a server that answers the OpenAI way.
+// LLM is the option `llm` of a config: the model of a server with the OpenAI API.
 type LLM struct {
 	URL      string        `yaml:"url" doc:"Such as https://api.example.org/v1 or http://127.0.0.1:11434/v1."`
 	Model    string        `yaml:"model" shown:"yes" doc:"The model, as the endpoint names it."`
@@ -44,8 +44,8 @@ func (l LLM) Endpoint(now func() time.Time) EndpointOptions {
 	}
 }
 
-// Model is a language model. Complete is not called twice at the same time by one Loop;
-// its error is a *protocol.Error, or the cause of ctx.
+// Model is a language model. One Loop does not call Complete twice at the same time. Its error is a
+// *protocol.Error, or the cause of ctx.
 type Model interface {
 	Complete(ctx context.Context, r Request) (*Reply, error)
 }
@@ -55,29 +55,29 @@ type Request struct {
 	System   string
 	Messages []Message
 	Tools    []Tool   // that it may call
-	Model    string   // another one of the same endpoint; "" = its own
-	Thinking string   // how much it shall think; "" = as its options say
-	To       Listener // told of the message as it comes; nil = nobody
+	Model    string   // another model of the same endpoint; "" = the model's own
+	Thinking string   // how much it should think; "" = as its options say
+	To       Listener // receives the message as it comes; nil = nobody does
 }
 
-// Listener is told of a message as it comes.
+// Listener receives a message as it comes.
 type Listener interface {
-	// Piece is a piece of text.
+	// Piece receives a piece of text.
 	Piece(kind host.PieceKind, text string)
-	// Grew tells how many bytes the message has more; those of its pieces count here too.
+	// Grew receives by how many bytes the message has grown, including the bytes of its pieces.
 	Grew(bytes int)
-	// Restart has the message begin again.
+	// Restart says that the message begins again.
 	Restart()
 }
 
-// nobody is told of nothing.
+// nobody is a Listener that ignores everything.
 type nobody struct{}
 
 func (nobody) Piece(host.PieceKind, string) {}
 func (nobody) Grew(int)                     {}
 func (nobody) Restart()                     {}
 
-// listener returns whom to tell.
+// listener returns the Listener of the request; it is never nil.
 func (r *Request) listener() Listener {
 	if r.To == nil {
 		return nobody{}
@@ -95,8 +95,7 @@ type Tool struct {
 
 func (t *Tool) size() int { return len(t.Name) + len(t.Description) + len(t.Schema) }
 
-// Own is a tool that a run has for itself, and the host does not list. Call's error is a *protocol.Error, or that of
-// ctx.
+// Own is a tool of one run, which the host does not list. Call's error is a *protocol.Error, or that of ctx.
 type Own struct {
 	Tool
 	Call func(ctx context.Context, args protocol.Object) (*protocol.ToolResult, error)
@@ -125,9 +124,9 @@ type Message struct {
 type ToolCall struct {
 	ID        string
 	Name      string
-	WireName  string // as the model has it; "" = the same
+	WireName  string // as the model names it; "" = Name
 	Arguments protocol.Object
-	Invalid   string // what is wrong with it, where it cannot be made
+	Invalid   string // why the call cannot be made; "" = it can
 }
 
 // Reply is a model's next message: text, or calls, or both.
@@ -135,7 +134,7 @@ type Reply struct {
 	Text    string
 	Calls   []ToolCall
 	Tokens  Tokens // zero = not reported
-	Cut     bool   // the model came to a limit of its own before the end of Text
+	Cut     bool   // the model reached a limit of its own before the end of Text
 	Refused bool   // it declines to answer; Text may say why
 }
 
@@ -146,15 +145,15 @@ type Tokens struct {
 	Estimated bool // at least a part was not reported, but counted from the length of the texts
 }
 
-// Sum returns all of them.
+// Sum returns Input and Output together.
 func (t Tokens) Sum() int { return t.Input + t.Output }
 
-// add returns the tokens of both.
+// add returns the sum of both.
 func (t Tokens) add(o Tokens) Tokens {
 	return Tokens{t.Input + o.Input, t.Output + o.Output, t.Estimated || o.Estimated}
 }
 
-// errorf makes the error of a model that gives no reply.
+// errorf returns the error of a model that does not reply.
 func errorf(format string, args ...any) *protocol.Error {
 	return protocol.Errorf(protocol.CodeSkillError, format, args...)
 }

@@ -20,10 +20,10 @@ import (
 // The bounds of calls.
 const (
 	maxCalls      = 16       // in one round
-	maxArguments  = 64 << 10 // bytes of one call's
+	maxArguments  = 64 << 10 // bytes of the arguments of one call
 	maxCallID     = 8 << 10  // bytes of a call's id, in which some servers keep more; a longer one is replaced
-	maxName       = 64       // bytes of the name of a tool that is not there
-	maxToolResult = 32 << 10 // bytes that the model gets of one
+	maxName       = 64       // bytes of the name of a tool that does not exist
+	maxToolResult = 32 << 10 // bytes of a result that the model gets
 	toolTimeout   = 120      // seconds that one call may take; the whole run may end before
 )
 
@@ -48,7 +48,7 @@ func toolsOf(t *Turns) []Tool {
 	return tools
 }
 
-// tool returns a tool that may be called.
+// tool returns a tool that may be called; false = there is no such tool.
 func (l *loop) tool(name string) (Tool, bool) {
 	i := slices.IndexFunc(l.tools, func(t Tool) bool { return t.Name == name })
 	if i < 0 {
@@ -96,8 +96,8 @@ func (l *loop) callAll(ctx context.Context, round int, reply *Reply) error {
 	return nil
 }
 
-// checked returns a call as others see it, and mends what of it has no bound, or has the id of
-// an earlier one.
+// checked returns a call in the form that Watch gets. It replaces an id that is missing, too long or that of an
+// earlier call, shortens an unknown name, and drops arguments that are too long.
 func (l *loop) checked(c *ToolCall, earlier []host.ModelCall) host.ModelCall {
 	if l.asked++; c.ID == "" || len(c.ID) > maxCallID || slices.ContainsFunc(earlier,
 		func(other host.ModelCall) bool { return other.ID == c.ID }) {
@@ -116,14 +116,14 @@ func (l *loop) checked(c *ToolCall, earlier []host.ModelCall) host.ModelCall {
 	return host.ModelCall{ID: c.ID, Name: c.Name, WireName: wire, Arguments: jsontext.Value(c.Arguments.Raw())}
 }
 
-// callOutcome is what became of a call.
+// callOutcome is the outcome of a call.
 type callOutcome struct {
 	result host.ModelResult
 	err    error // the cause of a ctx that ended
 }
 
-// begin has the first calls made: one, or all that only read, at the same time. Each outcome
-// comes on its channel.
+// begin makes the first call, or all first calls that only read, at the same time. It returns a channel for each
+// outcome.
 func (l *loop) begin(ctx context.Context, calls []ToolCall) []chan callOutcome {
 	n := 0
 	for ; n < len(calls) && (n == 0 || l.reads(calls[n-1]) && l.reads(calls[n])); n++ {
@@ -151,7 +151,7 @@ func (l *loop) reads(c ToolCall) bool {
 	return !known || t.ReadOnly || c.Invalid != ""
 }
 
-// refusal is the result of a call that is not made, or did not go well.
+// refusal returns the result of a call that is not made, or that failed.
 func refusal(format string, args ...any) host.ModelResult {
 	return host.ModelResult{Error: head(fmt.Sprintf(format, args...), maxToolResult)}
 }
@@ -216,7 +216,7 @@ func (l *loop) call(ctx context.Context, c ToolCall) (host.ModelResult, error) {
 	return result, nil
 }
 
-// made has the host, the box, or the run itself make a call.
+// made lets the run itself, the box or the host make a call.
 func (l *loop) made(ctx context.Context, c ToolCall) (*protocol.ToolResult, error) {
 	if i := slices.IndexFunc(l.Own, func(o Own) bool { return o.Name == c.Name }); i >= 0 {
 		return l.Own[i].Call(ctx, c.Arguments)
@@ -235,7 +235,7 @@ func (l *loop) made(ctx context.Context, c ToolCall) (*protocol.ToolResult, erro
 	return &resp.Data, err
 }
 
-// ResultText is what a model gets of a result.
+// ResultText returns the text of a result for a model.
 func ResultText(r host.ModelResult) string {
 	text := string(r.Result)
 	if s, ok := protocol.Value(r.Result).Str(); ok {
@@ -299,7 +299,7 @@ type (
 	}
 )
 
-// chat writes a request in the words of the API.
+// chat returns a request in the form of the API.
 func (e *endpoint) chat(r *Request, names schema.Names) *chatRequest {
 	out := &chatRequest{Model: cmp.Or(r.Model, e.name), Stream: true, Effort: cmp.Or(r.Thinking, e.thinking)}
 	if out.Effort == "off" {
@@ -327,7 +327,7 @@ func (e *endpoint) chat(r *Request, names schema.Names) *chatRequest {
 	return out
 }
 
-// contentOf returns the content of a message: its text, in parts where there are images.
+// contentOf returns the content of a message: its text, or a list of parts if there are images.
 func contentOf(m *Message) any {
 	text := strings.ToValidUTF8(m.Text, "\uFFFD")
 	switch {

@@ -13,17 +13,17 @@ import (
 // Shares of a model's window, in percent.
 const (
 	limitShare   = 75 // of all that is sent: from there on the older part of a conversation is summarised
-	keptShare    = 12 // of the newest messages, which stay as they were said
+	keptShare    = 12 // of the newest messages, which stay as they are
 	summaryShare = 12 // of the summary
 	targetShare  = keptShare + summaryShare
-	chunkShare   = 50 // of the messages that one request sums up
-	roomShare    = 75 // of what a run sends: its oldest results are left out beyond that
+	chunkShare   = 50 // of the messages that one request summarises
+	roomShare    = 75 // of what a run sends: beyond that its oldest results are left out
 )
 
-// usualWindow is the window of a model of which none is known, in tokens.
+// usualWindow is the window that is assumed for a model if none is known, in tokens.
 const usualWindow = 256 << 10
 
-// SummaryHeading begins the message that stands for what was said before.
+// SummaryHeading begins the message that replaces the earlier messages.
 const SummaryHeading = "[Summary of the conversation before this]"
 
 const compactPrompt = "You sum up a conversation between a user and an assistant, for the assistant to go on with " +
@@ -38,7 +38,8 @@ type Meter struct {
 	ratio float64 // tokens for each byte; 0 = nothing was reported yet
 }
 
-// What is believed of an endpoint, in tokens for each byte, and what each message takes beside its text, in tokens.
+// The ratios that are believed of an endpoint, in tokens per byte, and what each message takes beside its text, in
+// tokens.
 const (
 	leastRatio       = 1. / 16
 	mostRatio        = 2
@@ -65,7 +66,8 @@ func (m *Meter) tokens(bytes int) int { return int(float64(bytes)*m.rate() + 0.5
 
 func (m *Meter) bytes(tokens int) int { return int(float64(tokens) / m.rate()) }
 
-// learn notes that a request with so many bytes in its texts, and so many messages, took so many tokens.
+// learn notes that a request took tokens; bytes is the size of its texts, messages is how many it had. Short
+// requests and unlikely ratios are ignored.
 func (m *Meter) learn(bytes, messages, tokens int) {
 	rate := float64(tokens-messages*perMessage-requestsOverhead) / float64(max(bytes, 1))
 	if m == nil || bytes < learnFrom || rate < leastRatio || rate > mostRatio {
@@ -76,7 +78,7 @@ func (m *Meter) learn(bytes, messages, tokens int) {
 	m.ratio = rate
 }
 
-// Use estimates what the first request of a run takes of its model's window.
+// Use estimates how much of its model's window the first request of a run takes.
 func (t *Turns) Use() host.ContextUse {
 	u := host.ContextUse{Window: t.Window, Pinned: t.Meter.tokens(len(t.System))}
 	for _, tool := range toolsOf(t) {
@@ -101,18 +103,19 @@ func (t *Turns) window() int {
 	return usualWindow
 }
 
-// Summary stands for the beginning of a conversation.
+// Summary replaces the beginning of a conversation.
 type Summary struct {
 	Text   string // with SummaryHeading
-	Of     int    // how many messages it stands for
+	Of     int    // how many messages it replaces
 	Tokens Tokens // that it took
 }
 
-// Said is the message in place of those that the summary stands for.
+// Said returns the message that replaces the summarised ones.
 func (s *Summary) Said() host.Said { return host.Said{Role: string(RoleUser), Text: s.Text} }
 
-// Summarise has the model sum up all of the run's earlier messages but the newest. With a conversation longer than its
-// window it does so piece by piece. The error is that of the model, or the cause of ctx.
+// Summarise lets the model summarise all earlier messages of the run but the newest. It does so piece by piece if
+// they take more than half of the window. The error is that of the model, the cause of ctx, or says why there is no
+// summary.
 func (t *Turns) Summarise(ctx context.Context) (s Summary, err error) {
 	window := t.window()
 	s.Of = anchor(t.Earlier, t.Meter.bytes(window*keptShare/100))
@@ -150,8 +153,8 @@ func (t *Turns) Summarise(ctx context.Context) (s Summary, err error) {
 	return s, nil
 }
 
-// anchor returns where the newest messages begin that stay: a message of the user and what followed, of size bytes at
-// most.
+// anchor returns the index of the first message that stays. It is a message of the user; it and all later ones have
+// at most size bytes.
 func anchor(said []host.Said, size int) int {
 	from := len(said)
 	for i := len(said) - 1; i > 0; i-- {

@@ -30,29 +30,27 @@ const (
 	longestWait         = 30 * time.Second // that an endpoint may ask for before the next try
 )
 
-// EndpointOptions say where a model answers: any server that answers the OpenAI way to
-// POST {URL}/chat/completions. URL's user info and query and APIKey are sent
-// along and shown nowhere.
+// EndpointOptions say where a model answers: any server with POST {URL}/chat/completions of the OpenAI API. The
+// user info and query of URL, and APIKey, are sent along and shown nowhere.
 type EndpointOptions struct {
 	URL      string        // such as https://api.example.org/v1
 	Model    string        // as the server names it
 	APIKey   string        // sent as a bearer token; "" = none
 	Thinking string        // sent as reasoning_effort; "" and off send nothing
 	Timeout  time.Duration // that the server may be silent; 0 = 120 s
-	// the server may be this machine or in a private network; for an URL of the config, not for one of the agent
+	// the server may be this machine or in a private network; for a URL of the config, not for one of the agent
 	AllowPrivate bool
 	Now          func() time.Time // nil = time.Now
 }
 
-// ThinkingLevels lists the values of Thinking, but for "".
+// ThinkingLevels returns the values of Thinking, except "".
 func ThinkingLevels() []string { return []string{"off", "minimal", "low", "medium", "high", "xhigh"} }
 
-// NewEndpoint returns the model of an endpoint; it connects at the first use. An error says
-// which option is wrong. The model is an io.Closer as well, which closes the connections
-// that are kept.
+// NewEndpoint returns the model of an endpoint; it connects at the first use. An error says which option is wrong.
+// The model is also an io.Closer, which closes the connections that are kept.
 //
-// A request that meets a broken connection, a stall, 429 or 5xx is tried again, four times in
-// all, as long as ctx lasts. A redirect is followed within the same server alone.
+// A request that meets a broken connection, a stall, 429 or 5xx is tried again, four times in all, as long as ctx
+// lasts. Redirects are followed only within the same server.
 func NewEndpoint(o EndpointOptions) (Model, error) {
 	server, err := openai.New(openai.Options{
 		URL: o.URL, Path: "chat/completions", APIKey: o.APIKey, Timeout: cmp.Or(o.Timeout, defaultModelTimeout),
@@ -71,8 +69,8 @@ func NewEndpoint(o EndpointOptions) (Model, error) {
 	return &endpoint{name: o.Model, thinking: o.Thinking, server: server}, nil
 }
 
-// ServedBy asks an endpoint which providers serve a model behind it, as routers such as
-// OpenRouter tell: GET {URL}/models/{model}/endpoints. none = the endpoint does not tell that.
+// ServedBy asks an endpoint which providers serve a model, as routers such as OpenRouter tell: GET
+// {URL}/models/{model}/endpoints. none = the endpoint does not tell that.
 func ServedBy(ctx context.Context, o EndpointOptions, model string) (providers []string, none bool, err error) {
 	parts := strings.Split(model, "/")
 	for i, part := range parts {
@@ -101,7 +99,7 @@ func ServedBy(ctx context.Context, o EndpointOptions, model string) (providers [
 	return slices.Compact(providers), false, nil
 }
 
-// models names the models of an endpoint: GET {URL}/models. none = the endpoint does not tell that.
+// models returns the names of the models of an endpoint: GET {URL}/models. none = the endpoint does not tell that.
 func (o EndpointOptions) models(ctx context.Context) (names []string, none bool, err error) {
 	var told struct {
 		Data []struct {
@@ -115,7 +113,8 @@ func (o EndpointOptions) models(ctx context.Context) (names []string, none bool,
 	return names, none || err == nil && names == nil, err
 }
 
-// ask asks a question that is not to the model. none = the endpoint has no answer to it.
+// ask sends a GET request for path to the endpoint, not to the model, and decodes the answer into told. none = the
+// endpoint has no such answer.
 func (o EndpointOptions) ask(ctx context.Context, path string, told any) (none bool, err error) {
 	server, err := openai.New(openai.Options{
 		URL: strings.TrimSuffix(strings.TrimRight(o.URL, "/"), "/chat/completions"), Path: path, APIKey: o.APIKey,
@@ -137,8 +136,8 @@ func (o EndpointOptions) ask(ctx context.Context, path string, told any) (none b
 	return json.Unmarshal(raw, told) != nil, nil
 }
 
-// Needs lists what a model of the config needs: its endpoint, and a key. option is where its
-// options stand, stored the key that is kept for it elsewhere, or "".
+// Needs lists what a model of the config needs: its endpoint, and a key. option is the name of its options in the
+// config; stored is the key that is kept for it elsewhere, or "".
 func (l LLM) Needs(of, option, stored string) []host.Need {
 	look := func() (string, error) {
 		u, err := url.Parse(l.URL)
@@ -170,7 +169,7 @@ func (l LLM) Needs(of, option, stored string) []host.Need {
 	}}}
 }
 
-// near reports whether a host is this machine or in a private network, where models want no key.
+// near reports whether a host is this machine or in a private network, where models need no key.
 func near(host string) bool {
 	ip, err := netip.ParseAddr(host)
 	return err == nil && (ip.IsLoopback() || ip.IsPrivate() || ip.IsLinkLocalUnicast()) || err != nil &&
@@ -180,10 +179,10 @@ func near(host string) bool {
 // maxNamed is how many models a message names.
 const maxNamed = 8
 
-// askTimeout bounds a question that is not to the model.
+// askTimeout bounds a request that does not go to the model.
 const askTimeout = 10 * time.Second
 
-// endpoint asks a server.
+// endpoint is the Model of a server.
 type endpoint struct {
 	name     string // the model
 	thinking string
@@ -233,13 +232,12 @@ func (e *endpoint) Complete(ctx context.Context, r Request) (*Reply, error) {
 	}
 }
 
-// keysFile is the file in the state folder that has the keys which clients gave for endpoints.
+// keysFile is the file in the state folder with the keys that clients gave for endpoints.
 const keysFile = "llm-keys.json"
 
 const maxKeysFile = 1 << 20 // bytes
 
-// Origin returns what a stored key of an endpoint is bound to: scheme and host of its URL; "" =
-// it has none.
+// Origin returns what a stored key of an endpoint is bound to: scheme and host of its URL, or "" if it has no host.
 func Origin(endpoint string) string {
 	u, err := url.Parse(endpoint)
 	if err != nil || u.Host == "" {
@@ -248,7 +246,7 @@ func Origin(endpoint string) string {
 	return strings.ToLower(u.Scheme + "://" + u.Host)
 }
 
-// StoredKey returns the key that was stored for an origin in a state folder; "" = none.
+// StoredKey returns the key that was stored for an origin in a state folder, or "" if there is none.
 func StoredKey(dir, origin string) string {
 	if dir == "" {
 		return ""
@@ -258,7 +256,7 @@ func StoredKey(dir, origin string) string {
 		return ""
 	}
 	defer folder.Close()
-	keys, _ := storedKeys(folder) // what is no file of this program has no key
+	keys, _ := storedKeys(folder) // a damaged file has no key
 	return keys[origin]
 }
 
@@ -268,13 +266,13 @@ func storedKeys(folder *private.Dir) (map[string]string, error) {
 		return map[string]string{}, nil
 	}
 	keys := map[string]string{}
-	if err == nil && json.Unmarshal(raw, &keys) != nil { // an error of it may show a key
+	if err == nil && json.Unmarshal(raw, &keys) != nil { // the error of Unmarshal may show a key
 		keys, err = nil, errors.New(keysFile+" in the state_dir is damaged; repair or remove it")
 	}
 	return keys, err
 }
 
-// StoreKey keeps a key for an origin, in a file that is this user's alone; "" = none.
+// StoreKey keeps a key for an origin, in a file that belongs to this user alone; the key "" removes the stored one.
 func StoreKey(dir, origin, key string) error {
 	if dir == "" {
 		return errors.New("there is no state_dir to keep a key in")

@@ -17,40 +17,40 @@ import (
 // The bounds of a loop.
 const (
 	defaultTurns  = 10
-	MostTurns     = 1000     // that a loop may have
+	MostTurns     = 1000     // turns that a loop may have
 	maxTurnText   = 64 << 10 // bytes of what the model says beside its calls
 	maxContext    = 8 << 20  // bytes of a conversation without its images, however large the window
 	maxFinalText  = 8 << 20  // bytes of the final answer
 	maxShown      = 2 << 10  // bytes of a text that is shortened
 	bytesPerToken = 4        // for an estimate
 	tellRepeats   = 3        // rounds with the same calls and results until the model is told
-	mostRepeats   = 10       // until it is stopped
+	mostRepeats   = 10       // such rounds until the run is stopped
 )
 
-// Turns is one run of the loop.
+// Turns describes one run of the loop.
 type Turns struct {
 	System  string
 	Earlier []host.Said // the conversation before
 	Prompt  string
-	Images  []host.Image              // that belong to it
+	Images  []host.Image              // that belong to the prompt
 	Tools   []protocol.ToolDefinition // the only ones that may be called
-	// whose tools they are, and how many calls it may make; nil = no particular one's
+	// the child agent that the tools belong to, with the bound of its calls; nil = none
 	Agent    *fleet.Agent
 	MaxTurns int    // answers of the model; 0 = 10, at most MostTurns
-	Budget   int    // tokens; 0 = any number
+	Budget   int    // tokens; 0 = no limit
 	Window   int    // tokens that the model can read; 0 = not known
 	Meter    *Meter // of the model; nil = tokens are estimated by the usual ratio
 	Model    Model
-	Name     string // of another model of the same endpoint; "" = its own
-	Thinking string // how much it shall think; "" = as its options say
+	Name     string // of another model of the same endpoint; "" = the model's own
+	Thinking string // how much the model should think; "" = as its options say
 	Services *host.Services
 	Box      host.ToolBox            // tools that take the place of the host's; nil = none
-	Own      []Own                   // tools of the run itself, behind the others
-	Steer    func() []host.Steering  // takes the texts that have come in since the last time; nil = none do
-	Watch    host.Watcher            // told what goes on; nil = nobody
-	Accept   func(text string) error // looks at the final answer: an error is told to the model; nil = any will do
+	Own      []Own                   // tools of the run itself, after the others
+	Steer    func() []host.Steering  // returns the texts that came in since the last call; nil = none do
+	Watch    host.Watcher            // follows the run; nil = nobody does
+	Accept   func(text string) error // checks the final answer: the model gets the error; nil = no check
 
-	// Permit is asked before a call that may change something; nil = all are made.
+	// Permit is called before a call that may change something: an error prevents it; nil = all calls are made.
 	Permit func(context.Context, host.ModelCall) error
 }
 
@@ -64,22 +64,22 @@ const (
 	EndBudget  End = "token_budget"
 	EndRepeats End = "repeats" // the model made the same call again and again
 	EndRefused End = "refused" // the model declined
-	EndWrong   End = "wrong"   // Accept took none of its answers
+	EndWrong   End = "wrong"   // Accept refused all its answers
 )
 
-// Result is what came of a run.
+// Result is the outcome of a run.
 type Result struct {
 	Text    string // the final answer; without one, what the model said last
-	Cut     bool   // the model came to a limit of its own before the end of Text
+	Cut     bool   // the model reached a limit of its own before the end of Text
 	End     End
 	Failure string // why it is not done
 	Tokens  Tokens
 	Rounds  int        // answers of the model
 	Calls   int        // that were made
-	Pending []ToolCall // that the model asked for and that were not made any more
+	Pending []ToolCall // calls that the model asked for, but that were not made any more
 }
 
-// Summary tells a person what the run took.
+// Summary returns what the run used, for a person.
 func (r *Result) Summary() string {
 	about := ""
 	if r.Tokens.Estimated {
@@ -95,29 +95,29 @@ type loop struct {
 	Result
 	tools    []Tool
 	messages []Message
-	opening  int            // how many messages there are up to the prompt, with it
-	asked    int            // calls so far: gives ids to those without
-	steps    atomic.Int64   // calls of tools that are there
+	opening  int            // how many messages there are up to the prompt, included
+	asked    int            // calls so far; makes ids for those without one
+	steps    atomic.Int64   // calls of tools that exist
 	reading  sync.WaitGroup // calls that run at the same time
 	repeats  repeats
 
-	// Of the message that the model sends.
+	// These belong to the message that the model is sending.
 	text  strings.Builder // its answer so far
-	grew  int             // bytes of all of it
+	grew  int             // bytes of the whole message
 	over  context.CancelCauseFunc
-	wrote bool // a piece of it was told
-	cut   bool // it is more than the budget has left: no further piece counts
+	wrote bool // a piece of it was passed to Watch
+	cut   bool // the answer is longer than the budget allows; further pieces are ignored
 }
 
-// errOver ends a request whose answer is more than the budget has left.
+// errOver ends a request whose answer is longer than the budget allows.
 var errOver = errors.New("the token budget is used up")
 
-// Loop lets a model work on a prompt: it answers, its tool calls are made, and it gets their
-// results, until it answers without a call. That text is the result. A tool that fails, or
-// that is not among t.Tools, is an answer to the model and no error.
+// Loop lets a model work on a prompt: it answers, its tool calls are made, and it gets their results, until it
+// answers without a call. That text is the result. If a tool fails, or is not among t.Tools, the model gets that as
+// the result of the call; Loop returns no error for it.
 //
-// There is a result in any case, with what the run took and the text so far. The error is
-// that of the model, or the cause of ctx.
+// The result is never nil. It has what the run used and the text so far. The error is that of the model, or the
+// cause of ctx.
 func Loop(ctx context.Context, t Turns) (*Result, error) {
 	if t.MaxTurns <= 0 {
 		t.MaxTurns = defaultTurns
@@ -140,7 +140,7 @@ func Loop(ctx context.Context, t Turns) (*Result, error) {
 	return &l.Result, err
 }
 
-// run goes from round to round.
+// run makes one round after the other.
 func (l *loop) run(ctx context.Context) error {
 	for round := 1; round <= l.MaxTurns; round++ {
 		if l.spent() {
@@ -170,10 +170,10 @@ func (l *loop) run(ctx context.Context) error {
 	return nil
 }
 
-// answered does what a reply asks for. over tells that it was the last one.
+// answered does what a reply asks for. over reports whether it was the last reply.
 func (l *loop) answered(ctx context.Context, round int, reply *Reply) (over bool, err error) {
 	if len(reply.Calls) > 0 {
-		if l.Budget > 0 && l.Tokens.Sum() >= l.Budget { // nobody would see their results
+		if l.Budget > 0 && l.Tokens.Sum() >= l.Budget { // the model would not see their results
 			l.Pending = reply.Calls
 			return l.spent(), nil
 		}
@@ -195,22 +195,22 @@ func (l *loop) answered(ctx context.Context, round int, reply *Reply) (over bool
 	return l.ended(EndDone, ""), nil
 }
 
-// ended notes how the run ended.
+// ended notes how the run ended, and returns true.
 func (l *loop) ended(how End, why string, args ...any) bool {
 	l.End, l.Failure = how, fmt.Sprintf(why, args...)
 	return true
 }
 
-// overspent reports whether nothing is left of the budget.
+// overspent reports whether the budget is used up.
 func (l *loop) overspent() bool { return l.Budget > 0 && l.Tokens.Sum() >= l.Budget }
 
-// spent ends a run that has nothing left to spend.
+// spent ends a run whose budget is used up, and reports whether it did.
 func (l *loop) spent() bool {
 	return l.overspent() && l.ended(EndBudget, "the token budget of %d is used up: %d were spent", l.Budget,
 		l.Tokens.Sum())
 }
 
-// steered takes the texts that have come in; it reports whether there were any.
+// steered adds the texts that have come in to the messages, and reports whether there were any.
 func (l *loop) steered() (any bool) {
 	if l.Steer == nil {
 		return false
@@ -226,8 +226,7 @@ func (l *loop) steered() (any bool) {
 	return any
 }
 
-// ask gets the model's next message. What it costs counts, also where it does not come to
-// its end.
+// ask gets the model's next message. Its tokens count even if the message does not come to its end.
 func (l *loop) ask(ctx context.Context) (*Reply, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -241,7 +240,7 @@ func (l *loop) ask(ctx context.Context) (*Reply, error) {
 		System: l.System, Messages: l.messages, Tools: l.tools,
 		Model: l.Name, Thinking: l.Thinking, To: l,
 	})
-	if l.cut { // also where its end came before the cut
+	if l.cut { // even if the answer ended before it was stopped
 		err = errOver
 	}
 	if err != nil {
@@ -260,8 +259,8 @@ func (l *loop) ask(ctx context.Context) (*Reply, error) {
 	return reply, nil
 }
 
-// count adds the tokens of a request to the others; those that were not reported are
-// estimated, those of the answer by its bytes.
+// count adds the tokens of a request to those of the run. It estimates those that were not reported; answer is the
+// size of the answer in bytes.
 func (l *loop) count(used Tokens, answer int) {
 	size := len(l.System) + sizeOf(l.messages)
 	for _, t := range l.tools {
@@ -278,7 +277,7 @@ func (l *loop) count(used Tokens, answer int) {
 	l.Tokens = l.Tokens.add(used)
 }
 
-// estimate returns about how many tokens a text of so many bytes is.
+// estimate returns about how many tokens a text of this many bytes has.
 func estimate(bytes int) int { return (bytes + bytesPerToken - 1) / bytesPerToken }
 
 // Piece implements Listener.
@@ -293,7 +292,7 @@ func (l *loop) Piece(kind host.PieceKind, text string) {
 	l.Watch.Piece(kind, text)
 }
 
-// Grew implements Listener: an answer that certainly is more than the budget has left is cut.
+// Grew implements Listener. It stops an answer that is certainly longer than the budget allows.
 func (l *loop) Grew(bytes int) {
 	if l.grew += bytes; l.Budget > 0 && l.Tokens.Sum()+l.grew/bytesPerToken > l.Budget {
 		l.cut = true
@@ -303,7 +302,7 @@ func (l *loop) Grew(bytes int) {
 
 // Restart implements Listener.
 func (l *loop) Restart() {
-	if l.grew > 0 { // it was paid for
+	if l.grew > 0 { // these bytes were paid for
 		l.count(Tokens{}, l.grew)
 	}
 	l.text.Reset()
@@ -313,7 +312,7 @@ func (l *loop) Restart() {
 	}
 }
 
-// sizeOf counts the bytes of messages.
+// sizeOf returns how many bytes the texts and calls of messages have.
 func sizeOf(messages []Message) (n int) {
 	for i := range messages {
 		n += len(messages[i].Text)
@@ -324,9 +323,9 @@ func sizeOf(messages []Message) (n int) {
 	return n
 }
 
-// shorten brings a conversation towards a size: results of tools give way first, the oldest
-// before others, then of what was said before the prompt and by the model since all but the
-// begin. The prompt, which ends the opening, stays, and no message goes as a whole.
+// shorten brings a conversation towards a size in bytes. First it replaces results of tools after the opening, then
+// it shortens the other texts and drops the arguments of calls, always the oldest first. The prompt, which ends the
+// opening, stays, and no message is dropped as a whole.
 func shorten(messages []Message, opening, size int) {
 	const note = "(left out to save room)"
 	over := sizeOf(messages) - size
@@ -352,11 +351,11 @@ func shorten(messages []Message, opening, size int) {
 	}
 }
 
-// repeats finds a model that does the same again and again.
+// repeats finds a model that makes the same calls again and again.
 type repeats struct {
 	last   []string // the calls of the last round, each with its result
-	rounds int      // with the same ones, one after the other
-	what   string   // the first of them
+	rounds int      // rounds in a row with the same calls and results
+	what   string   // the first of these calls
 }
 
 // see notes a round, and reports whether the model should be told.

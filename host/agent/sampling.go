@@ -18,16 +18,15 @@ const (
 	sampleServerID = "skill" // what stands in place of an MCP server's id
 )
 
-// NewSampling returns the agent's own model, asked by mcp/sample/req.
+// NewSampling returns the agent's own model, which is asked by mcp/sample/req.
 //
-// Such a request has no place for tools. They stand in its metadata (`tools`, each with
-// name, description and input_schema), and in the system prompt with the way to call
-// them: an answer of nothing but objects {"tool":"NAME","arguments":{…}}, one on each
-// line, maybe in a code block, maybe behind a few words. The result comes back as a
-// message of the user, {"tool":"NAME","result":"…"}. A content of type tool_use with
-// name and input is understood as well.
+// Such a request has no field for tools. They are in its metadata (`tools`, each with name, description and
+// input_schema), and in the system prompt with the way to call them: an answer of only objects
+// {"tool":"NAME","arguments":{…}}, one on each line, maybe in a code block, maybe after a few words. The result
+// comes back as a message of the user, {"tool":"NAME","result":"…"}. A content of type tool_use with name and input
+// is understood as well.
 //
-// An agent that refuses, or has no model, is the error mcp_sampling_refused.
+// If the agent refuses, or has no model, the error is mcp_sampling_refused.
 func NewSampling(services *host.Services) Model { return sampling{services} }
 
 type sampling struct{ services *host.Services }
@@ -69,7 +68,7 @@ func (s sampling) Complete(ctx context.Context, r Request) (*Reply, error) {
 	return reply, err
 }
 
-// samplingError says why the agent did not answer.
+// samplingError returns the error for an agent that did not answer.
 func samplingError(ctx context.Context, err error) error {
 	refused := (*protocol.Error)(nil)
 	switch {
@@ -87,7 +86,7 @@ func refusedSampling(why string) error {
 		protocol.TypeMCPSampleReq, head(why, maxShown))
 }
 
-// sampleTools writes tools for the metadata.
+// sampleTools encodes tools for the metadata.
 func sampleTools(tools []Tool) ([]byte, error) {
 	type entry struct {
 		Name        string `json:"name"`
@@ -103,7 +102,7 @@ func sampleTools(tools []Tool) ([]byte, error) {
 	return json.Marshal(list)
 }
 
-// toolPrompt tells a model of the tools and how to call them.
+// toolPrompt returns the text that tells a model which tools there are and how to call them.
 func toolPrompt(tools []Tool) string {
 	var b strings.Builder
 	b.WriteString("You may call these tools:\n")
@@ -116,7 +115,7 @@ func toolPrompt(tools []Tool) string {
 	return b.String()
 }
 
-// sampleMessage returns a message as sampling knows it.
+// sampleMessage returns a message in the form of mcp/sample/req.
 func sampleMessage(m Message) (protocol.Object, error) {
 	role, text := m.Role, m.Text
 	switch m.Role {
@@ -147,7 +146,7 @@ func sampleMessage(m Message) (protocol.Object, error) {
 	return protocol.ParseObject(raw)
 }
 
-// readSample reads what the agent's model answered.
+// readSample returns the reply of the agent's model.
 func readSample(resp *protocol.MCPSampleResponse, tools []Tool) (*Reply, error) {
 	kind := resp.Content.Text("type")
 	switch kind {
@@ -173,7 +172,7 @@ func readSample(resp *protocol.MCPSampleResponse, tools []Tool) (*Reply, error) 
 		"{\"type\":\"text\",\"text\":\"…\"}, and is of type %q", head(kind, maxName)))
 }
 
-// argumentsOf reads the arguments of a call, or says what is wrong with them.
+// argumentsOf parses the arguments of a call; wrong says what is wrong with them, "" = nothing.
 func argumentsOf(raw protocol.Value) (args protocol.Object, wrong string) {
 	if raw.Kind() == 0 || raw.Kind() == 'n' {
 		return protocol.Object{}, ""
@@ -185,16 +184,15 @@ func argumentsOf(raw protocol.Value) (args protocol.Object, wrong string) {
 	return args.Clone(), ""
 }
 
-// callsIn finds the tool calls in a text, and what was said before them. They are the
-// whole of it, or its last lines, maybe in a code block. Of more than are made, only some
-// are given.
+// callsIn returns the tool calls in a text, and the text before them. The calls are the whole text, or its last
+// lines, maybe in a code block. It returns at most one call more than maxCalls.
 func callsIn(text string) (said string, calls []ToolCall) {
 	rest := strings.TrimSpace(text)
 	if at := strings.LastIndexByte(rest, '\n') + 1; strings.TrimSpace(rest[at:]) == "```" {
 		rest = rest[:at]
 	}
 	start := len(rest)
-	for start > 0 { // a text may have millions of lines: none is kept
+	for start > 0 { // a text may have millions of lines, so none is kept
 		at := strings.LastIndexByte(rest[:start-1], '\n') + 1
 		if line := strings.TrimSpace(rest[at:start]); line != "" {
 			if _, ok := callIn(line); !ok {
@@ -220,7 +218,7 @@ func callsIn(text string) (said string, calls []ToolCall) {
 	return strings.TrimSpace(dropFence(rest[:start])), calls
 }
 
-// dropFence takes the beginning of a code block off the end of a text.
+// dropFence removes the beginning of a code block from the end of a text.
 func dropFence(text string) string {
 	text = strings.TrimSpace(text)
 	at := strings.LastIndex(text, "\n") + 1
@@ -230,7 +228,7 @@ func dropFence(text string) string {
 	return text
 }
 
-// callIn reads one call.
+// callIn parses one call; false = the text is no call.
 func callIn(text string) (ToolCall, bool) {
 	if !strings.HasPrefix(text, "{") {
 		return ToolCall{}, false

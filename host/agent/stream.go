@@ -15,7 +15,7 @@ import (
 	"a2e/protocol"
 )
 
-// maxAsked is how many calls of one answer are read at all.
+// maxAsked is how many calls of one answer are read at most.
 const maxAsked = 4 * maxCalls
 
 // chatPiece is a piece of an answer, or all of it.
@@ -44,7 +44,7 @@ type chatDelta struct {
 	} `json:"tool_calls"`
 }
 
-// chatText is a text; of parts, as some servers send them, their texts. Else it is nothing.
+// chatText is a text. If a server sends a list of parts, it is their texts; any other value is an empty text.
 type chatText string
 
 // UnmarshalJSONFrom implements json.UnmarshalerFrom.
@@ -65,7 +65,7 @@ func (t *chatText) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	return dec.SkipValue()
 }
 
-// chatArguments are JSON in a text, as the API has it. Some servers send the object itself.
+// chatArguments are JSON in a text, as the API says. Some servers send the object itself.
 type chatArguments string
 
 // UnmarshalJSONFrom implements json.UnmarshalerFrom.
@@ -78,10 +78,10 @@ func (a *chatArguments) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	return err
 }
 
-// errForm is what is wrong with an answer that cannot be read.
+// errForm is the error for an answer that cannot be read.
 var errForm = errors.New(`the answer is not of the form {"choices":[{"message":{"role":"assistant","content":"…"}}]}`)
 
-// answer puts an answer together. It implements openai.Receiver.
+// answer collects the pieces of an answer. It implements openai.Receiver.
 type answer struct {
 	to      Listener
 	text    strings.Builder
@@ -92,9 +92,9 @@ type answer struct {
 	tokens  Tokens
 }
 
-// askedCall is a call whose pieces come in.
+// askedCall is a call whose pieces are being received.
 type askedCall struct {
-	index     int // -1 = the server says none
+	index     int // -1 = the server sends none
 	id, name  string
 	arguments strings.Builder
 }
@@ -115,7 +115,7 @@ func (a *answer) Take(data []byte) error {
 		jsontext.AllowDuplicateNames(true)); err != nil {
 		return errForm
 	}
-	if u := reported(p.Usage); u != (Tokens{}) { // some tell it with each piece
+	if u := reported(p.Usage); u != (Tokens{}) { // some servers report it with each piece
 		a.tokens = u
 	}
 	if len(p.Choices) == 0 {
@@ -149,7 +149,7 @@ func (a *answer) add(d *chatDelta) {
 	}
 }
 
-// say tells a piece of text.
+// say passes a piece of text to the listener.
 func (a *answer) say(kind host.PieceKind, text string) {
 	if text != "" {
 		a.to.Piece(kind, strings.ToValidUTF8(text, "\uFFFD"))
@@ -157,9 +157,9 @@ func (a *answer) say(kind host.PieceKind, text string) {
 	}
 }
 
-// call returns the call that a piece belongs to: the one of its index, else of its id; a piece
-// with neither is more of the last one, unless it has a name. Some servers give every call the
-// same index: another id makes another call. nil = there are too many.
+// call returns the call that a piece belongs to: the one with its index, or else with its id. A piece with neither
+// continues the last call, unless it has a name. Some servers give every call the same index, so another id begins
+// another call. nil = there are too many calls.
 func (a *answer) call(index *int, id, name string) *askedCall {
 	at := -1
 	if index != nil {
@@ -182,7 +182,7 @@ func (a *answer) call(index *int, id, name string) *askedCall {
 	return c
 }
 
-// reply returns the whole message.
+// reply returns the whole message as a Reply.
 func (a *answer) reply(names schema.Names) (*Reply, error) {
 	if !a.began {
 		return nil, errForm
@@ -204,8 +204,8 @@ func (a *answer) reply(names schema.Names) (*Reply, error) {
 	return r, nil
 }
 
-// reported returns the counts that a server reports, within what can be added up. What is no
-// number of tokens is none: the answer itself may still be right.
+// reported returns the counts that a server reports, limited so that they can be added up. A value that is no
+// number counts as 0, because the answer itself may still be right.
 func reported(usage jsontext.Value) Tokens {
 	var u struct {
 		Prompt     jsontext.Value `json:"prompt_tokens"`

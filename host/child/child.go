@@ -2,9 +2,9 @@
 // languages, external environments, fleet workers, MCP servers.
 //
 //	child.go      one process: its start, its streams, its end
-//	program.go    what to start: the program of a config as a sandbox.Policy; when it may be again
+//	program.go    what to start: the program of a config as a sandbox.Policy; when it may start again
 //	hidden.go     what the sandbox hides of what a program needs
-//	elsewhere.go  where a program is that was not found
+//	elsewhere.go  where a program is that was not found in the usual folders
 //	lines.go      lines to its stdin, and of its stdout and stderr; requests not answered yet
 //
 // The way of a line:
@@ -12,8 +12,7 @@
 //	Send ──► outbox ── one write for all that waits ──► stdin
 //	Options.Line ◄── Splitter ◄── stdout        log, Ended.Words ◄── redaction ◄── stderr
 //
-// A Process is made by New, so that whoever owns it is complete before the first line comes,
-// and started by Start:
+// New makes a Process and Start starts it, so that its owner is complete before the first line comes:
 //
 //	policy, err := program.Policy()
 //	p := child.New(ctx, child.Options{Name: "the worker", Line: receive, Go: goes.Go, …})
@@ -21,9 +20,9 @@
 //	err = p.Send(line, false)
 //	<-p.Done() // p.End() says how it ended
 //
-// Which answer belongs to which request is kept in a Pending, and a Backoff says when the
-// next process may be started. Everything is bounded: lines, what waits for stdin, what
-// stderr brings to the log, and what is kept of it for the error that says how it ended.
+// A Pending keeps which answer belongs to which request, and a Backoff says when the next process may be started.
+// Everything is bounded: lines, what waits for stdin, what of stderr is logged, and what of it is kept for the
+// error that says how the process ended.
 package child
 
 import (
@@ -45,17 +44,17 @@ import (
 
 const (
 	defaultMaxLine   = 16 << 20 // longest line of stdout, in bytes
-	defaultMaxStderr = 8 << 10  // of stderr; of a longer one the head is taken
+	defaultMaxStderr = 8 << 10  // longest line of stderr, in bytes; only the head of a longer one is taken
 	maxWords         = 2 << 10  // bytes kept of stderr for the error that says how it ended
 	maxShown         = 200      // bytes of a line of stdout that the log shows
 )
 
-// Options say who hears a process, and how patient the host is with it. Line, Go and Name
-// must be set.
+// Options say who receives the output of a process, and how long the host waits for it. Line, Go and Name must be
+// set.
 type Options struct {
 	Name    string            // in errors and the log, such as "the worker"
 	Line    func(line []byte) // takes a line of stdout without its end; valid until it returns
-	Long    func(head []byte) // takes the head of a line that is too long; nil = Skip is told of it
+	Long    func(head []byte) // takes the head of a line that is too long; nil = Skip is called
 	Over    io.Writer         // takes all of such a line, before Long is called; may be nil
 	MaxLine int               // longest line of stdout, in bytes; 0 = 16 MiB
 	Silent  func()            // nobody can write to its stdout any more, which may be before its end; may be nil
@@ -65,11 +64,11 @@ type Options struct {
 	MaxStderr int               // longest line of stderr, in bytes; 0 = 8 KiB
 	Level     zerolog.Level     // at which stderr is logged, at most 100 lines a second
 
-	Ended func(*Ended)  // it has ended and all it wrote was read, but Done is not closed yet; may be nil
+	Ended func(*Ended)  // called when it has ended and all its output was read, before Done is closed; may be nil
 	Go    func(func())  // starts a goroutine that its owner waits for
 	Grace time.Duration // for the end of a process that has closed its stdin
 	Log   zerolog.Logger
-	// Secrets are never shown in a log or an error; nil = there are none.
+	// Secrets are never shown in a log or an error; nil = none.
 	Secrets *redact.Set
 	Now     func() time.Time // nil = time.Now
 }
@@ -86,7 +85,7 @@ type Process struct {
 	ended   *Ended // set before done is closed
 
 	stdout, stderr Splitter
-	words          Tail // of the goroutine that reads stderr
+	words          Tail // only for the goroutine that reads stderr
 	said, noise    Limiter
 	skipped        atomic.Int64
 }
@@ -100,8 +99,8 @@ type Ended struct {
 	Words string // the end of its stderr, without secrets
 }
 
-// Error implements error. There is no Unwrap: that a process was ended for an error does not
-// make that error the answer to its other requests.
+// Error implements error. There is no Unwrap, because the error for which a process was ended is not the answer to
+// its other requests.
 func (e *Ended) Error() string {
 	text := e.Name + " ended: " + e.State.String()
 	if e.Cause != nil {
@@ -113,8 +112,8 @@ func (e *Ended) Error() string {
 	return text
 }
 
-// New makes a process that does not run yet.
-// It will be killed when ctx ends, and then Ended.Cause is the cause of ctx.
+// New makes a process that does not run yet. It will be killed when ctx ends, and then Ended.Cause is the cause of
+// ctx.
 func New(ctx context.Context, opts Options) *Process {
 	if opts.Now == nil {
 		opts.Now = time.Now
@@ -134,8 +133,8 @@ func New(ctx context.Context, opts Options) *Process {
 	return p
 }
 
-// Start starts it. The streams of policy are set here, its DirFile is closed. After an error
-// it has ended as far as its methods go; Options.Ended is not called.
+// Start starts the process. It sets the streams of policy and closes its DirFile. After an error the process counts
+// as ended for all its methods; Options.Ended is not called.
 func (p *Process) Start(launcher func() (*sandbox.Launcher, error), policy sandbox.Policy) error {
 	if policy.DirFile != nil {
 		defer policy.DirFile.Close()
@@ -145,7 +144,7 @@ func (p *Process) Start(launcher func() (*sandbox.Launcher, error), policy sandb
 		p.ended = &Ended{Name: p.opts.Name, Cause: err}
 		p.kill(err)
 		close(p.done)
-		p.input.close() // nobody reads what would be sent
+		p.input.close() // nobody would read what is sent
 	}
 	return err
 }
@@ -172,7 +171,7 @@ func (p *Process) start(launcher func() (*sandbox.Launcher, error), policy sandb
 	return nil
 }
 
-// wait waits for the end of the process, and for all that it wrote.
+// wait waits until the process has ended, and until all its output was read.
 func (p *Process) wait() {
 	e := &Ended{Name: p.opts.Name}
 	e.State, e.Cause = p.proc.Wait()
@@ -189,19 +188,19 @@ func (p *Process) wait() {
 	p.input.close()
 }
 
-// Send puts a line, newline included, into its input. With alone it has nothing else to
-// read: the line is written right here, which spares a switch of goroutines. The error is
-// ErrInputFull or ErrInputClosed.
+// Send adds a line, newline included, to the input of the process. alone says that the process has nothing else to
+// read: then the line is written right here, which saves a switch of goroutines. The error is ErrInputFull or
+// ErrInputClosed.
 func (p *Process) Send(line []byte, alone bool) error { return p.input.add(line, alone) }
 
-// ReadSoon is for who waits for an answer: for a moment, and until enough says so, it takes lines of
-// stdout right here, which spares two switches of goroutines. Line is called by one at a time.
+// ReadSoon reads lines of stdout on this goroutine, for a moment and until enough returns true. It is for a caller
+// that waits for an answer, and saves two switches of goroutines. Line is called by one goroutine at a time.
 func (p *Process) ReadSoon(enough func() bool) { p.proc.ReadSoon(enough) }
 
-// Close ends its input behind what waits; most programs end by that.
+// Close closes the input of the process after the lines that wait; this ends most programs.
 func (p *Process) Close() { p.input.close() }
 
-// Await waits for its end, for a while or until ctx ends.
+// Await waits until the process has ended, for within at most, or until ctx ends.
 func (p *Process) Await(ctx context.Context, within time.Duration) {
 	timer := time.NewTimer(within)
 	defer timer.Stop()
@@ -212,28 +211,28 @@ func (p *Process) Await(ctx context.Context, within time.Duration) {
 	}
 }
 
-// Kill ends it, with all that it has started. It does not wait.
+// Kill kills the process and everything that it has started. It does not wait.
 func (p *Process) Kill(cause error) { p.kill(cause) }
 
-// Signal sends it a signal; where there is no such signal that is an error.
+// Signal sends a signal to the process; it is an error if the system has no such signal.
 func (p *Process) Signal(sig syscall.Signal) error { return p.proc.Signal(sig) }
 
-// Context ends with the process.
+// Context returns a context that ends with the process.
 func (p *Process) Context() context.Context { return p.ctx }
 
-// Done is closed when it has ended and all that it wrote was read.
+// Done returns a channel that is closed when the process has ended and all its output was read.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// End says how it ended, once Options.Ended is called or Done is closed.
+// End returns how the process ended, once Options.Ended is called or Done is closed.
 func (p *Process) End() *Ended { return p.ended }
 
-// Lived is how long ago it was started.
+// Lived returns how long ago New made the process.
 func (p *Process) Lived() time.Duration { return p.opts.Now().Sub(p.started) }
 
-// PID is its process id, as the host sees it.
+// PID returns the process id, as the host sees it.
 func (p *Process) PID() int { return p.proc.PID() }
 
-// hear takes a line of stderr, or the head of a long one.
+// hear masks, keeps and logs a line of stderr, or the head of a long one.
 func (p *Process) hear(line []byte) {
 	line = p.opts.Secrets.Bytes(line)
 	p.words.Add(line)
@@ -252,11 +251,11 @@ func (p *Process) Skip(line []byte) {
 	p.Complain(zerolog.WarnLevel, line, "skipped a line on stdout of "+p.opts.Name+": it is not a message")
 }
 
-// Skipped is how many lines were skipped.
+// Skipped returns how many lines were skipped.
 func (p *Process) Skipped() int { return int(p.skipped.Load()) }
 
-// Complain logs what is wrong with a line of stdout, unless it was said too often lately.
-// It is for Line and Long.
+// Complain logs what is wrong with a line of stdout, unless such lines were logged too often lately. It is for Line
+// and Long.
 func (p *Process) Complain(level zerolog.Level, line []byte, what string) {
 	if hidden, ok := p.noise.Allow(p.opts.Now()); ok {
 		p.opts.Log.WithLevel(level).Bytes("line", p.opts.Secrets.OwnHead(line, maxShown)).Int("hidden",
@@ -264,7 +263,7 @@ func (p *Process) Complain(level zerolog.Level, line []byte, what string) {
 	}
 }
 
-// WaitFor waits for goroutines, or for the end of ctx; what names whose they are.
+// WaitFor waits for goroutines, or for the end of ctx. what names the owner of the goroutines.
 func WaitFor(ctx context.Context, what string, groups ...*sync.WaitGroup) error {
 	gone := make(chan struct{})
 	go func() {

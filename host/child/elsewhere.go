@@ -15,9 +15,9 @@ import (
 	"a2e/host/sandbox"
 )
 
-// Elsewhere says where a program is that was not found in the folders where programs are looked up,
-// and why not there; "" = it is nowhere. It may be in a folder of PATH that children do not get, or
-// where installers for one user put programs: only the start-up files of a shell add that to PATH.
+// Elsewhere returns where a program is that was not found in the folders where programs are looked up, and why it
+// was not found; "" = it is nowhere. It may be in a folder of PATH that children do not get, or in a folder where
+// installers for one user put programs: only the start-up files of a shell add that to PATH.
 func Elsewhere(name string) (path, why string) {
 	if path, err := exec.LookPath(name); err == nil && filepath.IsAbs(path) {
 		return path, fmt.Sprintf("it is at %s, in a folder of PATH that children do not get", path)
@@ -33,8 +33,8 @@ func Elsewhere(name string) (path, why string) {
 	return "", ""
 }
 
-// usualDirs lists the folders of programs that a shell often adds to the PATH, the newest of several
-// versions first. In place of shims, which look in the PATH again, it has what they lead to.
+// usualDirs returns the folders of programs that a shell often adds to PATH, the newest of several versions first.
+// It has the targets of shims instead of the shims, which look in PATH again.
 func usualDirs() (dirs []string) {
 	home, err := os.UserHomeDir()
 	if err != nil {
@@ -58,7 +58,7 @@ func usualDirs() (dirs []string) {
 	return dirs
 }
 
-// compareVersions orders texts as people do who count: v9 before v10.
+// compareVersions compares texts by the numbers in them: v9 comes before v10.
 func compareVersions(a, b string) int {
 	digits := func(r rune) bool { return r < '0' || r > '9' }
 	x, y := strings.FieldsFunc(a, digits), strings.FieldsFunc(b, digits)
@@ -72,7 +72,7 @@ func compareVersions(a, b string) int {
 	return cmp.Compare(a, b)
 }
 
-// elsewhere says where a program is that was not found. The error is a *host.Lack then, else err.
+// elsewhere returns a *host.Lack that says where a program is that was not found, or err if it is nowhere.
 func (p *Program) elsewhere(err error) error {
 	if !errors.As(err, new(*sandbox.NotFoundError)) {
 		return err

@@ -15,24 +15,24 @@ import (
 	"a2e/host/sandbox"
 )
 
-// maxUnseen bounds the folders that one program is told to need.
+// maxUnseen is how many hidden folders are looked for in one program's needs at most.
 const maxUnseen = 8
 
-// Unseen looks for what the sandbox hides of what the program needs: its own file, what runs that
-// file, the files among its arguments, and those that a text names, such as the end of its stderr.
-// The error is a *host.Lack that says which folder is hidden, and its fix is the line that shows
-// the program all of it; nil = nothing is hidden.
+// Unseen looks for files that the program needs and the sandbox hides: its own file, the interpreter of that file,
+// the files among its arguments, and those that said names, such as the end of its stderr. The error is a
+// *host.Lack that says which folder is hidden; its fix is the line of the config that shows all of them to the
+// program. nil = nothing is hidden.
 func (p *Program) Unseen(said string) error {
 	policy, err := p.Policy()
 	if policy.DirFile != nil {
 		policy.DirFile.Close()
 	}
 	if err != nil || p.Launcher == nil {
-		return nil // the one that starts it tells what is wrong
+		return nil // whoever starts the program gets the error
 	}
 	launcher, err := p.Launcher()
 	if err != nil {
-		return nil // likewise
+		return nil // whoever starts the program gets this error too
 	}
 	needed := slices.Concat(p.runs(policy.Path), p.arguments(), pathsIn(said))
 	var lack *host.Lack
@@ -58,7 +58,7 @@ func (p *Program) Unseen(said string) error {
 	return lack
 }
 
-// hiddenError says where a file lies that the sandbox hides.
+// hiddenError returns the error for a file that the sandbox hides.
 func hiddenError(what, at, folder string) error {
 	text := "in its sandbox it may not see " + what
 	if at != what {
@@ -70,7 +70,7 @@ func hiddenError(what, at, folder string) error {
 	return fmt.Errorf("%s: the sandbox hides %s", text, folder)
 }
 
-// firstHidden returns the first path that the sandbox hides, and where it leaves what a program
+// firstHidden returns the first path that the sandbox hides. at is where this path leaves the part that the program
 // sees.
 func firstHidden(launcher *sandbox.Launcher, policy *sandbox.Policy, needed []string) (what, at string) {
 	for _, what = range needed {
@@ -81,7 +81,7 @@ func firstHidden(launcher *sandbox.Launcher, policy *sandbox.Policy, needed []st
 	return "", ""
 }
 
-// arguments returns the arguments as paths; most are the path of nothing.
+// arguments returns the arguments as paths; most of these do not exist.
 func (p *Program) arguments() (all []string) {
 	for _, arg := range p.Command[1:] {
 		if name, value, ok := strings.Cut(arg, "="); ok && strings.HasPrefix(name, "-") {
@@ -94,7 +94,7 @@ func (p *Program) arguments() (all []string) {
 	return all
 }
 
-// pathsIn finds absolute paths in a text.
+// pathsIn returns the absolute paths in a text.
 func pathsIn(text string) (all []string) {
 	form := regexp.MustCompile(`(?:^|[\s'"\x60(=:])(/[^\s'"\x60():,;]+)`)
 	for _, path := range form.FindAllStringSubmatch(text, maxUnseen) {
@@ -103,8 +103,8 @@ func pathsIn(text string) (all []string) {
 	return all
 }
 
-// runs lists what must be there for a file to run: the file, and what its first line or, in a
-// virtual environment of Python, the file beside its folder names.
+// runs returns what is needed to run a file: the file, and what its first line names, or what pyvenv.cfg names in a
+// virtual environment of Python.
 func (p *Program) runs(path string) []string {
 	all := []string{path}
 	begin := make([]byte, MaxShebang)
@@ -132,8 +132,8 @@ func (p *Program) runs(path string) []string {
 	return all
 }
 
-// searched are the folders in which the program at a path finds others: those of the sandbox, and
-// its own folder, as an interpreter often lies beside what it runs.
+// searched returns the folders in which the program at path finds other programs: those of the sandbox, and its own
+// folder, because an interpreter is often in the folder of its scripts.
 func (p *Program) searched(path string) []string {
 	dirs := slices.Clone(p.dirs())
 	if dir := filepath.Dir(path); !p.bare() && !wall.Within(p.Workspace, dir) && !slices.Contains(dirs, dir) {
@@ -142,9 +142,8 @@ func (p *Program) searched(path string) []string {
 	return dirs
 }
 
-// whole returns the folder that a program must read to use a file: the package of a script, the
-// folder above bin of an interpreter, or the folder that the file lies in. A folder that holds
-// private things is not named, but the file alone.
+// whole returns the folder that a program must read to use a file: the package of a script, the folder above bin of
+// an interpreter, or the folder of the file. It returns the file alone if that folder holds private things.
 func whole(path string) string {
 	if info, err := os.Stat(path); err != nil || info.IsDir() && filepath.Base(path) != "bin" {
 		return path
@@ -175,9 +174,9 @@ func whole(path string) string {
 	return dir
 }
 
-// nodePackage returns the folder with all that a script of a Node.js package loads: the outermost
-// node_modules that it lies in, else the folder with its package.json, or the one above that has
-// the packages of a workspace; "" = the file is in no package.
+// nodePackage returns the folder with everything that a script of a Node.js package loads: the outermost
+// node_modules around it, or else the folder with its package.json, or a folder above that has the packages of a
+// workspace. It returns "" if the file is in no package.
 func nodePackage(path string) (found string) {
 	for dir := filepath.Dir(path); dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
 		switch {
@@ -195,13 +194,13 @@ func nodePackage(path string) (found string) {
 	return found
 }
 
-// there reports whether a folder has something of that name.
+// there reports whether a folder has an entry of that name.
 func there(dir, name string) bool {
 	_, err := os.Stat(filepath.Join(dir, name))
 	return err == nil
 }
 
-// Scalar writes a path as YAML and JSON read it in a list.
+// Scalar returns a path as an entry of a YAML list, in quotes if it needs them.
 func Scalar(path string) string {
 	if regexp.MustCompile(`^[A-Za-z/._][A-Za-z0-9/._@+-]*$`).MatchString(path) {
 		return path
@@ -209,7 +208,7 @@ func Scalar(path string) string {
 	return strconv.Quote(path)
 }
 
-// each maps a function over a list.
+// each calls do for each entry of a list and returns the results.
 func each(all []string, do func(string) string) []string {
 	out := make([]string, len(all))
 	for i, one := range all {

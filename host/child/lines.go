@@ -17,18 +17,18 @@ import (
 )
 
 const (
-	keptHead   = 4 << 10 // bytes kept of a line that is too long: its envelope may stand there
+	keptHead   = 4 << 10 // bytes kept of a line that is too long: its envelope may be there
 	keptBuffer = 1 << 20 // the largest buffer that is kept for the next lines
 )
 
-// Splitter cuts a stream into lines. Of one that is longer than Max bytes only the head is
-// kept. A byte order mark before the first one is left out. It is for one goroutine.
+// Splitter cuts a stream into lines. Of a line that is longer than Max bytes it keeps only the head. It drops a
+// byte order mark before the first line. It is for one goroutine.
 type Splitter struct {
 	Max  int
 	Head int               // bytes kept of a line that is too long; 0 = 4 KiB, where a message has its envelope
 	Line func(line []byte) // without its end; valid until it returns
 	Long func(head []byte) // the head of a line that was dropped
-	Over io.Writer         // takes all of such a line, before Long is called; nil = nobody does
+	Over io.Writer         // takes all of such a line, before Long is called; may be nil
 
 	begun   bool   // the first line was passed on
 	part    []byte // of the line that has no end yet
@@ -90,8 +90,8 @@ func (s *Splitter) End() {
 	}
 }
 
-// Limiter bounds how often something is done, such as logged: Burst times at once, and
-// PerSecond more often in each second. It is safe for concurrent use.
+// Limiter bounds how often something is done, such as logged: Burst times at once, and then PerSecond times in each
+// second. It is safe for concurrent use.
 type Limiter struct {
 	Burst, PerSecond float64
 
@@ -101,7 +101,7 @@ type Limiter struct {
 	hidden int
 }
 
-// Allow reports whether it may be done now, and how often it was not since the last time.
+// Allow reports whether it may be done now. hidden is how often it was not allowed since the last time that it was.
 func (l *Limiter) Allow(now time.Time) (hidden int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -122,20 +122,20 @@ type Tail struct {
 	total int // bytes so far
 }
 
-// Add puts a line behind the others.
+// Add appends a line and a newline.
 func (t *Tail) Add(line []byte) {
 	t.text = append(append(t.text, line...), '\n')
 	t.added(len(line) + 1)
 }
 
-// Write implements io.Writer: it puts text behind what is there, as it is.
+// Write implements io.Writer: it appends text as it is.
 func (t *Tail) Write(p []byte) (int, error) {
 	t.text = append(t.text, p[max(0, len(p)-2*t.Size):]...)
 	t.added(len(p))
 	return len(p), nil
 }
 
-// added counts n bytes more and drops what is too much.
+// added counts n more bytes and drops the beginning of a text that is too long.
 func (t *Tail) added(n int) {
 	t.total += n
 	if over := len(t.text) - t.Size; over > t.Size {
@@ -143,8 +143,8 @@ func (t *Tail) added(n int) {
 	}
 }
 
-// Last returns at most the last n bytes, from the begin of a character on, and how many
-// came before them. They are good until the next call of Add or Write.
+// Last returns at most the last n bytes, from the beginning of a character on. left is how many bytes came before
+// them. The bytes are valid until the next call of Add or Write.
 func (t *Tail) Last(n int) (end []byte, left int) {
 	end = t.text[max(0, len(t.text)-min(n, t.Size)):]
 	for i := 0; i < utf8.UTFMax-1 && len(end) < t.total && len(end) > 0 && !utf8.RuneStart(end[0]); i++ {
@@ -159,7 +159,7 @@ func (t *Tail) String() string {
 	return string(bytes.ToValidUTF8(bytes.TrimSpace(end), []byte("\uFFFD")))
 }
 
-// Left is how many bytes came before those of String.
+// Left returns how many bytes came before the text of String.
 func (t *Tail) Left() int {
 	_, left := t.Last(t.Size)
 	return left
@@ -168,27 +168,27 @@ func (t *Tail) Left() int {
 // maxOutbox is how many bytes may wait for a child that does not read.
 const maxOutbox = 16 << 20
 
-// maxDirect is how long a line may be to fit into the pipe of a child that has read all
-// before it: every system's pipe takes as much at once.
+// maxDirect is the longest line, in bytes, that fits into the pipe of a child that has read everything before it:
+// the pipe of every system takes as much at once.
 const maxDirect = 4096
 
-// maxWait is how long such a line may take all the same.
+// maxWait is how long the write of such a line may take.
 const maxWait = 10 * time.Millisecond
 
-// What Process.Send returns.
+// The errors that Process.Send returns.
 var (
 	ErrInputFull   = errors.New("the child does not read its input: 16 MiB wait for it")
 	ErrInputClosed = errors.New("the child's input is closed")
 )
 
-// outbox is the input of a child: what comes while one write is under way goes out in
-// the next, however many lines it is. It is safe for concurrent use.
+// outbox is the input of a child. All lines that are added during one write go out in the next write. It is safe
+// for concurrent use.
 type outbox struct {
 	mu      sync.Mutex // guards the fields below
 	pipe    *os.File   // nil = the child has not started
 	changed sync.Cond  // on mu
 	lines   []byte
-	writing bool // run has lines in hand
+	writing bool // run is writing lines
 	closed  bool
 }
 
@@ -198,15 +198,15 @@ func newOutbox() *outbox {
 	return o
 }
 
-// open gives the outbox the child's stdin, which run closes.
+// open sets the child's stdin, which run closes.
 func (o *outbox) open(pipe *os.File) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.pipe = pipe
 }
 
-// add puts a line, newline included, behind the others. With alone the child has nothing
-// else to read: the line is written right here, which spares a switch of goroutines.
+// add appends a line, newline included. alone says that the child has nothing else to read: then the line is
+// written right here, which saves a switch of goroutines.
 func (o *outbox) add(line []byte, alone bool) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -227,18 +227,18 @@ func (o *outbox) add(line []byte, alone bool) error {
 	return nil
 }
 
-// direct writes a line at once. A child that answers what it has not read only seems to
-// have nothing else to read: its pipe may be full, and the caller shall not wait for it.
+// direct writes a line at once. A child may answer requests that it has not read, so that it only seems to have
+// nothing else to read. Its pipe may be full then, and the caller must not wait for it.
 func (o *outbox) direct(line []byte) (int, error) {
 	if err := o.pipe.SetWriteDeadline(time.Now().Add(maxWait)); err != nil {
-		return 0, err // one that may wait for ever
+		return 0, err // without a deadline the write may wait for ever
 	}
 	n, err := o.pipe.Write(line)
 	return n, errors.Join(err, o.pipe.SetWriteDeadline(time.Time{}))
 }
 
-// run writes what comes until close, then ends the input. A child that has closed its
-// side and does not end within patience is killed; done tells its end.
+// run writes the lines until close, and then closes the input. A child that has closed its side and does not end
+// within patience is killed; done is closed when it has ended.
 func (o *outbox) run(done <-chan struct{}, kill context.CancelCauseFunc, patience time.Duration) {
 	defer o.pipe.Close()
 	var spare []byte
@@ -268,7 +268,7 @@ func (o *outbox) run(done <-chan struct{}, kill context.CancelCauseFunc, patienc
 	}
 }
 
-// close ends the input behind what waits.
+// close closes the input after the lines that wait.
 func (o *outbox) close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -276,9 +276,8 @@ func (o *outbox) close() {
 	o.changed.Signal()
 }
 
-// Emit passes on what a child says while it works, if it is of a kind that every protocol
-// of the host knows. known is false for other kinds; the error says that the data is not
-// what its kind has.
+// Emit passes on an event of a child, if it is of a kind that every protocol of the host knows. known is false for
+// other kinds. The error says that the data does not fit its kind.
 func Emit(to host.Emitter, kind protocol.EventKind, data protocol.Value) (known bool, err error) {
 	read := func(dst any) bool {
 		var obj protocol.Object
@@ -310,16 +309,16 @@ func Emit(to host.Emitter, kind protocol.EventKind, data protocol.Value) (known 
 	return true, err
 }
 
-// Pending is the requests that a process has not answered, by the ids that it knows them by.
-// Each is taken out once: by its answer, by who gives it up, or by the end of the process.
-// The zero value is empty; it is safe for concurrent use.
+// Pending has the requests that a process has not answered, by the ids that the process knows. Each request is
+// taken out once: when it is answered, when it is given up, or when the process ends. The zero value is empty; it
+// is safe for concurrent use.
 type Pending[ID comparable, Req any] struct {
 	mu       sync.Mutex // guards the fields below
 	open     map[ID]*numbered[Req]
 	ended    bool
 	sent     uint64 // requests so far
-	answered uint64 // the last of them that was answered, by its number
-	mark     uint64 // one with this number or a later one was read after all that has no answer
+	answered uint64 // the highest number of an answered request
+	mark     uint64 // requests from this number on are read after all messages without an answer
 }
 
 // numbered is a request with its number.
@@ -328,8 +327,8 @@ type numbered[Req any] struct {
 	number uint64
 }
 
-// Add puts a request in, right before it is sent. alone says that the process has read
-// everything that was sent before; ok is false once it has ended.
+// Add adds a request, right before it is sent. alone says that the process has read everything that was sent
+// before; ok is false if the process has ended.
 func (p *Pending[ID, Req]) Add(id ID, req Req) (alone, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -345,14 +344,14 @@ func (p *Pending[ID, Req]) Add(id ID, req Req) (alone, ok bool) {
 	return alone, true
 }
 
-// Told notes that something was sent that has no answer.
+// Told notes that a message without an answer was sent.
 func (p *Pending[ID, Req]) Told() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.mark = p.sent + 1
 }
 
-// Get returns a request that waits.
+// Get returns a request that is not answered yet.
 func (p *Pending[ID, Req]) Get(id ID) (req Req, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -375,8 +374,8 @@ func (p *Pending[ID, Req]) Take(id ID) (req Req, ok bool) {
 	return n.req, true
 }
 
-// Drop takes out a request that is given up; what was sent of it may not have been read.
-// False means that it was out.
+// Drop takes out a request that is given up; the process may not have read it. False means that it was taken out
+// before.
 func (p *Pending[ID, Req]) Drop(id ID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -389,17 +388,17 @@ func (p *Pending[ID, Req]) Drop(id ID) bool {
 	return true
 }
 
-// Len is how many there are.
+// Len returns how many requests there are.
 func (p *Pending[ID, Req]) Len() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.open)
 }
 
-// Idle reports whether there is none.
+// Idle reports whether there is no request.
 func (p *Pending[ID, Req]) Idle() bool { return p.Len() == 0 }
 
-// Requests returns those there are, in no order.
+// Requests returns the requests, in no particular order.
 func (p *Pending[ID, Req]) Requests() []Req {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -414,7 +413,7 @@ func (p *Pending[ID, Req]) requestsLocked() []Req {
 	return all
 }
 
-// End takes out all requests, and takes none any more: the process has ended.
+// End takes out and returns all requests, and refuses further ones: the process has ended.
 func (p *Pending[ID, Req]) End() []Req {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -23,24 +23,25 @@ import (
 
 // Program is a program as a config names it.
 type Program struct {
-	// Command is the program and its arguments. A bare name is looked up in Dirs, one with a
-	// slash is relative to the workspace.
+	// Command is the program and its arguments. A bare name is looked up in Dirs; a name with a slash is relative
+	// to the workspace.
 	Command   []string
 	Dirs      []string          // nil = what sandbox.SafePath keeps of PATH
-	Self      string            // the name that stands for this very program where Dirs have none
+	Self      string            // the name that means this executable if Dirs do not have it
 	Workspace string            // absolute
 	Cwd       string            // the folder it runs in, relative to the workspace or absolute; "" = the workspace
 	Env       map[string]string // further variables
 	Read      []string          // further files and folders that it may read, relative to the workspace or absolute
-	Write     []string          // further folders that it may change, likewise
+	Write     []string          // further folders that it may change, relative to the workspace or absolute
 	Network   bool              // let it use the network
 
-	// Launcher is what starts it, which Look asks for what the sandbox hides; nil = nothing is.
+	// Launcher returns what starts the program. Look asks it what the sandbox hides; nil = the sandbox hides
+	// nothing.
 	Launcher func() (*sandbox.Launcher, error)
 }
 
-// CheckCommand tells what is wrong with the command of a config; wanted says what it should
-// be, such as "the program that serves the environment, such as [python3, env.py]".
+// CheckCommand returns what is wrong with the command of a config. wanted says what the command should be, such as
+// "the program that serves the environment, such as [python3, env.py]".
 func CheckCommand(command []string, wanted string) error {
 	switch {
 	case len(command) == 0 || command[0] == "":
@@ -51,8 +52,7 @@ func CheckCommand(command []string, wanted string) error {
 	return nil
 }
 
-// Policy says what to start. Its DirFile, if any, is the caller's to close; Process.Start
-// does.
+// Policy returns what to start. The caller closes its DirFile, if there is one; Process.Start does so.
 func (p *Program) Policy() (sandbox.Policy, error) {
 	path, read, err := p.find()
 	if err != nil {
@@ -103,9 +103,9 @@ func (p *Program) Policy() (sandbox.Policy, error) {
 // bare reports whether the program is a name to be looked up.
 func (p *Program) bare() bool { return filepath.Base(p.Command[0]) == p.Command[0] }
 
-// find returns the path of the program, and what it needs to read beyond what the sandbox
-// finds out: an interpreter of a virtual environment is a link, and knows by the file beside
-// its folder where its libraries are; a script of Node.js loads what is in its package.
+// find returns the path of the program, and what it needs to read beyond what the sandbox finds out. The
+// interpreter of a virtual environment is a link, and finds its libraries by pyvenv.cfg above its folder. A script
+// of Node.js loads files of its package.
 func (p *Program) find() (path string, read []string, err error) {
 	if p.bare() {
 		if path, err = sandbox.LookPath(p.Command[0], p.dirs(), p.Workspace); err != nil && p.Command[0] == p.Self {
@@ -118,7 +118,7 @@ func (p *Program) find() (path string, read []string, err error) {
 		return "", nil, fmt.Errorf("program %q does not exist", p.Command[0])
 	}
 	if wall.Within(p.Workspace, path) {
-		return path, nil, nil // the workspace is there as a whole; what the agent puts there opens no more
+		return path, nil, nil // the program sees all of the workspace; what the agent puts there must not open more
 	}
 	home := filepath.Dir(filepath.Dir(path))
 	if _, err := os.Stat(filepath.Join(home, "pyvenv.cfg")); err == nil {
@@ -132,8 +132,8 @@ func (p *Program) find() (path string, read []string, err error) {
 	return path, read, nil
 }
 
-// Look returns the path of the program if it can be started, as far as that can be told without
-// starting it. The error may be a *host.Lack.
+// Look returns the path of the program if it can be started, as far as this can be told without starting it. The
+// error may be a *host.Lack.
 func (p *Program) Look() (string, error) {
 	policy, err := p.Policy()
 	if policy.DirFile != nil {
@@ -161,8 +161,8 @@ func (p *Program) Look() (string, error) {
 	return policy.Path, nil
 }
 
-// script returns the file that an interpreter is to run, by its name; "" = there is none, or
-// nobody knows.
+// script returns the path of the script that a known interpreter is to run, or "" if there is none or it is not
+// known.
 func (p *Program) script() string {
 	name := strings.TrimRight(filepath.Base(p.Command[0]), "0123456789.")
 	known := slices.Contains([]string{"python", "node", "ruby", "perl", "sh", "bash"}, name)
@@ -172,7 +172,7 @@ func (p *Program) script() string {
 	return Absolute(Absolute(p.Workspace, p.Cwd), p.Command[1])
 }
 
-// dirs are the folders in which programs are looked up.
+// dirs returns the folders in which programs are looked up.
 func (p *Program) dirs() []string {
 	if p.Dirs != nil {
 		return p.Dirs
@@ -180,8 +180,8 @@ func (p *Program) dirs() []string {
 	return sandbox.SafePath(os.Getenv("PATH"), p.Workspace)
 }
 
-// runnable tells why a file cannot be run: it is none, it may not be, or what its first line
-// names is not there.
+// runnable returns why a file cannot be run: it is no regular file, it is not executable, or the interpreter that
+// its first line names does not exist.
 func runnable(path string, dirs []string, workspace string) error {
 	info, err := os.Stat(path)
 	switch {
@@ -194,7 +194,7 @@ func runnable(path string, dirs []string, workspace string) error {
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return nil // one that may be run and not read, which the system's own may be
+		return nil // programs of the system may be executable but not readable
 	}
 	defer f.Close()
 	begin := make([]byte, MaxShebang)
@@ -219,8 +219,8 @@ func runnable(path string, dirs []string, workspace string) error {
 // MaxShebang is the longest first line that names an interpreter, as in the kernel.
 const MaxShebang = 256
 
-// Shebang reads the line at the begin of a file that names an interpreter, by its path, or by its
-// bare name where env looks for it, and maybe its arguments; nil is none.
+// Shebang parses the line at the beginning of a file that names an interpreter. It returns the interpreter, as a
+// path, or as a bare name if env looks for it, and its arguments. It returns nil if there is no such line.
 func Shebang(begin []byte) ([]string, error) {
 	rest, ok := bytes.CutPrefix(begin, []byte("#!"))
 	if !ok {
@@ -254,23 +254,23 @@ func Absolute(workspace, name string) string {
 type Backoff struct {
 	First, Most time.Duration // the first wait, and the longest: each is twice as long as the one before
 	Free        int           // failures in a row without a wait: an end may be an accident
-	Enough      time.Duration // a process that lived as long was no failure
+	Enough      time.Duration // a process that lived this long is no failure
 
-	// After Limit failures in a row it waits for Pause, then twice as long up to PauseMost;
-	// 0 = it never comes to that.
+	// After Limit failures in a row the wait is Pause, then each is twice as long as the one before, up to
+	// PauseMost; 0 = there is no such limit.
 	Limit            int
 	Pause, PauseMost time.Duration
 	Jitter           float64 // the part of each wait by which it may be longer or shorter, such as 0.5
 
 	Failures int       // in a row
-	Last     error     // how it ended the last time, or why it did not start; nil = it runs
+	Last     error     // how the program ended last, or why it did not start; nil = it runs
 	Ready    time.Time // when it may start again
 }
 
-// Up notes that it runs and works.
+// Up notes that the program runs and works.
 func (b *Backoff) Up() { b.Failures, b.Last = 0, nil }
 
-// Down notes how it ended after it lived for a while; good says that it was of use meanwhile.
+// Down notes how the program ended after it had lived for a while. good says that it was of use meanwhile.
 func (b *Backoff) Down(now time.Time, err error, lived time.Duration, good bool) {
 	b.Last = err
 	if b.Failures++; good || b.Enough > 0 && lived >= b.Enough {
@@ -293,7 +293,7 @@ func (b *Backoff) Down(now time.Time, err error, lived time.Duration, good bool)
 // Paused reports whether there were too many failures.
 func (b *Backoff) Paused() bool { return b.Limit > 0 && b.Failures >= b.Limit }
 
-// Wait is how long it must not be started yet; 0 = it may.
+// Wait returns for how long the program must not be started yet; 0 = it may.
 func (b *Backoff) Wait(now time.Time) time.Duration {
 	if b.Last == nil {
 		return 0
@@ -301,7 +301,7 @@ func (b *Backoff) Wait(now time.Time) time.Duration {
 	return max(b.Ready.Sub(now), 0)
 }
 
-// Reason says why it may not be started, and until when; "" = it may.
+// Reason returns why the program may not be started, and when it may; "" = it may now.
 func (b *Backoff) Reason(now time.Time) string {
 	if wait := b.Wait(now); wait > 0 {
 		return fmt.Sprintf("%v; it is tried again in %s", b.Last, wait.Round(time.Millisecond))

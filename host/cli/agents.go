@@ -26,11 +26,11 @@ type agentsListCmd struct {
 	JSON bool `name:"json" help:"Print them as JSON."`
 }
 
-// agentRow is what is shown of a worker; never its variables and tokens.
+// agentRow describes a worker for the output. It never has the worker's variables and tokens.
 type agentRow struct {
 	Plugin       string   `json:"plugin"`
 	Name         string   `json:"name"`
-	Default      bool     `json:"default"` // does tasks that name no other
+	Default      bool     `json:"default"` // does the tasks that name no worker
 	Mode         string   `json:"mode"`
 	Model        string   `json:"model"`
 	ModelTier    string   `json:"model_tier"`
@@ -39,14 +39,13 @@ type agentRow struct {
 	Network      bool     `json:"network"`
 	Read         []string `json:"read"`
 	Write        []string `json:"write"`
-	Tools        []string `json:"tools"`        // of a model; none = all
-	Capabilities []string `json:"capabilities"` // none = all, or what the worker says itself
-	MaxDepth     int      `json:"max_depth"`    // of children of children
+	Tools        []string `json:"tools"`        // tools of a model; empty = all tools
+	Capabilities []string `json:"capabilities"` // empty = all, or the worker reports them itself
+	MaxDepth     int      `json:"max_depth"`    // depth of children of children
 	MaxSubagents int      `json:"max_subagents"`
 }
 
-// Run lists what the config has. Child agents themselves live in the memory of the host that
-// made them.
+// Run lists the workers of the config. It cannot list child agents, which exist only in the memory of their host.
 func (l agentsListCmd) Run(cmd *commands, sys *System) error {
 	cfg, err := cmd.loadAloud(sys)
 	if err != nil {
@@ -101,9 +100,9 @@ func rowOf(sys *System, plugin string, opts *multiagent.Options, place int, w *w
 	return row
 }
 
-// may says in a few words what a worker is allowed beyond the workspace.
+// may says in a few words what a worker may do beyond using the workspace.
 func (r *agentRow) may() string {
-	if r.Mode == worker.ModeA2A || r.Mode == worker.ModeQueue { // they say that themselves
+	if r.Mode == worker.ModeA2A || r.Mode == worker.ModeQueue { // these workers decide that themselves
 		return "-"
 	}
 	var words []string
@@ -125,11 +124,11 @@ func (r *agentRow) may() string {
 	return cmp.Or(strings.Join(words, ", "), "workspace")
 }
 
-// usualKeyEnv is the variable that has the key of an endpoint where none is named.
+// usualKeyEnv is the variable with the key of an endpoint, unless --api-key-env names another.
 const usualKeyEnv = "A2E_LLM_API_KEY"
 
-// llmFlags make a worker of a model, with the tools of the host. The key never stands on the
-// command line, where everybody on the machine could read it.
+// llmFlags configure a worker that is a model with the tools of the host. The key is never on the
+// command line, where every user of the machine could read it.
 type llmFlags struct {
 	LLM       string   `name:"llm" placeholder:"URL" help:"Have a model do it, with this host's tools, behind an endpoint that speaks as OpenAI's does, such as http://127.0.0.1:11434/v1."`
 	Model     string   `placeholder:"MODEL" help:"The model, as the endpoint of --llm names it; of a command the one that it says it works with."`
@@ -139,7 +138,7 @@ type llmFlags struct {
 	Thinking  string   `placeholder:"LEVEL" help:"How much the model should think: off, minimal, low, medium, high or xhigh."`
 }
 
-// check tells what is wrong with the flags.
+// check returns what is wrong with the flags.
 func (l *llmFlags) check() error {
 	levels := agent.ThinkingLevels()
 	switch {
@@ -166,7 +165,7 @@ type workFlags struct {
 	Contract  bool   `default:"true" negatable:"" help:"Start the brief of the command with how to answer; --no-contract is for a plain program."`
 }
 
-// check tells what is wrong with the flags, and with them beside a command behind --.
+// check returns what is wrong with the flags, also in combination with a command after --.
 func (w *workFlags) check(command []string) error {
 	switch err := w.llmFlags.check(); {
 	case err != nil:
@@ -181,7 +180,7 @@ func (w *workFlags) check(command []string) error {
 	return nil
 }
 
-// argv returns the flags as a worker takes them, with the command behind them.
+// argv returns the flags as arguments of a worker, followed by the command.
 func (w *workFlags) argv(command []string) (argv []string) {
 	for _, f := range []struct{ name, value string }{
 		{"--llm", w.LLM},
@@ -210,12 +209,12 @@ func (w *workFlags) argv(command []string) (argv []string) {
 	return argv
 }
 
-// equip puts the model of the flags in the place of the config's workers. Where neither has
-// one, or is what else makes a worker, for the error.
+// equip replaces the config's workers by the model of the flags. It returns an error if neither has
+// a worker. or is a further way to get a worker, for the text of that error.
 func (l *llmFlags) equip(cfg *config.Config, sys *System, or string) error {
 	if l.LLM == "" {
 		if _, workers, err := workersOf(cfg); err != nil || len(workers) > 0 {
-			return nil // what is wrong with the options, the plugin itself says
+			return nil // the plugin itself reports errors of its options
 		}
 		_, config, _ := strings.Cut(host.NoWorker().Message, "\n")
 		return fmt.Errorf("no worker is configured; give --llm URL --model MODEL%s, or these three lines of a "+
@@ -243,7 +242,7 @@ func (l *llmFlags) equip(cfg *config.Config, sys *System, or string) error {
 	return setWorker(cfg, does)
 }
 
-// setWorker puts one worker in the place of the config's.
+// setWorker replaces the workers of the config by one worker.
 func setWorker(cfg *config.Config, does map[string]any) error {
 	const kind = string(protocol.CapMultiAgent)
 	text, err := json.Marshal(map[string]any{"workers": []any{does}})
@@ -259,7 +258,7 @@ func setWorker(cfg *config.Config, does map[string]any) error {
 	return nil
 }
 
-// literal has a text of the command line be no variable of a config.
+// literal escapes a text of the command line, so that a config does not read it as a variable.
 func literal(text string) string { return strings.ReplaceAll(text, "${", "$${") }
 
 // workersOf returns the workers of the config, and the plugin that has them.

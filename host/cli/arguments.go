@@ -16,27 +16,27 @@ import (
 	"a2e/protocol"
 )
 
-// parameter is what is known of an argument that a tool or skill takes.
+// parameter describes an argument that a tool or skill takes.
 type parameter struct {
 	protocol.ToolParameter
-	types []string // JSON types that it may have; none = any
-	items []string // of what is in it, where it is an array
+	types []string // JSON types that it may have; empty = any
+	items []string // JSON types of the items of an array
 }
 
-// word is one key=value of a command line, or key:=JSON.
+// word is one key=value or key:=JSON of a command line.
 type word struct {
 	key, text string
 	json      bool
 }
 
-// arguments is what a command line gives: an object, or words.
+// arguments holds the arguments of a command line: one object, or words.
 type arguments struct {
 	whole protocol.Object
 	words []word
-	given bool // as one object
+	given bool // the arguments were passed as one object
 }
 
-// readArguments reads what is given as one object by a flag, or as words.
+// readArguments reads the arguments, which are either one object in a flag, or words.
 func readArguments(sys *System, flag, object string, words []string) (a arguments, err error) {
 	if object != "" && len(words) > 0 {
 		return a, fmt.Errorf("give them as key=value or with %s, not both", flag)
@@ -65,8 +65,8 @@ func readArguments(sys *System, flag, object string, words []string) (a argument
 	return a, nil
 }
 
-// object makes the object for what is called so; params are what that takes, or nil where
-// nothing is known of it. The error says how it should be written.
+// object builds the object for the tool, skill or request with the name called. params are its
+// parameters, or nil if they are unknown. The error says how to write the arguments.
 func (a arguments) object(called string, params []parameter) (protocol.Object, error) {
 	if a.given {
 		return a.whole, nil
@@ -93,7 +93,7 @@ func (a arguments) object(called string, params []parameter) (protocol.Object, e
 	return protocol.ParseObject(append(raw, '}'))
 }
 
-// parameterOf finds a parameter by its name; one that is not known takes anything.
+// parameterOf returns the parameter with a name. An unknown parameter takes any type.
 func parameterOf(params []parameter, name string) (p parameter) {
 	for _, p := range params {
 		if p.Name == name {
@@ -103,8 +103,8 @@ func parameterOf(params []parameter, name string) (p parameter) {
 	return p
 }
 
-// lacks is the error of words without what is needed. It says which words were none of the
-// parameters, as one of them may have been meant.
+// lacks returns an error if a required parameter is missing. The error also names the words that
+// match no parameter, as one of them may be a typing error.
 func (a arguments) lacks(called string, params []parameter) error {
 	var names []string
 	var missing strings.Builder
@@ -133,7 +133,7 @@ func (a arguments) lacks(called string, params []parameter) error {
 	return fmt.Errorf("%s%s %s:%s", wrong, called, needs, missing.String())
 }
 
-// value returns what the words of one key mean. Several are an array, where that may be.
+// value returns the JSON value of all words of one key. Several words become an array, if the parameter takes one.
 func (p parameter) value(words []word) ([]byte, error) {
 	first := words[0]
 	if len(words) > 1 {
@@ -164,7 +164,7 @@ func (p parameter) value(words []word) ([]byte, error) {
 	return nil, p.misfit(first)
 }
 
-// misfit says how a word should be written.
+// misfit returns the error that says how to write a word.
 func (p parameter) misfit(w word) error {
 	text := cut(oneLine(w.text), usualColumns/2)
 	switch {
@@ -183,14 +183,14 @@ func (p parameter) misfit(w word) error {
 	return fmt.Errorf("%s takes a %s, and %q is not one", w.key, strings.Join(p.types, " or "), text)
 }
 
-// wantsJSON reports whether a word is meant as JSON: what may be text is, unless it is JSON of
-// another type that is possible too.
+// wantsJSON reports whether a word is meant as JSON. For a parameter that takes text this is so
+// only if the word is JSON of another possible type.
 func wantsJSON(text string, types []string) bool {
 	return jsontext.Value(text).IsValid() && (!slices.Contains(types, "string") || jsontext.Value(text).Kind() != '"' &&
 		fits(text, types))
 }
 
-// fits reports whether a JSON text is of one of some types. The bounds of numbers the host checks.
+// fits reports whether a JSON text has one of the types. The host checks the bounds of numbers.
 func fits(text string, types []string) bool {
 	names := map[jsontext.Kind]string{
 		'n': "null", 't': "boolean", 'f': "boolean", '0': "number", '{': "object",
@@ -200,7 +200,7 @@ func fits(text string, types []string) bool {
 	return slices.Contains(types, name) || name == "number" && slices.Contains(types, "integer")
 }
 
-// toolParameters returns what a tool takes; nil = there is no such tool.
+// toolParameters returns the parameters of a tool, or nil if there is no such tool or it has none.
 func toolParameters(tools []protocol.ToolDefinition, name string) (params []parameter) {
 	for _, t := range tools {
 		for _, p := range t.InputParameters {
@@ -216,7 +216,7 @@ func toolParameters(tools []protocol.ToolDefinition, name string) (params []para
 	return params
 }
 
-// skillParameters returns what a skill takes; nil = there is no such skill.
+// skillParameters returns the parameters of a skill, or nil if there is no such skill or it has none.
 func skillParameters(skills []protocol.SkillDefinition, name string) (params []parameter) {
 	for _, s := range skills {
 		if s.Name == name {
@@ -226,7 +226,7 @@ func skillParameters(skills []protocol.SkillDefinition, name string) (params []p
 	return params
 }
 
-// parametersOf returns the parameters of an object that a JSON Schema describes.
+// parametersOf returns the parameters of an object that is described by a JSON Schema.
 func parametersOf(input map[string]any) (params []parameter) {
 	properties, _ := input["properties"].(map[string]any)
 	for _, p := range schema.Parameters(input) {

@@ -10,19 +10,19 @@ import (
 
 const (
 	liveEvery = 100 * time.Millisecond // between two pictures while nothing happens
-	liveLeast = 40 * time.Millisecond  // between two pictures
-	liveRows  = 24                     // of a terminal that does not say
+	liveLeast = 40 * time.Millisecond  // minimum between two pictures after changes
+	liveRows  = 24                     // rows of a terminal whose size is unknown
 )
 
-// board shows how far something is: lines on a terminal that are drawn anew in place when
-// something happens, and while time goes on.
+// board shows the progress of something: lines on a terminal that are redrawn in place when
+// something changes, and at regular intervals.
 type board struct {
 	w       io.Writer // nil = nothing is shown
 	now     func() time.Time
 	columns int
 	begun   time.Time
-	picture func() []string // the lines; called with mu held, as is all that change and write do
-	shared  bool            // what write writes goes to the same terminal
+	picture func() []string // returns the lines; called with mu held, like the functions of change and write
+	shared  bool            // the functions of write write to the same terminal
 	stop    chan struct{}
 	done    sync.WaitGroup
 
@@ -32,18 +32,18 @@ type board struct {
 	paused bool       // something else uses the terminal
 }
 
-// newBoard makes a board that draws nothing by itself before start.
+// newBoard creates a board that draws nothing by itself before start.
 func newBoard(w io.Writer, now func() time.Time, columns int) *board {
 	return &board{w: w, now: now, columns: columns, begun: now(), stop: make(chan struct{})}
 }
 
-// drawing knows the board that is drawn on stderr now.
+// drawing holds the board that is currently drawn on stderr.
 type drawing struct {
 	mu    sync.Mutex
-	board *board // nil = none; guarded by mu
+	board *board // nil = no board; guarded by mu
 }
 
-// show makes a board, or none, the one that is drawn.
+// show sets the board that is drawn, or nil for none.
 func (s *System) show(b *board) {
 	if s.screen == nil {
 		return
@@ -53,7 +53,7 @@ func (s *System) show(b *board) {
 	s.screen.board = b
 }
 
-// aside has something else use the terminal of stderr: nothing is drawn there meanwhile.
+// aside runs do while nothing is drawn on stderr, so that do can use the terminal.
 func (s *System) aside(do func() error) error {
 	if s.screen == nil {
 		return do()
@@ -68,7 +68,7 @@ func (s *System) aside(do func() error) error {
 	return do()
 }
 
-// pause has the board draw nothing until it ends.
+// pause stops the drawing of the board if on is true, or else resumes it.
 func (b *board) pause(on bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -78,7 +78,7 @@ func (b *board) pause(on bool) {
 	b.paused = on
 }
 
-// start draws as time goes on, until close.
+// start redraws the board at regular intervals until close.
 func (b *board) start() {
 	if b.w == nil {
 		return
@@ -99,7 +99,7 @@ func (b *board) start() {
 	})
 }
 
-// close draws the last picture, which stays.
+// close draws the last picture, which stays on the terminal.
 func (b *board) close() {
 	close(b.stop)
 	b.done.Wait()
@@ -108,7 +108,7 @@ func (b *board) close() {
 	b.drawLocked()
 }
 
-// change has something noted that the picture shows.
+// change calls do, which changes what the picture shows, and redraws the picture if the last one is old enough.
 func (b *board) change(do func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -117,7 +117,8 @@ func (b *board) change(do func()) {
 	}
 }
 
-// write has something written. Where that goes to the same terminal, the picture makes room.
+// write calls do, which writes something. If that goes to the same terminal, the picture is removed
+// first and redrawn afterwards.
 func (b *board) write(do func() error) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -128,7 +129,7 @@ func (b *board) write(do func() error) error {
 	return do()
 }
 
-// eraseLocked takes the picture off the terminal.
+// eraseLocked removes the picture from the terminal.
 func (b *board) eraseLocked() {
 	if b.drawn > 0 {
 		_, _ = fmt.Fprintf(b.w, "\x1b[%dA\r\x1b[J", b.drawn)
@@ -136,7 +137,7 @@ func (b *board) eraseLocked() {
 	}
 }
 
-// drawLocked draws the picture in place of the one before.
+// drawLocked draws the picture in place of the previous one.
 func (b *board) drawLocked() {
 	if b.w == nil || b.paused {
 		return
@@ -153,28 +154,28 @@ func (b *board) drawLocked() {
 		text.WriteString("\x1b[J")
 	}
 	b.drawn, b.last = len(lines), b.now()
-	_, _ = io.WriteString(b.w, text.String()) // a terminal that is gone shows nothing
+	_, _ = io.WriteString(b.w, text.String()) // a closed terminal shows nothing
 }
 
-// since says how long ago a time is.
+// since returns how long ago a time was, as text.
 func (b *board) since(at time.Time) string {
 	return shortDuration(b.now().Sub(at).Truncate(100 * time.Millisecond))
 }
 
-// fit cuts the rest of a line that has used so many columns.
+// fit shortens a text so that it fits on a line that already has used columns.
 func (b *board) fit(text string, used int) string {
 	return cut(text, max(b.columns-1-used, leastColumns))
 }
 
-// padded cuts or fills text to a width.
+// padded cuts or pads a text to a width.
 func padded(text string, wide int) string {
 	text = cut(text, wide)
 	return text + strings.Repeat(" ", max(0, wide-textWidth(text)))
 }
 
-// waiting tells the person at a terminal, from a second on, what is waited for and how long
-// already, on one line of stderr that done takes away. Elsewhere it tells nothing. Nothing else
-// may be written to stderr before done.
+// waiting shows at a terminal what the command waits for and for how long. It uses one line of
+// stderr, which appears after quietFor and which done removes. Without a terminal it shows nothing.
+// Before done, write to stderr only inside aside.
 func (s *System) waiting(what func() string) (done func()) {
 	if !s.showsLive() {
 		return func() {}
@@ -196,7 +197,7 @@ func (s *System) waiting(what func() string) (done func()) {
 	}
 }
 
-// waitingFor is waiting for what has one name.
+// waitingFor is waiting for something with a fixed name.
 func (s *System) waitingFor(what string) (done func()) {
 	return s.waiting(func() string { return what })
 }

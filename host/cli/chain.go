@@ -37,8 +37,8 @@ type chainCmd struct {
 	Approve chainApproveCmd `cmd:"" help:"Decide what a chain waits for, whichever host runs it."`
 }
 
-// chainPlugin makes the plugin that checks chains as the config's would. warn gets the
-// config's warnings.
+// chainPlugin creates a plugin that checks chains with the options of the config. warn gets the
+// warnings of the config.
 func (c *commands) chainPlugin(sys *System, warn func(string)) (*chains.Plugin, error) {
 	cfg, err := c.load(sys, warn)
 	if err != nil {
@@ -57,7 +57,7 @@ func (c *commands) chainPlugin(sys *System, warn func(string)) (*chains.Plugin, 
 	return plugin, fail(exitConfig, err)
 }
 
-// chainGraph reads a file and gives its chain's graph; the error names lines of the file.
+// chainGraph reads a file and returns its chain's graph. The error names lines of the file.
 func (c *commands) chainGraph(plugin *chains.Plugin, sys *System, path string) (*chains.File, *chains.Graph, error) {
 	file, err := chains.ReadFile(path, sys.In)
 	if err != nil {
@@ -74,7 +74,7 @@ type chainCheckCmd struct {
 	File []string `arg:"" help:"Files with chains, as YAML or JSON; - is stdin."`
 }
 
-// Run checks all files and tells of each.
+// Run checks all files and prints a result for each.
 func (c chainCheckCmd) Run(cmd *commands, sys *System) error {
 	plugin, err := cmd.chainPlugin(sys, sys.warn)
 	if err != nil {
@@ -113,7 +113,7 @@ func (c chainRunCmd) Run(cmd *commands, sys *System) error {
 	if c.File == "-" && c.Input == "-" {
 		return fail(exitUsage, errors.New("stdin cannot be both the chain and its input"))
 	}
-	plugin, err := cmd.chainPlugin(sys, func(string) {}) // ask tells them
+	plugin, err := cmd.chainPlugin(sys, func(string) {}) // ask prints the warnings
 	if err != nil {
 		return err
 	}
@@ -130,7 +130,7 @@ func (c chainRunCmd) Run(cmd *commands, sys *System) error {
 	switch {
 	case c.ID == "" && c.Resume:
 		return fail(exitUsage, errors.New("--resume needs --id, the name of the chain"))
-	case c.ID == "" && graph.Approvals: // by its name the chain can be approved from elsewhere
+	case c.ID == "" && graph.Approvals: // with a name the chain can be approved from elsewhere
 		c.ID = chainName(c.File)
 	}
 	if c.ID != "" {
@@ -139,7 +139,7 @@ func (c chainRunCmd) Run(cmd *commands, sys *System) error {
 	return c.ask(cmd, sys, file.Request, graph, file.Explain)
 }
 
-// chainName makes a name for a run of the chain in a file, such as deploy-3f2a9c1e.
+// chainName returns a name for a run of the chain in a file, such as deploy-3f2a9c1e.
 func chainName(file string) string {
 	base := filepath.Base(file)
 	if base = strings.TrimSuffix(base, filepath.Ext(base)); base == "" || base == "-" || base == "." {
@@ -148,7 +148,7 @@ func chainName(file string) string {
 	return protocol.Clip(base, 64) + "-" + uuid.NewString()[:8]
 }
 
-// approvals has the person told how to approve what the chain of that name waits for from elsewhere.
+// approvals makes the host's person say how to approve the chain with this name from elsewhere.
 func (c *commands) approvals(sys *System, id string) {
 	if c.person == nil {
 		c.person = newPerson(sys)
@@ -169,11 +169,11 @@ func (c *commands) approvals(sys *System, id string) {
 	}
 }
 
-// untilDecided is the time limit, in seconds, of a chain that asks for an approval and was given none:
-// the longest that a request may have, as a person may take long.
+// untilDecided is the time limit, in seconds, of a chain with approvals that has no limit of its
+// own. It is the longest limit of a request, because a person may take long.
 const untilDecided = 7 * 24 * 3600
 
-// ask has a host in this process run a chain, shows how far it is, and prints what it gives.
+// ask runs a chain on a host in this process, shows the progress, and prints the result.
 func (c chainRunCmd) ask(cmd *commands, sys *System, req *protocol.ChainRequest, graph *chains.Graph,
 	explain func(error) error,
 ) error {
@@ -211,13 +211,13 @@ func (c chainRunCmd) ask(cmd *commands, sys *System, req *protocol.ChainRequest,
 	return failedChain(&resp)
 }
 
-// chainMentions tells which MCP servers a chain names; all of them count where it runs skills
-// or saved chains, which may name any.
+// chainMentions returns a function that reports whether a chain names an MCP server. It reports
+// true for all servers if the chain runs skills or saved chains, as these may use any server.
 func chainMentions(req *protocol.ChainRequest) func(id string) bool {
 	text := ""
 	for nodes := req.Nodes; len(nodes) > 0; nodes = nodes[1:] {
 		kind := nodes[0].Text("kind")
-		within, _ := nodes[0].Get("nodes") // of a loop; one without has a saved chain
+		within, _ := nodes[0].Get("nodes") // nodes of a loop; a loop without them runs a saved chain
 		var inner []protocol.Object
 		opaque := kind == string(chains.KindChain) || kind == string(chains.KindSkill)
 		if kind == string(chains.KindWhile) {
@@ -232,13 +232,13 @@ func chainMentions(req *protocol.ChainRequest) func(id string) bool {
 	return mentions(text)
 }
 
-// prepare makes the request of what the file and the command line say.
+// prepare completes the request of the file with the flags of the command line.
 func (c chainRunCmd) prepare(req *protocol.ChainRequest, sys *System) error {
 	words, err := readArguments(sys, "--input", c.Input, c.Values)
 	if err != nil {
 		return fmt.Errorf("the initial input: %w", err)
 	}
-	given, err := words.object("the chain", nil) // a chain does not say what it takes
+	given, err := words.object("the chain", nil) // a chain does not declare its arguments
 	if err != nil {
 		return fmt.Errorf("the initial input: %w", err)
 	}
@@ -262,7 +262,7 @@ func (c chainRunCmd) prepare(req *protocol.ChainRequest, sys *System) error {
 	return nil
 }
 
-// failedChain is the error of a chain that failed.
+// failedChain returns the error of a chain that failed, or nil if it succeeded.
 func failedChain(resp *protocol.ChainResponse) error {
 	if resp.Success {
 		return nil
@@ -274,7 +274,8 @@ func failedChain(resp *protocol.ChainResponse) error {
 	return fail(exitFailed, fmt.Errorf("the chain failed: %s", oneLine(message)))
 }
 
-// watch returns what shows the progress of a run, in the way that suits stderr, and its end.
+// watch returns a function that shows each event of a run, in the way that fits stderr, and a
+// function that ends this.
 func (c chainRunCmd) watch(sys *System, graph *chains.Graph) (event func(*chainEvent), done func()) {
 	switch {
 	case c.Quiet:
@@ -294,7 +295,7 @@ func (c chainRunCmd) watch(sys *System, graph *chains.Graph) (event func(*chainE
 				_, err := io.WriteString(sys.Err,
 					line)
 				return err
-			}) // a terminal that is gone shows nothing
+			}) // a closed terminal shows nothing
 		}
 	}, func() { sys.show(nil); b.close() }
 }
@@ -333,7 +334,7 @@ func (c chainGraphCmd) Run(cmd *commands, sys *System) error {
 	})
 }
 
-// shape is how a kind of node is drawn.
+// shape says how to draw a kind of node.
 type shape struct{ left, right, dot string }
 
 func shapeOf(kind chains.Kind) shape {
@@ -349,7 +350,7 @@ func shapeOf(kind chains.Kind) shape {
 	return s
 }
 
-// edge is how a kind of edge is drawn.
+// edge says how to draw a kind of edge.
 type edge struct{ mermaid, dot string }
 
 func edgeOf(kind chains.EdgeKind) edge {
@@ -371,7 +372,7 @@ func edgeOf(kind chains.EdgeKind) edge {
 	return e
 }
 
-// mermaidOf is a chain as a Mermaid flowchart.
+// mermaidOf returns a chain as a Mermaid flowchart.
 func mermaidOf(g *chains.Graph) string {
 	escape := strings.NewReplacer("#", "#35;", `"`, "#quot;", "&", "#amp;", "<", "#lt;", ">", "#gt;", "`", "#96;", `\`, "#92;")
 	return drawn("flowchart TD\n", "", g, func(i int, kind chains.Kind, lines []string) string {
@@ -385,7 +386,7 @@ func mermaidOf(g *chains.Graph) string {
 	})
 }
 
-// dotOf is a chain as a Graphviz digraph.
+// dotOf returns a chain as a Graphviz digraph.
 func dotOf(g *chains.Graph) string {
 	escape := strings.NewReplacer(`\`, `\\`, `"`, `\"`)
 	return drawn("digraph chain {\n", "}\n", g, func(i int, kind chains.Kind, lines []string) string {
@@ -398,8 +399,7 @@ func dotOf(g *chains.Graph) string {
 	})
 }
 
-// drawn writes a line for each node, of which a label has its id and what it does, and for
-// each edge.
+// drawn returns a drawing with a line for each node, labeled with its id, kind and name, and a line for each edge.
 func drawn(head, foot string, g *chains.Graph, node func(int, chains.Kind, []string) string,
 	arrow func(chains.GraphEdge) string,
 ) string {

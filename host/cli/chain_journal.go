@@ -16,7 +16,7 @@ import (
 	"a2e/protocol"
 )
 
-// journals reads those of the workspace; id = "" is all.
+// journals reads the journals of the workspace. id selects one of them; "" = all.
 func (c *commands) journals(sys *System, id string, steps bool) (found []chains.Journal, err error) {
 	err = c.withState(sys, true, func(ctx context.Context, cfg *config.Config, s store.Store) error {
 		found, err = chains.Journals(ctx, s, cfg.Workspace, id, steps)
@@ -45,7 +45,7 @@ func (c chainListCmd) Run(cmd *commands, sys *System) error {
 	})
 }
 
-// journalNote says what a person should know or decide.
+// journalNote returns what a person should know or decide about the chain.
 func journalNote(j *chains.Journal) string {
 	switch {
 	case len(j.Waiting) > 0:
@@ -68,7 +68,7 @@ type chainShowCmd struct {
 	JSON bool   `name:"json" help:"Print it as JSON, with the outputs."`
 }
 
-// Run prints how the chain stands.
+// Run prints the state of the chain.
 func (c chainShowCmd) Run(cmd *commands, sys *System) error {
 	found, err := cmd.journals(sys, c.ID, true)
 	if err != nil {
@@ -95,7 +95,7 @@ type chainResumeCmd struct {
 	JSON    bool     `name:"json" help:"Print the whole result, not only the final output."`
 }
 
-// Run goes on with the chain on a host in this process. On a terminal it asks first what is to be decided.
+// Run resumes the chain on a host in this process. At a terminal it first asks for the open decisions.
 func (c chainResumeCmd) Run(cmd *commands, sys *System) error {
 	if _, err := c.decisions(); err != nil {
 		return fail(exitUsage, err)
@@ -129,11 +129,11 @@ func (c chainResumeCmd) Run(cmd *commands, sys *System) error {
 	return run.ask(cmd, sys, req, graph, func(err error) error { return err })
 }
 
-// ask has the person at the terminal decide what the chain waits for, before it goes on. An empty line
-// leaves it open.
+// ask asks the person at the terminal for the decisions that the chain needs, before it resumes. An
+// empty line leaves a decision open.
 func (c *chainResumeCmd) ask(cmd *commands, sys *System, j *chains.Journal) error {
 	line := func(format string, args ...any) string {
-		text, _ := cmd.person.ask(context.Background(), format, args...) // the end is an empty line too
+		text, _ := cmd.person.ask(context.Background(), format, args...) // the end of the input counts as an empty line
 		return text
 	}
 	for _, node := range j.Unknown {
@@ -165,7 +165,7 @@ func (c *chainResumeCmd) ask(cmd *commands, sys *System, j *chains.Journal) erro
 	return nil
 }
 
-// decisions reads --resolve.
+// decisions returns the decisions of --resolve, by node.
 func (c chainResumeCmd) decisions() (protocol.Object, error) {
 	all := map[string]any{}
 	for _, one := range c.Resolve {
@@ -194,7 +194,7 @@ type chainCancelCmd struct {
 	Forget bool   `help:"Discard a chain that no host runs, and remove its journal."`
 }
 
-// Run writes into the journal that the chain shall end.
+// Run writes a request to stop into the journal, or removes the journal.
 func (c chainCancelCmd) Run(cmd *commands, sys *System) error {
 	return cmd.withState(sys, true, func(ctx context.Context, cfg *config.Config, s store.Store) error {
 		running, err := chains.CancelJournal(ctx, s, cfg.Workspace, c.ID, c.Forget)
@@ -218,7 +218,7 @@ type chainApproveCmd struct {
 	Deny bool   `help:"Deny it: the node fails."`
 }
 
-// Run writes the decision into the journal, and says so.
+// Run writes the decision into the journal and prints it.
 func (c chainApproveCmd) Run(cmd *commands, sys *System) error {
 	return c.decide(cmd, sys, func(node string, running bool) {
 		word := "approved"
@@ -232,7 +232,7 @@ func (c chainApproveCmd) Run(cmd *commands, sys *System) error {
 	})
 }
 
-// decide writes the decision into the journal; told may be nil.
+// decide writes the decision into the journal, and then calls told unless it is nil.
 func (c chainApproveCmd) decide(cmd *commands, sys *System, told func(node string, running bool)) error {
 	return cmd.withState(sys, true, func(ctx context.Context, cfg *config.Config, s store.Store) error {
 		node, running, err := chains.Approve(ctx, s, cfg.Workspace, c.ID, c.Node, !c.Deny)

@@ -12,7 +12,7 @@ import (
 	"a2e/protocol"
 )
 
-// chainEvent is what a chain/event tells of a node.
+// chainEvent holds the fields of a chain/event about a node.
 type chainEvent struct {
 	NodeID string `json:"node_id"`
 	Phase  string `json:"phase"`
@@ -31,7 +31,7 @@ type chainEvent struct {
 	} `json:"data"`
 }
 
-// note says what a node does that has begun and not ended; "" = the event tells of no such thing.
+// note returns what a running node currently does, or "" if the event does not say it.
 func (e *chainEvent) note() string {
 	switch e.Phase {
 	case "retry":
@@ -52,7 +52,8 @@ func (e *chainEvent) took() time.Duration {
 	return time.Duration(e.Data.DurationMS * float64(time.Millisecond))
 }
 
-// line tells of a node that ends, or what another does meanwhile; "" = there is nothing to tell.
+// line returns a line about a node that ended, or about the work of a running one, or "" if there
+// is nothing to say.
 func (e *chainEvent) line() string {
 	name := oneLine(e.NodeID)
 	if e.Data.Map != "" {
@@ -77,28 +78,28 @@ func (e *chainEvent) line() string {
 	return ""
 }
 
-// liveNode is a node that runs.
+// liveNode is a running node.
 type liveNode struct {
 	id    string
 	begun time.Time
-	items int    // of a map that have ended
-	note  string // of what runs in it
+	items int    // items of a map that have ended
+	note  string // about the work in the node
 }
 
-// liveChain shows a line for each node that runs, and one for the whole.
+// liveChain shows a line for each running node, and one for the whole chain.
 type liveChain struct {
 	*board
-	most  int // nodes that are shown
+	most  int // maximal number of nodes that are shown
 	whats map[string]string
-	runs  []*liveNode    // in the order of their start
-	ended map[string]int // nodes, by the phase that ended them
+	runs  []*liveNode    // in the order in which they started
+	ended map[string]int // number of nodes, by the phase that ended them
 }
 
-// newLiveChain makes the picture of a chain on a board.
+// newLiveChain creates the picture of a chain on a board.
 func newLiveChain(b *board, graph *chains.Graph, most int) *liveChain {
 	l := &liveChain{board: b, most: max(most, 1), whats: map[string]string{}, ended: map[string]int{}}
 	for _, n := range graph.Nodes {
-		if !n.Item { // its map counts it
+		if !n.Item { // the map counts its items
 			l.whats[n.ID] = strings.TrimSpace(string(n.Kind) + " " + oneLine(n.Name))
 		}
 	}
@@ -106,11 +107,11 @@ func newLiveChain(b *board, graph *chains.Graph, most int) *liveChain {
 	return l
 }
 
-// event notes an event: of a node, of an item of a map, or of a node in a saved chain.
+// event handles an event of a node, of an item of a map, or of a node inside a saved chain.
 func (l *liveChain) event(e *chainEvent) {
 	over := e.Phase == "done" || e.Phase == "skip" || e.Phase == "error"
 	outer, inner, nested := strings.Cut(e.NodeID, "/")
-	if _, known := l.whats[outer]; !known { // of an iteration, or another attempt: poll[3]/node
+	if _, known := l.whats[outer]; !known { // a node of an iteration or of another attempt: poll[3]/node
 		outer = outer[:max(0, strings.IndexAny(outer, "[~"))]
 	}
 	at := slices.IndexFunc(l.runs, func(n *liveNode) bool { return n.id == cmp.Or(e.Data.Map, outer) })
@@ -133,7 +134,7 @@ func (l *liveChain) event(e *chainEvent) {
 	}
 }
 
-// lines is the picture.
+// lines returns the picture.
 func (l *liveChain) lines() []string {
 	var lines []string
 	for _, n := range l.runs[:min(len(l.runs), l.most)] {

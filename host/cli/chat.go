@@ -29,7 +29,7 @@ type chatCmd struct {
 	llmFlags
 }
 
-// Run talks to the host's worker until the person ends it, or hands it one message.
+// Run talks to the host's worker until the person ends the chat, or sends one message if there is no terminal.
 func (c chatCmd) Run(cmd *commands, sys *System) (err error) {
 	if c.Session != "" && c.Continue {
 		return fail(exitUsage, errors.New("--continue: is for the last conversation; leave it out, or the name of "+
@@ -53,7 +53,7 @@ func (c chatCmd) Run(cmd *commands, sys *System) (err error) {
 	if err := c.equip(cfg, sys, ""); err != nil {
 		return fail(exitConfig, err)
 	}
-	cfg.AuthToken, cfg.Auth = config.Secret{}, nil // they are any agent's
+	cfg.AuthToken, cfg.Auth = config.Secret{}, nil // the tokens are for agents
 	log, closeLog, err := cmd.openLog(sys)
 	if err != nil {
 		return err
@@ -65,7 +65,7 @@ func (c chatCmd) Run(cmd *commands, sys *System) (err error) {
 	}
 	talk.live = isatty.IsTerminal(sys.In.Fd()) && isatty.IsTerminal(sys.Out.Fd()) && sys.getenv("TERM") != "dumb"
 	if talk.live && cmd.LogFile == "" {
-		log = zerolog.Nop() // its lines would run through what is written
+		log = zerolog.Nop() // its lines would mix with the text on the screen
 	}
 	fromChat, toHost := io.Pipe()
 	fromHost, toChat := io.Pipe()
@@ -73,7 +73,7 @@ func (c chatCmd) Run(cmd *commands, sys *System) (err error) {
 	go func() {
 		err := serveWith(cfg, hostOptions(cfg, log), speakSessions, sys, fromChat, toChat)
 		toChat.CloseWithError(io.EOF)
-		fromChat.CloseWithError(io.ErrClosedPipe) // a host that did not begin reads no request
+		fromChat.CloseWithError(io.ErrClosedPipe) // a host that did not start reads no request
 		served <- err
 	}()
 	talk.host = newRPC(toHost, fromHost, func(kind wire.EventType, payload jsontext.Value) {
@@ -82,48 +82,49 @@ func (c chatCmd) Run(cmd *commands, sys *System) (err error) {
 	err = talk.run(ctx)
 	_ = toHost.Close()
 	if wrong := <-served; wrong != nil {
-		return wrong // why a host that did not begin ended
+		return wrong // the reason why a host did not start
 	}
 	return err
 }
 
-// speakSessions has a host speak JSON-RPC and nothing else, to whoever started it.
+// speakSessions makes a host speak only JSON-RPC. The client is the process that started the host,
+// so it needs no token.
 func speakSessions(cfg *config.Config, opts *host.Options, deps *plugins.Deps) {
 	opts.Dialects, opts.Only = []host.Dialect{jsonrpc.New(rpcOptions(cfg, opts, deps.Shared))}, true
 }
 
-// chat is a conversation with a worker by a session of the host.
+// chat is a conversation with a worker in a session of the host.
 type chat struct {
 	*chatCmd
 	sys     *System
 	cfg     *config.Config
 	host    *rpcConn
 	session string
-	live    bool        // a person types at a terminal and reads there; false = one message is sent, its answer printed
-	screen  *chatScreen // shows nothing unless live
-	person  *person     // at the screen
+	live    bool        // a person types and reads at a terminal; false = one message is sent and its answer printed
+	screen  *chatScreen // shows nothing unless live is set
+	person  *person     // the person at the screen
 
-	over chan struct{} // told of the end of each turn
-	runs atomic.Bool   // a command runs
+	over chan struct{} // receives a value at the end of each turn
+	runs atomic.Bool   // a command is running
 
-	mu      sync.Mutex // guards the fields below; taken before the screen's
-	busy    bool       // a message is on its way, or a worker at work
-	begun   bool       // of that: the worker is at work
+	mu      sync.Mutex // guards the fields below; locked before the mutex of screen
+	busy    bool       // a message was sent, or a worker is working
+	begun   bool       // the worker has started on that message
 	turn    chatTurn
-	calls   map[string]*chatCall          // under way
+	calls   map[string]*chatCall          // running calls
 	asked   map[string]context.CancelFunc // questions without an answer
-	always  map[string]bool               // calls that the person allows without further questions
-	pressed int                           // how often Ctrl-C was pressed for nothing
+	always  map[string]bool               // calls that the person always allows
+	pressed int                           // how often Ctrl-C was pressed without effect
 }
 
-// call makes a request about the session.
+// call sends a request about the session.
 func (t *chat) call(ctx context.Context, method string, params map[string]any, result any) error {
 	all := map[string]any{"session_id": t.session}
 	maps.Copy(all, params)
 	return t.host.call(ctx, method, all, result)
 }
 
-// run goes on with a conversation or begins one, and has it out.
+// run continues a conversation or starts one, and leads it to its end.
 func (t *chat) run(ctx context.Context) error {
 	var made struct {
 		ID string `json:"session_id"`
@@ -165,7 +166,7 @@ func (t *chat) once(ctx context.Context) error {
 	}
 	read := make(chan string, 1)
 	failed := make(chan error, 1)
-	go func() { // a read that nobody ends ends with the process
+	go func() { // a read that does not end is ended by the process
 		if text, err := io.ReadAll(t.sys.In); err != nil {
 			failed <- err
 		} else {
@@ -193,7 +194,7 @@ func (t *chat) once(ctx context.Context) error {
 	}
 }
 
-// answer prints the answer of the turn that has ended.
+// answer prints the answer of the turn that has ended. It returns an error if the turn failed.
 func (t *chat) answer() error {
 	t.mu.Lock()
 	answer, failed := t.turn.answer, t.turn.failed
@@ -210,7 +211,7 @@ func (t *chat) answer() error {
 	return nil
 }
 
-// interact takes what is typed until the end of the input.
+// interact handles the typed messages until the end of the input.
 func (t *chat) interact(ctx context.Context) error {
 	past := openChatLines(t.cfg)
 	defer past.close()
@@ -233,7 +234,7 @@ func (t *chat) interact(ctx context.Context) error {
 			if ok && !t.input(ctx, line) {
 				continue
 			}
-			if t.isBusy() { // nobody waits for the worker any more
+			if t.isBusy() { // nobody waits for the worker any longer
 				_ = t.call(ctx, wire.SessionInterrupt, nil, nil) // it may just have ended
 			}
 			return nil
@@ -251,8 +252,8 @@ func (t *chat) isBusy() bool {
 	return t.busy
 }
 
-// interrupted is Ctrl-C: it interrupts the worker, answers a question with nothing, or takes back what is typed; twice
-// for nothing ends the chat.
+// interrupted handles Ctrl-C: it interrupts the worker, dismisses a question, or discards the typed
+// text. The second Ctrl-C in a row without effect ends the chat.
 func (t *chat) interrupted(ctx context.Context, typed bool) (end bool) {
 	busy := t.isBusy() || t.runs.Load()
 	dismissed := !busy && t.screen.dismiss()
@@ -271,7 +272,7 @@ func (t *chat) interrupted(ctx context.Context, typed bool) (end bool) {
 	return pressed > 1
 }
 
-// input does what is typed; true = the chat is over.
+// input executes a typed line. It reports whether the chat is over.
 func (t *chat) input(ctx context.Context, text string) (end bool) {
 	t.mu.Lock()
 	t.pressed = 0
@@ -294,8 +295,8 @@ func (t *chat) input(ctx context.Context, text string) (end bool) {
 	return false
 }
 
-// send sends a message with the files that it names. A worker at work gets it at once; where it takes no more, and with
-// images, it is the next message.
+// send sends a message with the files that it names. A worker that is working gets it at once. If
+// the worker does not accept it, or if there are images, it becomes the next message.
 func (t *chat) send(ctx context.Context, text string) error {
 	text, images, err := t.include(text)
 	if err != nil {

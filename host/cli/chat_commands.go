@@ -21,7 +21,7 @@ import (
 	wire "a2e/protocol/jsonrpc"
 )
 
-// chatCommand is one that a person types.
+// chatCommand is a slash command that a person types.
 type chatCommand struct {
 	name, args, help string
 	run              func(t *chat, ctx context.Context, rest string) error
@@ -41,7 +41,7 @@ func chatCommands() []chatCommand {
 	}
 }
 
-// slash does a command, or runs the tool of that name.
+// slash runs a command of the chat, or the tool with that name.
 func (t *chat) slash(ctx context.Context, name, rest, raw string) error {
 	commands := chatCommands()
 	if i := slices.IndexFunc(commands, func(c chatCommand) bool { return c.name == strings.ToLower(name) }); i >= 0 {
@@ -51,7 +51,7 @@ func (t *chat) slash(ctx context.Context, name, rest, raw string) error {
 	if err != nil {
 		return err
 	}
-	if !slices.Contains(known, name) { // the host has commands that are for programs
+	if !slices.Contains(known, name) { // the host also has commands for programs
 		return fmt.Errorf("unknown command: %s; %s", name,
 			strings.TrimSpace(schema.DidYouMean(name, known)+" /help lists those there are"))
 	}
@@ -66,14 +66,14 @@ func (t *chat) slash(ctx context.Context, name, rest, raw string) error {
 	return nil
 }
 
-// slashNames are the names of the commands and of the tools, behind a slash.
+// slashNames returns the names of the commands and of the tools, each with a slash in front.
 func (t *chat) slashNames(ctx context.Context) ([]string, error) {
 	tools, err := t.list(ctx, wire.ToolsList)
 	return append(each(chatCommands(), func(c chatCommand) string { return c.name }),
 		each(tools, func(n chatNamed) string { return "/" + n.Name })...), err
 }
 
-// plainly writes JSON as a person reads it: a text as it is, other values as YAML.
+// plainly formats JSON for a person: a string as it is, other values as YAML.
 func plainly(value jsontext.Value) string {
 	if text, ok := protocol.Value(value).Str(); ok {
 		return text
@@ -82,18 +82,18 @@ func plainly(value jsontext.Value) string {
 	if yaml.Unmarshal(value, &any) != nil || any == nil {
 		return ""
 	}
-	text, _ := yaml.Marshal(any) // it was read before
+	text, _ := yaml.Marshal(any) // cannot fail: the value was just decoded
 	return strings.TrimSuffix(string(text), "\n")
 }
 
-// chatResult is the output of a slash command of the host.
+// chatResult is the output of a slash command that the host runs.
 type chatResult struct {
 	Data    jsontext.Value `json:"data"`
 	Summary string         `json:"summary"`
 	Error   string         `json:"error"`
 }
 
-// command has the host execute a slash command.
+// command makes the host run a slash command.
 func (t *chat) command(ctx context.Context, raw string) (chatResult, error) {
 	t.runs.Store(true)
 	defer t.runs.Store(false)
@@ -107,14 +107,14 @@ func (t *chat) command(ctx context.Context, raw string) (chatResult, error) {
 	return told.Output, err
 }
 
-// rows shows a table, or says that there is nothing in it.
+// rows shows a table, or the text none if there are no rows.
 func (t *chat) rows(none string, rows [][]string) {
 	var shown table
 	for _, row := range rows {
 		shown.row(row...)
 	}
 	var text strings.Builder
-	_ = shown.print(&text, t.screen.columns(), false) // into memory
+	_ = shown.print(&text, t.screen.columns(), false) // writing to memory cannot fail
 	t.screen.line("", strings.TrimSuffix(cmp.Or(text.String(), none), "\n"))
 }
 
@@ -140,7 +140,7 @@ type chatNamed struct {
 
 func (n chatNamed) row() []string { return []string{n.Name, firstSentence(n.Description)} }
 
-// list asks for tools or skills.
+// list returns the tools or the skills, depending on the method.
 func (t *chat) list(ctx context.Context, method string) ([]chatNamed, error) {
 	var all struct {
 		Tools  []chatNamed `json:"tools"`
@@ -150,7 +150,7 @@ func (t *chat) list(ctx context.Context, method string) ([]chatNamed, error) {
 	return append(all.Tools, all.Skills...), err
 }
 
-// lister shows tools or skills.
+// lister returns a command that shows the tools or the skills.
 func lister(method string) func(*chat, context.Context, string) error {
 	return func(t *chat, ctx context.Context, _ string) error {
 		all, err := t.list(ctx, method)
@@ -206,7 +206,7 @@ func (t *chat) model(ctx context.Context, rest string) error {
 	return nil
 }
 
-// history lists the conversations of this folder, or of all with their folders, or goes on with one.
+// history lists the conversations of this folder, or with "all" of every folder, or continues one.
 func (t *chat) history(ctx context.Context, rest string) error {
 	all := rest == "all"
 	if rest != "" && !all {
@@ -251,7 +251,7 @@ func (t *chat) clear(ctx context.Context, _ string) error {
 	return err
 }
 
-// diff shows what undo would take back.
+// diff shows what /undo would take back.
 func (t *chat) diff(ctx context.Context, _ string) error {
 	return t.keeping(ctx, func(ctx context.Context, k *checkpoint.Keeper) error {
 		all, err := k.Diff(ctx, checkpoint.DiffOptions{Patch: true})
@@ -262,26 +262,26 @@ func (t *chat) diff(ctx context.Context, _ string) error {
 	})
 }
 
-// keeping hands the checkpoints of the workspace to do.
+// keeping passes the checkpoints of the workspace to do.
 func (t *chat) keeping(ctx context.Context, do func(context.Context, *checkpoint.Keeper) error) error {
 	return keeping(ctx, t.cfg, func(text string) { t.screen.say(styleDim, "warning: "+text) }, do)
 }
 
-// kept reports whether a checkpoint has a file as it is now, so that /undo restores it.
+// kept reports whether a checkpoint has the current state of a file, so that /undo restores it.
 func (t *chat) kept(ctx context.Context, file, content string) bool {
 	if c := t.cfg.Checkpoints; !c.Enabled || int64(len(content)) > c.MaxFileBytes {
 		return false
 	}
 	return nil == t.keeping(ctx, func(ctx context.Context, k *checkpoint.Keeper) error {
 		_, err := k.Take(ctx, "")
-		if err == nil { // a file that .gitignore names is not known
+		if err == nil { // the checkpoint does not know a file that .gitignore excludes
 			_, err = k.Diff(ctx, checkpoint.DiffOptions{Paths: []string{file}})
 		}
 		return err
 	})
 }
 
-// changes shows changes, and their lines where they are known.
+// changes shows changes of files, with their lines where these are known.
 func (t *chat) changes(all []checkpoint.Change) error {
 	var text strings.Builder
 	if err := printChanges(&text, all); err != nil {
@@ -294,7 +294,7 @@ func (t *chat) changes(all []checkpoint.Change) error {
 	return nil
 }
 
-// undo takes back the last changes to files, once the person has seen which.
+// undo takes back the last changes to files, after showing them to the person.
 func (t *chat) undo(ctx context.Context, rest string) error {
 	steps, err := strconv.Atoi(cmp.Or(rest, "1"))
 	if err != nil || steps < 1 {
@@ -327,7 +327,7 @@ func (t *chat) undo(ctx context.Context, rest string) error {
 	})
 }
 
-// words is Tab: what the last word of a line may become.
+// words handles Tab: it returns the last word of a line and its possible completions.
 func (t *chat) words(ctx context.Context, before string) (word string, all []string) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -336,12 +336,12 @@ func (t *chat) words(ctx context.Context, before string) (word string, all []str
 	case strings.HasPrefix(word, "@"):
 		all = t.filesLike(word[1:])
 	case word == before && strings.HasPrefix(word, "/"):
-		all, _ = t.slashNames(ctx) // without the list of tools there are the commands
+		all, _ = t.slashNames(ctx) // without the list of tools, only the commands are offered
 	case strings.HasPrefix(before, "/model "):
 		var list struct {
 			Models []chatModel `json:"models"`
 		}
-		_ = t.call(ctx, wire.ModelList, nil, &list) // nothing, where it does not answer
+		_ = t.call(ctx, wire.ModelList, nil, &list) // without an answer, nothing is offered
 		all = each(list.Models, func(m chatModel) string { return m.ID })
 	}
 	all = slices.DeleteFunc(all, func(one string) bool { return !strings.HasPrefix(one, word) })
@@ -349,10 +349,10 @@ func (t *chat) words(ctx context.Context, before string) (word string, all []str
 	return word, slices.Compact(all)
 }
 
-// filesLike lists the files and folders whose names begin so, each behind an @.
+// filesLike returns the files and folders whose names begin with begun, each with an @ in front.
 func (t *chat) filesLike(begun string) (all []string) {
 	dir, name := filepath.Split(begun)
-	entries, _ := os.ReadDir(t.place(dir)) // of a folder that is none there are none
+	entries, _ := os.ReadDir(t.place(dir)) // a folder that cannot be read offers nothing
 	for _, e := range entries {
 		one := "@" + dir + e.Name()
 		if e.IsDir() {

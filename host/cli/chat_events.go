@@ -19,26 +19,26 @@ import (
 	wire "a2e/protocol/jsonrpc"
 )
 
-// maxAsked bounds how much of a call a question shows, in bytes.
+// maxAsked limits how much of a call a question shows, in bytes.
 const maxAsked = 8 << 10
 
-// chatTurn is what is known of a turn.
+// chatTurn is the state of a turn.
 type chatTurn struct {
 	begun    time.Time
-	streamed strings.Builder // of the answer
-	answer   string          // the whole one
-	failed   string          // why it did not come to its end
+	streamed strings.Builder // the streamed part of the answer
+	answer   string          // the whole answer
+	failed   string          // why the turn did not finish; "" = it did not fail
 }
 
-// chatCall is a call of a tool under way.
+// chatCall is a running call of a tool.
 type chatCall struct {
 	begun  time.Time
 	text   string
-	file   string // that it changes and that is shown afterwards; "" = none
-	before string // what that held
+	file   string // the file that it changes, if the change is to be shown afterwards; "" = no file
+	before string // content of the file before the call
 }
 
-// chatEvent is what events tell, each of them a part.
+// chatEvent holds the fields of all events. Each event has some of them.
 type chatEvent struct {
 	Session string `json:"session_id"`
 	Pending bool   `json:"pending"`
@@ -54,15 +54,15 @@ type chatEvent struct {
 		Call     chatTool `json:"call"`
 		Executed chatTool `json:"executed"`
 	} `json:"data"`
-	Status    fleet.Status `json:"status"` // of a turn that is completed
+	Status    fleet.Status `json:"status"` // of a completed turn
 	Tokens    int          `json:"tokens_spent"`
 	Estimated bool         `json:"tokens_estimated"`
 
-	// Of a question.
+	// For a question.
 	Question string                    `json:"question_id"`
 	Kind     string                    `json:"kind"`
 	Call     chatTool                  `json:"call"`
-	File     string                    `json:"file"` // that the call changes
+	File     string                    `json:"file"` // the file that the call changes
 	Form     protocol.MCPElicitRequest `json:"form"`
 }
 
@@ -75,14 +75,14 @@ type chatTool struct {
 	Error string         `json:"error"`
 }
 
-// event takes what the host tells.
+// event handles an event of the host.
 func (t *chat) event(ctx context.Context, kind wire.EventType, payload jsontext.Value) {
 	e := new(chatEvent)
 	err := json.Unmarshal(payload, e)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err != nil || e.Session != t.session {
-		return // of another session, or of none
+		return // the event belongs to another session
 	}
 	switch kind {
 	case wire.SessionStatus:
@@ -113,14 +113,14 @@ func (t *chat) event(ctx context.Context, kind wire.EventType, payload jsontext.
 	case wire.SessionInterrupted:
 		t.turn.failed = "interrupted"
 	case wire.SessionError:
-		_ = json.Unmarshal(e.Message, &t.turn.failed) // a text
+		_ = json.Unmarshal(e.Message, &t.turn.failed) // the message is a string
 		if !t.begun {
 			t.idleLocked()
 		}
 	}
 }
 
-// statusLocked notes whether a worker is at work.
+// statusLocked records whether a worker is working.
 func (t *chat) statusLocked(e *chatEvent) {
 	switch {
 	case e.Label == jsonrpc.LabelRetrying:
@@ -142,13 +142,13 @@ func (t *chat) idleLocked() {
 	t.screen.prompt(true)
 }
 
-// messageLocked takes a whole message. What was streamed of it is there already.
+// messageLocked handles a complete message. It shows an answer only if it was not streamed.
 func (t *chat) messageLocked(text jsontext.Value) {
 	var m struct {
 		Kind string `json:"kind"`
 		Text string `json:"text"`
 	}
-	_ = json.Unmarshal(text, &m) // else it is of no kind
+	_ = json.Unmarshal(text, &m) // an undecodable message has no kind
 	switch m.Kind {
 	case "assistant":
 		t.turn.answer = m.Text
@@ -167,7 +167,8 @@ func (t *chat) startedLocked(call *chatTool) {
 	t.screen.piece("call "+call.ID, styleDim, text)
 }
 
-// endedLocked tells the outcome of a call, on its line unless others came in between, and how a file has changed.
+// endedLocked shows the outcome of a call, on the line of the call unless other text came in
+// between, and the changes of its file.
 func (t *chat) endedLocked(call *chatTool) {
 	begun := cmp.Or(t.calls[call.ID], new(chatCall))
 	delete(t.calls, call.ID)
@@ -204,9 +205,9 @@ func (t *chat) completedLocked(e *chatEvent) {
 	t.screen.line(styleDim, text)
 }
 
-// arguments are those of a call as a person reads them: name=value, as they are typed behind /NAME.
+// arguments returns the arguments of a call for a person: name=value, as they are typed after /NAME.
 func (c *chatTool) arguments() string {
-	args, _ := protocol.ParseObject(protocol.Value(c.Input)) // an empty one where it is none
+	args, _ := protocol.ParseObject(protocol.Value(c.Input)) // an empty object if the input is not one
 	var all []string
 	for name, value := range args.All() {
 		all = append(all, string(name)+"="+argument(value))
@@ -214,7 +215,7 @@ func (c *chatTool) arguments() string {
 	return strings.Join(all, " ")
 }
 
-// argument is a value as a person reads it: the words of a list as in a shell, no JSON.
+// argument formats a value for a person: the items of a list as words of a shell, not as JSON.
 func argument(value protocol.Value) string {
 	var list []jsontext.Value
 	if json.Unmarshal(value, &list) != nil {
@@ -229,7 +230,8 @@ func argument(value protocol.Value) string {
 	}), " ")
 }
 
-// outcome is what a call would make of a file: one that writes it, or puts one text in the place of another.
+// outcome returns the content that a call would give to a file. This is known for a call that
+// writes the file, or replaces one text by another.
 func (c *chatTool) outcome(before string) (after string, ok bool) {
 	var args struct {
 		Content *string `json:"content"`
@@ -252,7 +254,7 @@ func (c *chatTool) outcome(before string) (after string, ok bool) {
 	return "", false
 }
 
-// questionLocked answers a question, while other events go on.
+// questionLocked answers a question in the background, while other events are handled.
 func (t *chat) questionLocked(ctx context.Context, e *chatEvent) {
 	ctx, cancel := context.WithCancel(ctx)
 	t.asked[e.Question] = cancel
@@ -270,13 +272,13 @@ func (t *chat) questionLocked(ctx context.Context, e *chatEvent) {
 		call.begun = time.Now()
 		t.mu.Unlock()
 		if ctx.Err() == nil {
-			_ = t.call(ctx, wire.SessionAnswer, answer, nil) // a host that has ended asks nothing
+			_ = t.call(ctx, wire.SessionAnswer, answer, nil) // a host that has ended needs no answer
 		}
 	}()
 }
 
-// permit decides whether a call may be made. It asks the person, unless the person has allowed it, or it makes a new
-// file or changes one that /undo restores.
+// permit decides whether a call is allowed. It asks the person, unless --yes is set, the person has
+// allowed such calls before, or the call creates a file or changes one that /undo restores.
 func (t *chat) permit(ctx context.Context, e *chatEvent, call *chatCall) (action, reason string) {
 	before, there, ok := t.content(e.File)
 	t.mu.Lock()
@@ -290,7 +292,7 @@ func (t *chat) permit(ctx context.Context, e *chatEvent, call *chatCall) (action
 	t.person.turn.Lock()
 	defer t.person.turn.Unlock()
 	t.mu.Lock()
-	always := t.always[e.allows()] // perhaps since a question a moment ago
+	always := t.always[e.allows()] // perhaps allowed in a question a moment ago
 	t.mu.Unlock()
 	if always {
 		return "accept", ""
@@ -316,7 +318,7 @@ func (t *chat) permit(ctx context.Context, e *chatEvent, call *chatCall) (action
 	}
 }
 
-// explain shows what a call would do, and what the answers mean.
+// explain shows what a call would do and what the answers mean.
 func (t *chat) explain(e *chatEvent, call *chatCall) {
 	what, always := e.Call.arguments(), "this very call"
 	if len(what) > maxAsked {
@@ -335,13 +337,14 @@ func (t *chat) explain(e *chatEvent, call *chatCall) {
 		t.screen.line(styleBusy, strings.TrimSuffix(e.Call.Name+" may change something: "+what, ": "))
 	}
 	t.screen.line(styleDim, "always: "+always+" in this chat; d REASON tells the model why not")
-	call.text = "· " + oneLine(e.Call.Name) // the rest was shown
+	call.text = "· " + oneLine(e.Call.Name) // the rest has been shown
 }
 
-// allows is what the answer "always" allows: a tool that changes files, or runs nothing; else this very call.
+// allows returns what the answer "always" allows: all calls of a tool that changes a file or runs
+// no code, otherwise only a call with the same input.
 func (e *chatEvent) allows() string {
 	runs := []string{"command", "cmd", "args", "argv", "code", "script", "sql", "query", "input"}
-	args, _ := protocol.ParseObject(protocol.Value(e.Call.Input)) // an empty one where it is none
+	args, _ := protocol.ParseObject(protocol.Value(e.Call.Input)) // an empty object if the input is not one
 	for name := range args.All() {
 		if e.File == "" && slices.Contains(runs, strings.ToLower(string(name))) {
 			return e.Call.Name + " " + string(e.Call.Input)
@@ -350,7 +353,7 @@ func (e *chatEvent) allows() string {
 	return e.Call.Name
 }
 
-// greet tells with whom one talks, and what was said before.
+// greet shows the name of the model, and the end of a continued conversation.
 func (t *chat) greet(ctx context.Context) {
 	var models struct {
 		Model string `json:"selected_model"`
@@ -363,7 +366,7 @@ func (t *chat) greet(ctx context.Context) {
 	}
 }
 
-// recall shows the end of what was said before.
+// recall shows the last messages of the conversation.
 func (t *chat) recall(ctx context.Context) {
 	var state struct {
 		History []struct {

@@ -23,17 +23,17 @@ import (
 )
 
 const (
-	maxTextFile  = 256 << 10 // bytes of a file that is sent, or of which changes are shown
-	maxDiffLines = 20        // of a change that is shown
-	maxAskLines  = 200       // of one that the person is asked about, or asks for
-	maxChatLines = 500       // of a folder, kept for the arrow keys
-	maxChatLine  = 2 << 10   // bytes of each
-	chatFolder   = "chat"    // of the state_dir
+	maxTextFile  = 256 << 10 // bytes of a file that is sent, or whose changes are shown
+	maxDiffLines = 20        // lines of a change that is shown
+	maxAskLines  = 200       // lines of a change that the person is asked about, or asks for
+	maxChatLines = 500       // messages of a folder that are kept for the arrow keys
+	maxChatLine  = 2 << 10   // bytes of each message
+	chatFolder   = "chat"    // folder in the state_dir
 
-	fileBegun = "\n\nThe file " // in a message, before a file that the person named in it
+	fileBegun = "\n\nThe file " // begins the text of a file that the person named in a message
 )
 
-// place is a file as the person names it, in the workspace or anywhere.
+// place returns the path of a file as the person names it. Relative paths start at the workspace.
 func (t *chat) place(file string) string {
 	if !filepath.IsAbs(file) {
 		file = filepath.Join(absolute(t.cfg.Workspace), file)
@@ -41,8 +41,8 @@ func (t *chat) place(file string) string {
 	return file
 }
 
-// include adds the files that a text names as @FILE: text behind it, as the file tools may read it, and images beside
-// it. What is no file of that name stays text.
+// include adds the files that a text names as @FILE. A text file, if the file tools may read it, is
+// appended to the text; an image is returned in images. A name of no existing file stays as text.
 func (t *chat) include(text string) (all string, images []map[string]any, err error) {
 	all = text
 	var seen []string
@@ -55,7 +55,7 @@ func (t *chat) include(text string) (all string, images []map[string]any, err er
 			continue
 		}
 		if !isFile(t.place(name)) {
-			if strings.ContainsAny(name, "./") { // else it may be the name of a person
+			if strings.ContainsAny(name, "./") { // otherwise it may be the name of a person
 				t.screen.say(styleDim, word+": there is no such file; it is sent as text")
 			}
 			continue
@@ -85,7 +85,8 @@ func (t *chat) include(text string) (all string, images []map[string]any, err er
 	return all, images, nil
 }
 
-// imageOf is an image of a message: its path in the workspace, or its data where the host does not read it.
+// imageOf returns an image of a message: its path if it lies in the workspace, otherwise also its
+// data, as the host does not read it.
 func (t *chat) imageOf(file, kind string) (image map[string]any, err error) {
 	image = map[string]any{"path": file}
 	if in, err := filepath.Rel(absolute(t.cfg.Workspace), file); err == nil && filepath.IsLocal(in) {
@@ -101,7 +102,7 @@ func isFile(path string) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// read returns a file of text of the workspace, without secrets.
+// read returns a text file of the workspace, without secrets.
 func (t *chat) read(file string) (string, error) {
 	workspace := absolute(t.cfg.Workspace)
 	root, err := os.OpenRoot(workspace)
@@ -120,7 +121,8 @@ func (t *chat) read(file string) (string, error) {
 	return t.cfg.Secrets.Text(string(text)), err
 }
 
-// content returns a file of the workspace as it is now, "" where there is none; false = its changes cannot be shown.
+// content returns the current content of a file of the workspace, "" if there is no such file. ok
+// is false if changes of the file cannot be shown.
 func (t *chat) content(file string) (text string, there, ok bool) {
 	if file == "" {
 		return "", false, false
@@ -130,15 +132,15 @@ func (t *chat) content(file string) (text string, there, ok bool) {
 	return text, there, err == nil || !there
 }
 
-// showDiff shows what has changed, so many lines at most.
+// showDiff shows the changes of a text, with at most the given number of lines.
 func (s *chatScreen) showDiff(before, after string, most int) {
 	lines := strings.Split(strings.TrimSuffix(string(diff.Diff("", []byte(before), "", []byte(after))), "\n"), "\n")
-	if len(lines) > 4 { // which name the files, and the first place in them
+	if len(lines) > 4 { // the first four lines have the file names and the first position
 		s.patch(lines[4:], most)
 	}
 }
 
-// patch shows the first lines of a patch in their colors.
+// patch shows the first lines of a patch, in colors.
 func (s *chatScreen) patch(lines []string, most int) {
 	lines = slices.DeleteFunc(lines, func(line string) bool { return strings.HasPrefix(line, `\ No newline`) })
 	for _, line := range lines[:min(len(lines), most)] {
@@ -150,22 +152,22 @@ func (s *chatScreen) patch(lines []string, most int) {
 	}
 }
 
-// chatLines are the messages that were typed in a folder, for the arrow keys: in a file of the state_dir, without
-// secrets.
+// chatLines are the messages that were typed in a folder, for the arrow keys. They are stored
+// without secrets in a file of the state_dir.
 type chatLines struct {
 	secrets *redact.Set
-	dir     *private.Dir // nil = they are not kept
-	name    string       // of the file
-	lines   []string     // the oldest first
+	dir     *private.Dir // nil = they are not stored
+	name    string       // name of the file
+	lines   []string     // the oldest message first
 }
 
-// In the file each message is one line.
+// Each message is one line of the file.
 var (
 	toOneLine   = strings.NewReplacer("\n", "\r")
 	fromOneLine = strings.NewReplacer("\r", "\n")
 )
 
-// openChatLines reads those of before. Without a state_dir that can be written there are none.
+// openChatLines reads the messages of earlier chats. If the state_dir cannot be written, messages are not stored.
 func openChatLines(cfg *config.Config) *chatLines {
 	sum := sha256.Sum256([]byte(absolute(cfg.Workspace)))
 	l := &chatLines{secrets: cfg.Secrets, name: hex.EncodeToString(sum[:8])}
@@ -175,9 +177,9 @@ func openChatLines(cfg *config.Config) *chatLines {
 	return l
 }
 
-// chatLinesIn returns the lines of a file.
+// chatLinesIn returns the lines of a file, or none if it cannot be read.
 func chatLinesIn(dir *private.Dir, name string) []string {
-	text, _ := dir.Read(name, maxChatLines*(maxChatLine+1)) // without it there are none
+	text, _ := dir.Read(name, maxChatLines*(maxChatLine+1)) // an unreadable file has no lines
 	return strings.FieldsFunc(string(text), func(r rune) bool { return r == '\n' })
 }
 
@@ -187,15 +189,16 @@ func (l *chatLines) close() {
 	}
 }
 
-// add keeps a message, unless it is the last one once more. Long ones are not kept for later chats.
+// add keeps a message, unless it repeats the last one. A message longer than maxChatLine is not
+// stored for later chats.
 func (l *chatLines) add(text string) {
 	text = l.secrets.Text(text)
 	if len(l.lines) > 0 && l.lines[len(l.lines)-1] == text {
 		return
 	}
 	if l.lines = append(l.lines, text); l.dir != nil && len(text) <= maxChatLine {
-		all := append(chatLinesIn(l.dir, l.name), toOneLine.Replace(text)) // other chats may have added some
+		all := append(chatLinesIn(l.dir, l.name), toOneLine.Replace(text)) // other chats may have added some messages
 		all = all[max(0, len(all)-maxChatLines):]
-		_ = l.dir.Replace(l.name, []byte(strings.Join(all, "\n")+"\n")) // a full disk keeps nobody from talking
+		_ = l.dir.Replace(l.name, []byte(strings.Join(all, "\n")+"\n")) // an error does not stop the chat
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/clipperhouse/displaywidth"
 )
 
-// Keys as a terminal in raw mode sends them. What the others do to a line stands in edit.
+// Keys as a terminal in raw mode sends them. edit has the keys that change a line.
 const (
 	keyInterrupt  = "\x03" // Ctrl-C
 	keyEnd        = "\x04" // Ctrl-D
@@ -19,32 +19,32 @@ const (
 )
 
 var (
-	// keyFirst is the first key of what was typed, or the characters before the next one that is none.
+	// keyFirst matches the first key of the input, or the characters up to the next special key.
 	keyFirst  = lazily(`^(\x1b(\[[0-?]*[ -/]*[@-~]|O[ -~]|[^\[O])|[\x00-\x1a\x1c-\x1f\x7f]|[^\x00-\x1f\x7f]+)`)
 	wordFirst = lazily(`^\s*\S*`)
 	wordLast  = lazily(`\S*\s*$`)
 )
 
-// chatLine is the line that a person types; pasted lines make it several.
+// chatLine is the line that a person types. Pasted text may give it several lines.
 type chatLine struct {
-	before, after string // the cursor
+	before, after string // the text on both sides of the cursor
 	pasting       bool
 	past          *chatLines
-	back          int    // how many lines of the past it went back
-	begun         string // what was typed before it did
+	back          int    // how many messages of the past it went back
+	begun         string // the text that was typed before going back
 }
 
 func (l *chatLine) text() string { return l.before + l.after }
 
 func (l *chatLine) set(text string) { l.before, l.after = text, "" }
 
-// move moves the cursor by so many bytes.
+// move moves the cursor by a number of bytes.
 func (l *chatLine) move(by int) {
 	text, at := l.text(), len(l.before)+by
 	l.before, l.after = text[:at], text[at:]
 }
 
-// edit does what a key asks for.
+// edit applies a key to the line.
 func (l *chatLine) edit(key string) {
 	if l.pasting {
 		l.insert(key)
@@ -82,7 +82,7 @@ func (l *chatLine) edit(key string) {
 	}
 }
 
-// insert adds the text of a key, if it has one.
+// insert inserts the text of a key, if it has any.
 func (l *chatLine) insert(key string) {
 	if key == keyEnter {
 		key = "\n"
@@ -92,7 +92,7 @@ func (l *chatLine) insert(key string) {
 	}
 }
 
-// recall goes some lines back in the past, or comes back.
+// recall goes some messages back in the past, or forward if steps is negative.
 func (l *chatLine) recall(steps int) {
 	back := l.back + steps
 	if back < 0 || back > len(l.past.lines) {
@@ -108,7 +108,8 @@ func (l *chatLine) recall(steps int) {
 	l.set(l.past.lines[len(l.past.lines)-back])
 }
 
-// rows lays the line out behind a prompt, on rows of so many columns, and tells where the cursor stands.
+// rows breaks the line with its prompt into rows of at most the given number of columns, and
+// returns the position of the cursor.
 func (l *chatLine) rows(prompt string, columns int) (rows []string, row, column int) {
 	at, cursor := 0, len(prompt+l.before)
 	text, wide := "", 0
@@ -130,7 +131,7 @@ func (l *chatLine) rows(prompt string, columns int) (rows []string, row, column 
 		}
 		text, wide = text+shown, wide+width
 	}
-	if wide >= columns { // the cursor stands on the next row
+	if wide >= columns { // the cursor is on the next row
 		wrap()
 	}
 	if at == cursor {
@@ -140,7 +141,8 @@ func (l *chatLine) rows(prompt string, columns int) (rows []string, row, column 
 	return rows, row, column
 }
 
-// firstSize is how many bytes the first character of a text has, with all that combines with it.
+// firstSize returns the size in bytes of the first character of a text, including the characters
+// that combine with it.
 func firstSize(text string) int {
 	if g := displaywidth.StringGraphemes(text); g.Next() {
 		return len(g.Value())

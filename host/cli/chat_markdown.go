@@ -7,18 +7,19 @@ import (
 	"unicode/utf8"
 )
 
-// styleRule is a line across, as wide as most answers.
+// styleRule is a horizontal line, as wide as most answers.
 var styleRule = strings.Repeat("─", 40)
 
-// markdown styles an answer for a terminal while it comes. A line that begins as text is shown as it comes, up to a
-// mark whose end is not there yet; other lines wait for their end, and tables for their last row.
+// markdown styles an answer for a terminal while it arrives. A line that begins as text is shown at
+// once, up to a mark that is not closed yet. Other lines are shown when they are complete, and
+// tables after their last row.
 type markdown struct {
-	columns func() int // of the terminal, for tables
+	columns func() int // width of the terminal, for tables
 
 	line   string   // the part of the last line that is not shown yet
-	before rune     // what stands before that; 0 = the line begins there
-	fence  string   // what ends the code; "" = no code has begun
-	rows   []string // of a table that has not ended
+	before rune     // the character before line; 0 = it starts a line
+	fence  string   // the mark that ends the code block; "" = not in a code block
+	rows   []string // rows of a table that is not complete
 }
 
 var (
@@ -28,7 +29,8 @@ var (
 	rowMarks  = lazily(`^[ |:-]*-[ |:-]*$`) // between the head of a table and its rows
 	codes     = lazily(`\x1b\[[0-9;]*m`)
 
-	// span is marked text. Each of its groups has a style in spanStyles; that of a link is followed by its address.
+	// span matches marked text. Each group has a style in spanStyles; the group of a link is
+	// followed by the group of its address.
 	span = lazily("^(?:\\\\([!-/:-@\\[-`{-~])|``(.+?)``|`([^`]+)`" +
 		`|\*\*\*([^\s*]|[^\s*][^*]*[^\s*])\*\*\*|\*\*([^\s*]|[^\s*].*?\S)\*\*|\*([^\s*]|[^\s*][^*]*[^\s*])\*` +
 		`|__([^\s_]|[^\s_].*?\S)__\b|_([^\s_]|[^\s_][^_]*[^\s_])_\b|~~(\S|\S.*?\S)~~|\[([^\[\]]+)\]\(([^()\s]+)\))`)
@@ -37,7 +39,7 @@ var (
 
 var spanStyles = []string{"", styleCode, styleCode, "1;3", "1", "3", "1", "3", "9", styleLink}
 
-// write returns what can be shown of the answer with the next piece of it.
+// write adds the next piece of the answer and returns the text that can be shown.
 func (m *markdown) write(text string) (out string) {
 	for piece := range strings.Lines(text) {
 		line, ended := strings.CutSuffix(piece, "\n")
@@ -54,7 +56,7 @@ func (m *markdown) write(text string) (out string) {
 	return out
 }
 
-// flush returns the rest of the answer, which has ended.
+// flush returns the rest of the answer at its end.
 func (m *markdown) flush() (out string) {
 	if m.before != 0 || m.line != "" {
 		out = strings.TrimSuffix(m.whole(), "\n")
@@ -64,7 +66,7 @@ func (m *markdown) flush() (out string) {
 	return out
 }
 
-// whole shows a line that has ended, or the rest of it.
+// whole returns a complete line, or the rest of it.
 func (m *markdown) whole() (out string) {
 	line := strings.TrimSpace(m.line)
 	marks := line[:len(line)-len(strings.TrimLeft(line, "`~"))]
@@ -88,7 +90,7 @@ func (m *markdown) whole() (out string) {
 	return out
 }
 
-// block shows a heading, a quote, an item of a list or text.
+// block returns a heading, a quote, a list item or text.
 func (m *markdown) block() string {
 	text := strings.TrimLeft(m.line, " ")
 	indent := m.line[:len(m.line)-len(text)]
@@ -106,7 +108,7 @@ func (m *markdown) block() string {
 	return m.styled("", true)
 }
 
-// styled shows the marked text of the line, which ends with it where last is true; else a mark waits for its end.
+// styled returns the styled text of the line. Unless last is set, it stops at a mark that is not closed yet.
 func (m *markdown) styled(base string, last bool) (out string) {
 	for m.line != "" {
 		i := strings.IndexAny(m.line, "\\`*_~[")
@@ -118,11 +120,11 @@ func (m *markdown) styled(base string, last bool) (out string) {
 			continue
 		}
 		at := span().FindStringSubmatchIndex(m.line)
-		within := unicode.IsLetter(m.before) || unicode.IsDigit(m.before) // of a name such as snake_case
+		within := unicode.IsLetter(m.before) || unicode.IsDigit(m.before) // inside a name such as snake_case
 		switch {
 		case at == nil && !last && spanBegun().MatchString(m.line), at != nil && at[1] == len(m.line) && !last:
 			return out
-		case at == nil, m.line[0] == '_' && within: // it marks nothing
+		case at == nil, m.line[0] == '_' && within: // the character marks nothing
 			out += painted(base, m.take(len(m.line)-len(strings.TrimLeft(m.line, m.line[:1]))))
 		default:
 			out += marked(base, m.take(at[1]), at)
@@ -131,7 +133,7 @@ func (m *markdown) styled(base string, last bool) (out string) {
 	return out
 }
 
-// marked shows a span by the places of its groups.
+// marked returns a span with its style. at has the positions of its groups.
 func marked(base, text string, at []int) string {
 	group := 1
 	for at[2*group] < 0 {
@@ -154,19 +156,19 @@ func marked(base, text string, at []int) string {
 	return inside.styled(both, true)
 }
 
-// take takes so many bytes off the line.
+// take removes and returns the first n bytes of the line.
 func (m *markdown) take(n int) (text string) {
 	text, m.line = m.line[:n], m.line[n:]
 	m.before, _ = utf8.DecodeLastRuneInString(text)
 	return text
 }
 
-// table shows the table that has ended.
+// table returns the table that is complete.
 func (m *markdown) table() string {
 	rows := m.rows
 	m.rows = nil
 	var out strings.Builder
-	if len(rows) < 2 || !rowMarks().MatchString(rows[1]) { // it is no table
+	if len(rows) < 2 || !rowMarks().MatchString(rows[1]) { // it is not a table
 		for _, row := range rows {
 			text := markdown{line: row}
 			out.WriteString(text.styled("", true) + "\n")
@@ -183,12 +185,12 @@ func (m *markdown) table() string {
 			text := markdown{line: strings.ReplaceAll(strings.TrimSpace(cell), "\x00", "|")}
 			return codes().ReplaceAllString(text.styled("", true), "")
 		})
-		if i > 0 { // as many as the first row has
+		if i > 0 { // as many cells as the first row
 			cells = append(cells, make([]string, len(t.rows[0]))...)[:len(t.rows[0])]
 		}
 		t.row(cells...)
 	}
 	t.head = true
-	_ = t.print(&out, m.columns(), true) // into memory
+	_ = t.print(&out, m.columns(), true) // writing to memory cannot fail
 	return out.String()
 }

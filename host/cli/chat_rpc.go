@@ -21,7 +21,7 @@ type rpcConn struct {
 	to      *io.PipeWriter
 	event   func(wire.EventType, jsontext.Value) // called in the order of the events; it must not call the host
 	gone    chan struct{}                        // closed when the host has ended
-	last    atomic.Int64                         // id of a request
+	last    atomic.Int64                         // id of the last request
 	waiting sync.Map                             // from the id of a request to the chan rpcAnswer of its answer
 }
 
@@ -40,17 +40,17 @@ type rpcAnswer struct {
 
 var errHostEnded = errors.New("the host has ended")
 
-// newRPC makes a client of the host that reads to and writes from.
+// newRPC creates a client of a host. It writes requests to to and reads answers and events from from.
 func newRPC(to *io.PipeWriter, from *io.PipeReader, event func(wire.EventType, jsontext.Value)) *rpcConn {
 	c := &rpcConn{to: to, event: event, gone: make(chan struct{})}
 	go func() {
-		from.CloseWithError(c.read(from)) // what the host writes has no reader any more
+		from.CloseWithError(c.read(from)) // after this nobody reads what the host writes
 		close(c.gone)
 	}()
 	return c
 }
 
-// read takes the lines of the host until there are no more.
+// read handles the lines of the host until the input ends.
 func (c *rpcConn) read(from io.Reader) error {
 	for in := bufio.NewReaderSize(from, 64<<10); ; {
 		line, err := in.ReadBytes('\n')
@@ -69,7 +69,7 @@ func (c *rpcConn) read(from io.Reader) error {
 	}
 }
 
-// call makes a request and decodes its answer into result, unless that is nil.
+// call sends a request and decodes its answer into result, unless result is nil.
 func (c *rpcConn) call(ctx context.Context, method string, params, result any) error {
 	raw, err := protocol.AppendJSON(nil, params)
 	if err != nil {
@@ -78,7 +78,7 @@ func (c *rpcConn) call(ctx context.Context, method string, params, result any) e
 	id, answer := c.last.Add(1), make(chan rpcAnswer, 1)
 	c.waiting.Store(id, answer)
 	line := wire.AppendCall(nil, jsontext.Value(strconv.FormatInt(id, 10)), method, raw)
-	_, _ = c.to.Write(append(line, '\n')) // of a host that has ended, gone tells
+	_, _ = c.to.Write(append(line, '\n')) // an error means that the host has ended, which gone reports
 	select {
 	case a := <-answer:
 		if a.Error != nil {

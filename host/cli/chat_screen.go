@@ -18,10 +18,10 @@ import (
 
 const (
 	chatPrompt = "> "
-	mostWords  = 60 // that Tab offers
+	mostWords  = 60 // words that Tab shows at most
 )
 
-// The styles of text, as a terminal takes them.
+// Styles of text, as codes of a terminal.
 const (
 	styleDim  = "2"
 	styleBad  = "31"
@@ -31,39 +31,39 @@ const (
 	styleCode = "36"
 	styleLink = "4"
 
-	styleMarkdown = "markdown" // that of its marks
+	styleMarkdown = "markdown" // the style depends on the Markdown marks
 )
 
-// chatScreen is a terminal on which a person types while an answer is written. Below what is written stands the line
-// that is typed, behind a prompt or a question. Where there is such a line, the answer goes on above it by whole lines.
-// As long as it is not open it shows nothing.
+// chatScreen is a terminal on which a person types while an answer is written. The typed line, with
+// a prompt or a question, is below the written text. While there is such a line, the answer is
+// written above it in whole lines. A screen that is not open shows nothing.
 type chatScreen struct {
 	out       *os.File
-	interrupt func(typed bool) (end bool)                     // Ctrl-C
-	words     func(before string) (word string, all []string) // Tab: the word begun, and what it may become
+	interrupt func(typed bool) (end bool)                     // handles Ctrl-C
+	words     func(before string) (word string, all []string) // Tab: the begun word and its completions
 	restore   func()
 
 	mu     sync.Mutex // guards the fields below
 	opened bool
 	color  bool
-	ready  bool          // a message is waited for
+	ready  bool          // the chat waits for a message
 	asked  *chatQuestion // nil = no question is open
 	typed  chatLine
-	drawn  bool     // the line is seen
-	above  []string // of that: the rows over the cursor
-	kind   string   // of the piece before; "" = none
-	answer markdown // of that piece
+	drawn  bool     // the typed line is on the screen
+	above  []string // the rows of that line above the cursor
+	kind   string   // kind of the last piece; "" = no kind
+	answer markdown // state of the Markdown of that piece
 	held   string   // the part of the answer that is not written yet
-	column bool     // the last line that was written has not ended
+	column bool     // the last written line has not ended
 }
 
-// chatQuestion is one that the person answers.
+// chatQuestion is a question to the person.
 type chatQuestion struct {
 	text   string
-	answer chan string // closed where nobody answers
+	answer chan string // closed if nobody answers
 }
 
-// open begins to use the terminal that in and out are, until close.
+// open starts to use the terminal, until close.
 func (s *chatScreen) open(in *os.File, color bool, past *chatLines) error {
 	before, err := term.MakeRaw(int(in.Fd()))
 	if err != nil {
@@ -73,11 +73,11 @@ func (s *chatScreen) open(in *os.File, color bool, past *chatLines) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.opened, s.color, s.typed.past, s.answer.columns = true, color, past, s.columns
-	s.writeLocked("\x1b[?2004h") // pasted text comes between keyPasteBegin and keyPasteEnd
+	s.writeLocked("\x1b[?2004h") // pasted text is sent between keyPasteBegin and keyPasteEnd
 	return nil
 }
 
-// close gives the terminal back.
+// close restores the terminal.
 func (s *chatScreen) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,11 +86,11 @@ func (s *chatScreen) close() {
 	s.opened = false
 }
 
-// lines gives what is typed, message by message, until the end of the input. It does not end with the screen: a read
-// of a terminal cannot be stopped.
+// lines sends the typed messages to the channel to, until the end of the input. It does not end
+// with the screen, because a read from a terminal cannot be stopped.
 func (s *chatScreen) lines(in *os.File, to chan<- string) {
 	defer close(to)
-	var keys string // that are not complete
+	var keys string // keys that are not complete
 	for buf := bufio.NewReader(in); ; {
 		r, _, err := buf.ReadRune()
 		if err != nil {
@@ -110,11 +110,11 @@ func (s *chatScreen) lines(in *os.File, to chan<- string) {
 				return
 			}
 		}
-		s.begin()() // shows what was typed
+		s.begin()() // shows the typed text
 	}
 }
 
-// key does what a key asks for. It returns a message that has ended, or that the chat is over.
+// key handles a key. It returns a completed message, or end = true if the chat is over.
 func (s *chatScreen) key(key string) (message string, end bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -147,7 +147,7 @@ func (s *chatScreen) key(key string) (message string, end bool) {
 	return "", false
 }
 
-// enterLocked takes the line: the answer to a question, or a message, which it returns.
+// enterLocked handles Enter: the line is the answer to a question, or a message, which it returns.
 func (s *chatScreen) enterLocked() (message string) {
 	text := s.typed.text()
 	if begun, goesOn := strings.CutSuffix(text, `\`); goesOn {
@@ -167,7 +167,7 @@ func (s *chatScreen) enterLocked() (message string) {
 	return ""
 }
 
-// leaveLocked leaves the line that is typed as it is, and begins another one.
+// leaveLocked leaves the typed line on the screen and starts a new one.
 func (s *chatScreen) leaveLocked() {
 	if shown := s.promptLocked() + s.typed.text(); shown != "" {
 		s.writeLocked(s.eraseLocked() + s.belowLocked() + shown + "\n")
@@ -175,7 +175,7 @@ func (s *chatScreen) leaveLocked() {
 	s.typed.set("")
 }
 
-// completeLocked adds to a word what all words that fit have in common, or lists them.
+// completeLocked extends a word by the common beginning of all its completions, or shows them.
 func (s *chatScreen) completeLocked(word string, all []string) {
 	before, begun := strings.CutSuffix(s.typed.before, word)
 	if len(all) == 0 || !begun {
@@ -200,7 +200,7 @@ func (s *chatScreen) completeLocked(word string, all []string) {
 	s.typed.before = before + same
 }
 
-// begin locks the screen; what it returns shows what has changed since, and unlocks it.
+// begin locks the screen. The returned function shows all changes and unlocks it.
 func (s *chatScreen) begin() (end func()) {
 	s.mu.Lock()
 	return func() {
@@ -209,7 +209,7 @@ func (s *chatScreen) begin() (end func()) {
 	}
 }
 
-// prompt shows that a message is waited for, or no longer.
+// prompt sets whether the chat waits for a message, and shows it.
 func (s *chatScreen) prompt(ready bool) {
 	defer s.begin()()
 	if s.ready = ready; ready {
@@ -218,7 +218,7 @@ func (s *chatScreen) prompt(ready bool) {
 	}
 }
 
-// ask has the person answer a question; what was typed before stays for later. ok = false: nobody answers.
+// ask asks the person a question. Text that was typed before is kept for later. ok is false if nobody answers.
 func (s *chatScreen) ask(ctx context.Context, question string) (line string, ok bool) {
 	asked := &chatQuestion{question, make(chan string, 1)}
 	end := s.begin()
@@ -236,7 +236,7 @@ func (s *chatScreen) ask(ctx context.Context, question string) (line string, ok 
 	return line, ok
 }
 
-// dismiss takes an open question away; false = there is none.
+// dismiss removes an open question. It reports whether there was one.
 func (s *chatScreen) dismiss() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -249,7 +249,7 @@ func (s *chatScreen) dismiss() bool {
 	return true
 }
 
-// promptLocked is what stands before the line.
+// promptLocked returns the text before the typed line.
 func (s *chatScreen) promptLocked() string {
 	switch {
 	case s.asked != nil:
@@ -260,7 +260,7 @@ func (s *chatScreen) promptLocked() string {
 	return ""
 }
 
-// refreshLocked writes what can be written of the answer, and draws the line below.
+// refreshLocked writes the part of the answer that can be written, and draws the typed line below it.
 func (s *chatScreen) refreshLocked() {
 	text, line := s.held, ""
 	if s.promptLocked()+s.typed.text() != "" {
@@ -277,7 +277,7 @@ func (s *chatScreen) refreshLocked() {
 	s.writeLocked(erase + text + line)
 }
 
-// belowLocked ends the line that was written last.
+// belowLocked returns what ends the line that was written last.
 func (s *chatScreen) belowLocked() string {
 	if !s.column {
 		return ""
@@ -286,20 +286,20 @@ func (s *chatScreen) belowLocked() string {
 	return "\n"
 }
 
-// eraseLocked takes the line that is typed away.
+// eraseLocked returns the codes that remove the typed line.
 func (s *chatScreen) eraseLocked() (codes string) {
 	if !s.drawn {
 		return ""
 	}
 	up := 0
 	for _, row := range s.above {
-		up += 1 + max(0, textWidth(row)-1)/s.columns() // a terminal that has become narrow wraps it
+		up += 1 + max(0, textWidth(row)-1)/s.columns() // a terminal that became narrower has wrapped it
 	}
 	s.drawn = false
 	return times(up, 'A') + "\r\x1b[J"
 }
 
-// drawLocked draws the rows of the line around the cursor.
+// drawLocked returns the rows of the typed line around the cursor.
 func (s *chatScreen) drawLocked() string {
 	wide, high := s.size()
 	rows, row, column := s.typed.rows(s.promptLocked(), wide)
@@ -313,7 +313,7 @@ func (s *chatScreen) drawLocked() string {
 	return text
 }
 
-// times moves the cursor so many times in a direction.
+// times returns the code that moves the cursor n times in a direction.
 func times(n int, direction rune) string {
 	if n == 0 {
 		return ""
@@ -321,14 +321,14 @@ func times(n int, direction rune) string {
 	return fmt.Sprintf("\x1b[%d%c", n, direction)
 }
 
-// writeLocked writes to the terminal.
+// writeLocked writes to the terminal, if the screen is open.
 func (s *chatScreen) writeLocked(text string) {
 	if text != "" && s.opened {
-		_, _ = s.out.WriteString(strings.ReplaceAll(text, "\n", "\r\n")) // a terminal that is gone shows nothing
+		_, _ = s.out.WriteString(strings.ReplaceAll(text, "\n", "\r\n")) // a closed terminal shows nothing
 	}
 }
 
-// size is how many columns and rows the terminal has.
+// size returns the numbers of columns and rows of the terminal.
 func (s *chatScreen) size() (wide, high int) {
 	wide, high, err := term.GetSize(int(s.out.Fd()))
 	if err != nil || wide < 1 || high < 2 {
@@ -342,7 +342,8 @@ func (s *chatScreen) columns() int {
 	return wide
 }
 
-// piece writes a piece of what has a kind; another kind begins a line of its own, and no kind always does.
+// piece writes a piece of text of a kind. A piece of another kind than the last one starts a new
+// line, and so does a piece without a kind.
 func (s *chatScreen) piece(kind, style, text string) {
 	defer s.begin()()
 	s.pieceLocked(kind, style, text)
@@ -372,10 +373,10 @@ func (s *chatScreen) pieceLocked(kind, style, text string) {
 	}
 }
 
-// line writes a line of its own, or several.
+// line writes one or several lines.
 func (s *chatScreen) line(style, text string) { s.piece("", style, text+"\n") }
 
-// say writes sentences, whose lines break between words.
+// say writes sentences and breaks long lines between words.
 func (s *chatScreen) say(style, text string) {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
@@ -386,13 +387,13 @@ func (s *chatScreen) say(style, text string) {
 	s.line(style, strings.Join(lines, "\n"))
 }
 
-// Write implements io.Writer: what it is given are lines.
+// Write implements io.Writer. p consists of lines.
 func (s *chatScreen) Write(p []byte) (int, error) {
 	s.line("", strings.TrimSuffix(string(p), "\n"))
 	return len(p), nil
 }
 
-// ended ends the line of a kind; false = others came in between.
+// ended completes the line of a kind. It returns false if other pieces came in between.
 func (s *chatScreen) ended(kind, style, text string) bool {
 	defer s.begin()()
 	if s.kind != kind {
@@ -403,7 +404,7 @@ func (s *chatScreen) ended(kind, style, text string) bool {
 	return true
 }
 
-// freshLocked has what comes next begin a line.
+// freshLocked makes the next text start on a new line.
 func (s *chatScreen) freshLocked() {
 	s.held += s.answer.flush()
 	if s.held != "" && !strings.HasSuffix(s.held, "\n") || s.held == "" && s.column {
@@ -411,7 +412,7 @@ func (s *chatScreen) freshLocked() {
 	}
 }
 
-// seen makes text of several lines safe for a terminal, as oneLine does for one.
+// seen makes a text of several lines safe for a terminal, as oneLine does for one line.
 func seen(text string) string {
 	var b strings.Builder
 	for _, r := range strings.ReplaceAll(text, "\r", "") {
@@ -424,8 +425,8 @@ func seen(text string) string {
 	return b.String()
 }
 
-// unseen reports whether a terminal would not show a character but obey it. Spaces of any width
-// are seen, and the joiners that emojis and several scripts are written with do no harm.
+// unseen reports whether a terminal would obey a character instead of showing it. Spaces of any
+// width are shown, and the joiners in emojis and several scripts are harmless.
 func unseen(r rune) bool {
 	joins := r == '\u200c' || r == '\u200d'
 	return r != '\n' && r != '\t' && !joins && !unicode.IsPrint(r) && !unicode.Is(unicode.Zs, r)

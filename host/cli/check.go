@@ -27,7 +27,7 @@ type checkCmd struct {
 	Key   string `name:"key-file" placeholder:"FILE" help:"With --audit: the file with the key that signed the log. Default: the one that the config or the usual place has."`
 }
 
-// Run checks the config, as serve would read it, or an audit trail.
+// Run checks the config as serve would read it, a file of MCP servers, or an audit trail.
 func (c checkCmd) Run(cmd *commands, sys *System) error {
 	switch {
 	case c.Audit != "" && c.File != "":
@@ -68,13 +68,13 @@ func (c checkCmd) Run(cmd *commands, sys *System) error {
 	return nil
 }
 
-// tryConfig makes what serve would make of a config, to be closed.
+// tryConfig creates the plugins that serve would create from a config. The caller closes them.
 func tryConfig(cfg *config.Config, warn func(string)) ([]host.Plugin, error) {
 	made, err := plugins.New(cfg, plugins.Deps{Log: warnings(warn)})
 	if err != nil {
 		return nil, fail(exitConfig, err)
 	}
-	if _, err := plugins.AllowedPrograms(cfg); err != nil { // what exec: strict refuses, it tells of links too
+	if _, err := plugins.AllowedPrograms(cfg); err != nil { // finds what exec: strict refuses, and also warns of links
 		return made, fail(exitConfig, err)
 	}
 	return made, nil
@@ -92,8 +92,8 @@ func (c checkCmd) checkAudit(cmd *commands, sys *System) error {
 	return nil
 }
 
-// key finds the key of the log: the one that was named, that of the config when this is
-// its log, or the one in its usual place. A config that cannot be read is no obstacle.
+// key returns the key of the log: the key that --key-file names, the key of the config if this is
+// its log, or the key in the usual place. A config that cannot be read is ignored.
 func (c checkCmd) key(cmd *commands, sys *System) audit.Key {
 	base, _ := os.UserConfigDir()
 	userDir := ""
@@ -109,9 +109,9 @@ func (c checkCmd) key(cmd *commands, sys *System) audit.Key {
 	return audit.KeyOf(c.Audit, userDir, "", c.Key)
 }
 
-// wallsOf tells of what of the host's own lies in the workspace. lacks says why mounts cannot hide it on
-// this machine; "" = they can, or nobody has looked. kept is false where programs do not start, since
-// nothing keeps them out.
+// wallsOf returns a check for each file or folder of the host that lies in the workspace. lacks
+// says why mounts cannot hide it on this machine; "" = they can, or this was not tested. kept is
+// false if programs do not start, because nothing keeps them away from such a file.
 func wallsOf(cfg *config.Config, lacks string) (all []check, kept bool) {
 	kept = true
 	w := cfg.Wall
@@ -166,7 +166,7 @@ func sameFolder(real, name string) bool {
 	return err == nil && name != "" && wall.Real(abs) == real
 }
 
-// checkStore reads all of the store, if there is one; it makes none.
+// checkStore reads the whole store, if there is one. It does not create one.
 func (d *diagnosis) checkStore(ctx context.Context, cfg *config.Config) {
 	r, err := lookAtStore(ctx, cfg)
 	problems, model, advice := r.Problems, "", ""
@@ -217,8 +217,8 @@ func lookAtStore(ctx context.Context, cfg *config.Config) (store.Report, error) 
 	return store.Check(ctx, path, opts)
 }
 
-// storedModel names the model of the store's vectors. The error says that the
-// config asks for another.
+// storedModel returns the name of the model that made the store's vectors. It returns an error if
+// the config asks for another model.
 func storedModel(ctx context.Context, cfg *config.Config) (name string, err error) {
 	if !hasMemory(cfg) {
 		return "", nil
@@ -236,7 +236,7 @@ func storedModel(ctx context.Context, cfg *config.Config) (name string, err erro
 	return model.Name, err
 }
 
-// storeAdvice says what to do about a file that cannot be used.
+// storeAdvice returns what to do about a store that cannot be used.
 func storeAdvice(err error) string {
 	switch {
 	case errors.Is(err, store.ErrUnavailable):

@@ -19,7 +19,7 @@ type checkpointsCmd struct {
 	Restore checkpointsRestoreCmd `cmd:"" help:"Restore the workspace, or part of it, to a checkpoint."`
 }
 
-// keeper hands the checkpoints of the config's workspace to do.
+// keeper passes the checkpoints of the config's workspace to do.
 func (c *commands) keeper(sys *System, do func(context.Context, *checkpoint.Keeper) error) error {
 	ctx, stop := interruptible()
 	defer stop()
@@ -30,7 +30,7 @@ func (c *commands) keeper(sys *System, do func(context.Context, *checkpoint.Keep
 	return keeping(ctx, cfg, sys.warn, do)
 }
 
-// keeping hands the checkpoints of a config's workspace to do.
+// keeping passes the checkpoints of a config's workspace to do.
 func keeping(
 	ctx context.Context, cfg *config.Config, warn func(string), do func(context.Context, *checkpoint.Keeper) error,
 ) error {
@@ -48,7 +48,7 @@ type checkpointsListCmd struct {
 	JSON bool `name:"json" help:"Print the list as JSON."`
 }
 
-// Run lists them. What came after a checkpoint is what its line tells.
+// Run lists the checkpoints. The line of a checkpoint shows what changed after it.
 func (l checkpointsListCmd) Run(cmd *commands, sys *System) error {
 	return cmd.keeper(sys, func(ctx context.Context, k *checkpoint.Keeper) error {
 		done := sys.waitingFor("looking for checkpoints")
@@ -67,7 +67,7 @@ func (l checkpointsListCmd) Run(cmd *commands, sys *System) error {
 		var t table
 		t.header("ID", "MADE", "FILES", "CHANGED AFTER", "BEFORE")
 		for i, c := range all {
-			after := "?" // nobody has looked yet
+			after := "?" // the workspace was not compared yet
 			if i+1 < len(all) {
 				after = fmt.Sprint(all[i+1].Changed)
 			}
@@ -111,7 +111,7 @@ func (d checkpointsDiffCmd) Run(cmd *commands, sys *System) error {
 	})
 }
 
-// printChanges prints a line for each change, and its patch where it has one.
+// printChanges prints a line for each change, and its patch if it has one.
 func printChanges(w io.Writer, all []checkpoint.Change) error {
 	for _, c := range all {
 		line := fmt.Sprintf("%-8s %s", c.Kind, oneLine(c.Path))
@@ -138,7 +138,7 @@ type checkpointsRestoreCmd struct {
 	JSON   bool     `name:"json" help:"Print what was done as JSON."`
 }
 
-// Run puts files back.
+// Run restores the files.
 func (r checkpointsRestoreCmd) Run(cmd *commands, sys *System) error {
 	return cmd.putBack(sys, checkpoint.RestoreOptions{To: r.ID, Paths: r.Paths, DryRun: r.DryRun}, r.JSON)
 }
@@ -149,7 +149,7 @@ type undoCmd struct {
 	JSON   bool `name:"json" help:"Print what was done as JSON."`
 }
 
-// Run puts the workspace back to what it was before the last changes.
+// Run restores the workspace to its state before the last changes.
 func (u undoCmd) Run(cmd *commands, sys *System) error {
 	if u.Steps < 1 {
 		return fail(exitUsage, fmt.Errorf("cannot go back %d states; give 1 or more", u.Steps))
@@ -157,7 +157,7 @@ func (u undoCmd) Run(cmd *commands, sys *System) error {
 	return cmd.putBack(sys, checkpoint.RestoreOptions{Steps: u.Steps, DryRun: u.DryRun}, u.JSON)
 }
 
-// putBack restores, and says what was done and how that is undone.
+// putBack restores files, and prints what was done and how to undo that.
 func (c *commands) putBack(sys *System, o checkpoint.RestoreOptions, asJSON bool) error {
 	return c.keeper(sys, func(ctx context.Context, k *checkpoint.Keeper) error {
 		waited := sys.waitingFor("restoring files")

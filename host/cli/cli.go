@@ -1,5 +1,5 @@
-// Package cli is the command line of a2e: one file per subcommand. It puts the
-// parts together and holds no logic of its own.
+// Package cli is the command line of a2e, with one file per subcommand. It connects the parts of
+// the program and holds no logic of its own.
 package cli
 
 import (
@@ -42,22 +42,22 @@ const (
 	exitSignal    = 130
 )
 
-// System is what a command gets from the process. Out is the real stdout: serve
-// takes it for itself and points file descriptor 1 at stderr.
+// System holds what a command gets from the process. Out is the real stdout: serve takes it for
+// itself and points file descriptor 1 at stderr.
 type System struct {
 	In      *os.File
 	Out     *Output
 	Err     *os.File
 	Environ []string
 	Exit    func(code int) // ends the process at once
-	Pages   fs.FS          // the README.md files of the project, by their paths; nil = none
+	Pages   fs.FS          // the README.md files of the project, by their paths; nil = no files
 
-	secrets *redact.Set     // of the config, once it was read
-	screen  *drawing        // what is drawn on stderr; nil = nothing ever is
-	over    <-chan struct{} // closed once the command has heard of a signal that ends it; nil = it hears none
+	secrets *redact.Set     // the secrets of the config, once it was read
+	screen  *drawing        // what is drawn on stderr; nil = nothing is ever drawn
+	over    <-chan struct{} // closed once the command has received a signal that ends it; nil = it receives no signals
 }
 
-// getenv looks a variable up in Environ; the last one of a name counts.
+// getenv returns the value of a variable of Environ, or "" if it is not set. The last entry with the name counts.
 func (s *System) getenv(name string) string {
 	for _, entry := range slices.Backward(s.Environ) {
 		if key, value, _ := strings.Cut(entry, "="); key == name {
@@ -67,7 +67,7 @@ func (s *System) getenv(name string) string {
 	return ""
 }
 
-// globals are the flags of every command.
+// globals holds the flags of every command.
 type globals struct {
 	Config   string  `short:"c" placeholder:"FILE" help:"Config file. Default: $$A2E_CONFIG, ./a2e.yaml once it is trusted (a2e trust), a2e/config.yaml in the user's config folder, or none at all."`
 	LogLevel *string `enum:"trace,debug,info,warn,error" placeholder:"LEVEL" help:"What is logged: trace, debug, info, warn or error. Default: warn, and nothing by commands that ask a host in this process for one answer."`
@@ -76,7 +76,7 @@ type globals struct {
 	ShowVersion kong.VersionFlag `name:"version" help:"Print the version."`
 }
 
-// logLevel is the level of the log of a host that serves.
+// logLevel returns the log level of a host that serves.
 func (g *globals) logLevel() string {
 	if g.LogLevel == nil {
 		return zerolog.LevelWarnValue
@@ -84,7 +84,7 @@ func (g *globals) logLevel() string {
 	return *g.LogLevel
 }
 
-// commands is the command line. The help of each command holds an example.
+// commands is the command line. The help of each command contains an example.
 type commands struct {
 	globals `group:"all"`
 
@@ -123,10 +123,10 @@ type commands struct {
 	Completion completionCmd `cmd:"" help:"Print the completion script of a shell."`
 	Version    versionCmd    `cmd:"" help:"Print the version."`
 
-	only   string // the only type of plugin to be made; "" = all
-	record bool   // calls count into learning, as those of agents do
+	only   string // the only type of plugin to create; "" = all types
+	record bool   // calls count in the statistics of learning, like calls of agents
 
-	person *person // who answers questions of the host; nil = the one at the command's terminal
+	person *person // who answers questions of the host; nil = the person at the command's terminal
 }
 
 // exitError carries an exit code along with an error.
@@ -145,10 +145,10 @@ func fail(code int, err error) error {
 	return exitError{code, err}
 }
 
-// stop ends the parser when kong wants to exit, after --help say.
+// stop ends the parser when kong wants to exit, for example after --help.
 type stop struct{ code int }
 
-// Main runs one command line, without the program's name, and gives the exit code.
+// Main runs one command line, given without the program's name, and returns the exit code.
 func Main(args []string, sys System) (code int) {
 	defer func() {
 		switch s := recover().(type) {
@@ -166,7 +166,7 @@ func Main(args []string, sys System) (code int) {
 	sys.secrets, sys.screen = redact.New(nil), new(drawing)
 	watchLauncher(&sys)
 	if len(args) == 0 || len(args) == 1 && args[0] == "serve" {
-		// how agents spawn it: even the parser of one command would cost them a millisecond
+		// agents start it like this, and even a parser for one command would cost them a millisecond
 		return finish(cmd.Serve.Run(&cmd, &sys), &sys)
 	}
 	if args[0] == completeWord {
@@ -182,7 +182,7 @@ func Main(args []string, sys System) (code int) {
 	if sys.Out.failed() != nil {
 		return finish(err, &sys)
 	}
-	command := "a2e" // the deepest that the line has reached
+	command := "a2e" // the deepest command that the line has reached
 	if wrong, ok := errors.AsType[*kong.ParseError](err); ok && wrong.Context.Selected() != nil {
 		command = wrong.Context.Selected().FullPath()
 	}
@@ -190,8 +190,9 @@ func Main(args []string, sys System) (code int) {
 	return exitUsage
 }
 
-// parse reads the command line. kong takes 5 ms to make a parser of all commands, and whoever spawns
-// `a2e mcp serve` or `a2e -c FILE` waits for it: all are made only for help and for errors.
+// parse reads the command line. kong takes 5 ms to build a parser of all commands, and whoever
+// spawns `a2e mcp serve` or `a2e -c FILE` waits for it. So all commands are built only for help and
+// for errors.
 func parse(cmd *commands, sys *System, args []string) (*kong.Context, error) {
 	if others, some := unneeded(args); some {
 		parser, err := newParser(cmd, sys, kong.IgnoreFields(others))
@@ -209,10 +210,11 @@ func parse(cmd *commands, sys *System, args []string) (*kong.Context, error) {
 	return parser.Parse(args)
 }
 
-// unneeded finds the commands that a line does not name. false = all are needed.
+// unneeded returns a regular expression for the fields of the commands that a line does not name.
+// some is false if all commands are needed.
 func unneeded(args []string) (others string, some bool) {
 	words := args[:1]
-	if strings.HasPrefix(args[0], "-") { // flags of every command, and behind them a command or none
+	if strings.HasPrefix(args[0], "-") { // the flags of every command, then perhaps a command
 		words = append([]string{"serve"}, args...)
 	}
 	var names []string
@@ -233,7 +235,7 @@ func unneeded(args []string) (others string, some bool) {
 	return `^commands\.(` + strings.Join(names, "|") + `)$`, some
 }
 
-// newParser makes the parser of the commands.
+// newParser builds the parser of the commands.
 func newParser(cmd *commands, sys *System, options ...kong.Option) (*kong.Kong, error) {
 	parser, err := kong.New(cmd, append(options,
 		kong.Name("a2e"),
@@ -256,7 +258,7 @@ func newParser(cmd *commands, sys *System, options ...kong.Option) (*kong.Kong, 
 		return nil, err
 	}
 	parser.Model.HelpFlag.Group = parser.Model.Flags[len(parser.Model.Flags)-1].Group
-	for _, group := range parser.Model.Children { // or they would show the group of their parent
+	for _, group := range parser.Model.Children { // otherwise they would show the group of their parent
 		for _, command := range group.Children {
 			command.Group = &kong.Group{Key: "commands", Title: "Commands:"}
 		}
@@ -264,8 +266,8 @@ func newParser(cmd *commands, sys *System, options ...kong.Option) (*kong.Kong, 
 	return parser, nil
 }
 
-// AfterApply refuses numbers that cannot be meant: all flags with one are counts and times,
-// from 1 up where nothing else is said of them. The tag least says from where.
+// AfterApply refuses numbers that make no sense. All flags with a number are counts or times: a
+// count must be at least 1, a time above 0. The tag least sets another minimum.
 func (*commands) AfterApply(ctx *kong.Context) error {
 	for _, f := range ctx.Flags() {
 		n, least := 0.0, 1.0
@@ -298,10 +300,10 @@ func atLeast(n float64) string {
 	return fmt.Sprintf("%v or more", n)
 }
 
-// unknown is the error of a name that is none of those there are. what is the kind of thing.
+// unknown returns the error for a name that is not in the list. what is the kind of thing.
 func unknown(what, name string, known []string) error { return unknownAs(what, name, known, known) }
 
-// unknownAs is unknown for names that are shown as something else.
+// unknownAs is unknown for names that are shown in another form.
 func unknownAs(what, name string, known, as []string) error {
 	shown := each(as, func(k string) string { return cut(oneLine(k), usualColumns/2) })
 	slices.Sort(shown)
@@ -319,8 +321,8 @@ func unknownAs(what, name string, known, as []string) error {
 	return fmt.Errorf(`there is no %s "%s"; %sthere are: %s`, what, oneLine(name), hint, strings.Join(shown, ", "))
 }
 
-// unknownOf is the usage error of the first name that is none of those there are; nil = there
-// is none such. Letter case does not count.
+// unknownOf returns a usage error for the first name that is not in the list, or nil if all names
+// are known. Letter case does not count.
 func unknownOf(what string, names, known []string) error {
 	slices.Sort(known)
 	known = slices.Compact(known)
@@ -332,7 +334,7 @@ func unknownOf(what string, names, known []string) error {
 	return nil
 }
 
-// finish tells a command's error and gives the exit code.
+// finish prints a command's error and returns the exit code.
 func finish(err error, sys *System) int {
 	code := exitFailed
 	if exit, ok := errors.AsType[exitError](err); ok {
@@ -341,7 +343,7 @@ func finish(err error, sys *System) int {
 	if errors.Is(err, errInterrupted) || errors.Is(err, context.Canceled) { // only a signal cancels a command
 		code, err = exitSignal, errInterrupted
 	}
-	if failed := sys.Out.failed(); failed != nil { // most commands leave it to this
+	if failed := sys.Out.failed(); failed != nil { // most commands leave this check to finish
 		code = exitTransport
 		if err == nil || errors.Is(err, failed) {
 			err = fmt.Errorf("stdout: %w", failed)
@@ -354,7 +356,7 @@ func finish(err error, sys *System) int {
 	return code
 }
 
-// load reads the config and tells its warnings to warn.
+// load reads the config and passes its warnings to warn.
 func (c *commands) load(sys *System, warn func(string)) (*config.Config, error) {
 	cfg, warnings, err := config.Load(c.source(sys))
 	for _, w := range warnings {
@@ -367,8 +369,8 @@ func (c *commands) load(sys *System, warn func(string)) (*config.Config, error) 
 	return cfg, fail(exitConfig, err)
 }
 
-// loadAloud is load for a command that needs what plugins have: it tells the person at
-// stderr of warnings, and of plugins that are off because a list does not name them.
+// loadAloud is load for a command that needs the plugins: it prints to stderr the warnings, and a
+// note about plugins that are off because a list does not name them.
 func (c *commands) loadAloud(sys *System) (*config.Config, error) {
 	cfg, err := c.load(sys, sys.warn)
 	if err == nil && cfg.OffNote() != "" {
@@ -377,8 +379,8 @@ func (c *commands) loadAloud(sys *System) (*config.Config, error) {
 	return cfg, err
 }
 
-// source says where the config is looked for, and what of the folder's own is trusted. The
-// list of what is trusted is read only where there is such a file.
+// source says where to look for the config, and which files of the folder are trusted. The trust
+// list is read only if the folder has such a file.
 func (c *commands) source(sys *System) config.Source {
 	src := config.Source{Path: c.Config, Getenv: sys.getenv, Dir: ".", Available: plugins.Types(), Secrets: sys.secrets}
 	src.UserConfigDir, _ = os.UserConfigDir()
@@ -386,11 +388,11 @@ func (c *commands) source(sys *System) config.Source {
 	return src
 }
 
-// errInterrupted ends what a signal ends.
+// errInterrupted is the error of a command that a signal ended.
 var errInterrupted = errors.New("interrupted")
 
-// endSignals are those that end the program in order; SIGHUP not where it was started to outlive
-// its terminal, as by nohup.
+// endSignals returns the signals that end the program in order. SIGHUP is left out if the program
+// was started to outlive its terminal, for example by nohup.
 func endSignals() []os.Signal {
 	if signal.Ignored(syscall.SIGHUP) {
 		return []os.Signal{os.Interrupt, syscall.SIGTERM}
@@ -398,7 +400,7 @@ func endSignals() []os.Signal {
 	return []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}
 }
 
-// interruptible returns a context that ends with one of endSignals, and errInterrupted then.
+// interruptible returns a context that one of endSignals cancels with the cause errInterrupted.
 func interruptible() (context.Context, context.CancelFunc) {
 	signaled, stop := signal.NotifyContext(context.Background(), endSignals()...)
 	ctx, cancel := context.WithCancelCause(context.Background())
@@ -410,10 +412,10 @@ func interruptible() (context.Context, context.CancelFunc) {
 	}
 }
 
-// warn tells the person at stderr of a warning.
+// warn prints a warning to stderr.
 func (s *System) warn(text string) { say(s.Err, "warning: %s", text) }
 
-// warnings returns a log whose warnings go to warn, by their texts alone.
+// warnings returns a log that passes only the texts of its warnings to warn.
 func warnings(warn func(string)) zerolog.Logger {
 	return zerolog.New(io.Discard).Level(zerolog.WarnLevel).Hook(zerolog.HookFunc(func(_ *zerolog.Event,
 		_ zerolog.Level, text string,
@@ -422,14 +424,14 @@ func warnings(warn func(string)) zerolog.Logger {
 	}))
 }
 
-// say writes one line to the person at stderr.
+// say writes one line to stderr for the person there.
 func say(w io.Writer, format string, args ...any) { fmt.Fprintf(w, format+"\n", args...) }
 
 type versionCmd struct {
 	JSON bool `name:"json" help:"Print it as JSON."`
 }
 
-// Run prints what --version does.
+// Run prints the same as --version.
 func (v versionCmd) Run(sys *System) error {
 	if v.JSON {
 		return printJSON(sys.Out, map[string]string{
@@ -441,16 +443,16 @@ func (v versionCmd) Run(sys *System) error {
 	return err
 }
 
-// versionLine is the version of the module, the protocol and Go.
+// versionLine returns the versions of a2e, the protocol and Go, and the platform.
 func versionLine() string {
 	return fmt.Sprintf("a2e %s protocol %s %s %s/%s", version(), protocol.Version, runtime.Version(), runtime.GOOS,
 		runtime.GOARCH)
 }
 
-// release is what the linker was told: the tag or the commit of what `make dist` builds.
+// release is set by the linker: the tag or commit that `make dist` builds.
 var release string
 
-// version is that of the release, else of the tag or the commit the binary was built from.
+// version returns the release, or else the tag or commit that the binary was built from.
 var version = sync.OnceValue(func() string {
 	if release != "" {
 		return release

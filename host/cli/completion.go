@@ -25,16 +25,16 @@ import (
 	"a2e/protocol/client"
 )
 
-// completeWord is the hidden command that the scripts ask: its arguments are the words of a
-// command line, the last of which is to be completed. It prints a line for each way, with what
-// that means behind a tab, or :file or :dir where the shell shall propose those.
+// completeWord is the hidden command that the completion scripts call. Its arguments are the words
+// of a command line; the last one is to be completed. It prints a line for each completion, with a
+// description after a tab, or :file or :dir if the shell should propose files or folders.
 const completeWord = "__complete"
 
-// completeWithin bounds what a person waits for: a store that another host has locked, say.
+// completeWithin limits how long a person waits, for example if another host has locked the store.
 const completeWithin = 2 * time.Second
 
-// completionScripts are the scripts, in which PROGRAM stands for the program. What it proposes
-// comes from agents too, so each puts it on the command line quoted.
+// completionScripts has the scripts. PROGRAM in them stands for the program. The proposed words may
+// come from agents, so each script quotes them on the command line.
 //
 //go:embed completion.*sh
 var completionScripts embed.FS
@@ -43,9 +43,9 @@ type completionCmd struct {
 	Shell string `arg:"" enum:"bash,zsh,fish" help:"bash, zsh or fish."`
 }
 
-// Run prints the script. It calls the program by its name where that is found on the PATH, and
-// by the path of the one that printed it otherwise: never by what is typed, such as ./a2e in a
-// folder of someone else's.
+// Run prints the script. The script calls the program by its name if the PATH has it, otherwise by
+// the path of this program. It never calls what is typed, such as ./a2e in a folder of someone
+// else.
 func (c completionCmd) Run(sys *System) error {
 	program := "a2e"
 	own, err := os.Executable()
@@ -66,18 +66,19 @@ func (c completionCmd) Run(sys *System) error {
 	return err
 }
 
-// completion is a command line as far as it was typed.
+// completion is a command line that is not complete.
 type completion struct {
 	cmd   *commands
-	sys   *System  // without stderr
-	word  string   // to be completed
-	name  string   // the first argument before it
-	given []string // values of the last argument before it
+	sys   *System  // a copy that writes nothing to stderr
+	word  string   // the word to complete
+	name  string   // the first argument before word
+	given []string // values of the last argument before word
 	lines []string
 }
 
-// complete prints what the last word may become. It never fails, and says nothing else. Nothing
-// of a folder is run: what asks for names has a host with the plugins that only read.
+// complete prints the possible completions of the last word. It never fails and prints nothing
+// else. It runs no program of the folder: names come from a host that has only the plugins of one
+// capability.
 func complete(parser *kong.Kong, cmd *commands, sys *System, words []string) {
 	quiet := *sys
 	if null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0); err == nil {
@@ -93,23 +94,23 @@ func complete(parser *kong.Kong, cmd *commands, sys *System, words []string) {
 	}
 }
 
-// add proposes a value, if it goes on with what was typed and is nothing but text.
+// add proposes a value if it begins with the typed word and is plain text.
 func (c *completion) add(value, about string) {
 	if strings.HasPrefix(value, c.word) && value != "" && oneLine(value) == value {
 		c.lines = append(c.lines, value+"\t"+oneLine(firstSentence(about))+"\n")
 	}
 }
 
-// propose proposes words to follow those before, as the parser reads them.
+// propose proposes the words that may follow the words before, as the parser reads them.
 func (c *completion) propose(parser *kong.Kong, before []string) {
-	line, _ := kong.Trace(parser, before) // what is wrong with the words is in it
+	line, _ := kong.Trace(parser, before) // line also has the parser's error
 	node, arguments := parser.Model.Node, 0
 	for _, p := range line.Path {
 		switch {
-		case p.Command != nil && p.Parent != p.Command: // else it is the default, which no word names
+		case p.Command != nil && p.Parent != p.Command: // otherwise it is the default command, which no word names
 			node = p.Command
 		case p.Flag != nil && p.Flag.Name == "config":
-			c.cmd.Config = line.Value(p).String() // where names come from
+			c.cmd.Config = line.Value(p).String() // the config with the names to propose
 		case p.Positional != nil:
 			if arguments++; arguments == 1 && p.Positional.Target.Kind() == reflect.String {
 				c.name = line.Value(p).String()
@@ -128,7 +129,7 @@ func (c *completion) propose(parser *kong.Kong, before []string) {
 	name, _, valued := strings.Cut(c.word, "=")
 	dashed := strings.HasPrefix(c.word, "-") && !slices.Contains(before, "--")
 	switch {
-	case line.Error != nil: // a flag without its value may be why
+	case line.Error != nil: // perhaps a flag that still needs its value
 		if waits := flag(before[len(before)-1]); waits != nil && !waits.IsBool() {
 			c.values("", waits)
 		}
@@ -153,7 +154,7 @@ func (c *completion) propose(parser *kong.Kong, before []string) {
 	}
 }
 
-// values proposes values of a flag or an argument behind a prefix.
+// values proposes values of a flag or an argument, each with a prefix.
 func (c *completion) values(prefix string, v *kong.Value) {
 	kind := v.Tag.Get("complete")
 	switch place := v.Tag.PlaceHolder; {
@@ -170,7 +171,7 @@ func (c *completion) values(prefix string, v *kong.Value) {
 	switch kind {
 	case "":
 	case "file", "dir":
-		c.lines = append(c.lines, ":"+kind+"\n") // for the shell to go on with
+		c.lines = append(c.lines, ":"+kind+"\n") // the shell proposes these
 	case "tool-argument":
 		c.arguments(toolParameters(c.tools(), c.name))
 	case "skill-argument":
@@ -183,11 +184,11 @@ func (c *completion) values(prefix string, v *kong.Value) {
 	}
 }
 
-// names returns the names of a kind of thing, and what is said of each.
+// names returns the names of things of a kind, each with a description.
 func (c *completion) names(kind string) map[string]string {
 	names := make(map[string]string)
 	cfg, err := c.cmd.load(c.sys, func(string) {})
-	kept := err == nil && plugins.StateKept(cfg) // to ask for names makes no state
+	kept := err == nil && plugins.StateKept(cfg) // asking for names must not create state
 	switch {
 	case kind == "topic":
 		all, _ := helpPages(c.sys.Pages)
@@ -230,7 +231,7 @@ func (c *completion) names(kind string) map[string]string {
 	return names
 }
 
-// configured adds the names that stand in the config.
+// configured adds the names from the config.
 func configured(cfg *config.Config, kind string, names map[string]string) {
 	switch kind {
 	case "env":
@@ -255,8 +256,8 @@ func configured(cfg *config.Config, kind string, names map[string]string) {
 	}
 }
 
-// ask asks a host that has the plugins of one capability alone, so that no program is started. Where
-// that fails there is nothing to propose.
+// ask asks a host that has only the plugins of one capability, so that no program is started. If
+// that fails, there is nothing to propose.
 func (c *completion) ask(capability protocol.Capability, do func(context.Context, *client.Client) error) {
 	only := *c.cmd
 	only.only = string(capability)
@@ -279,7 +280,7 @@ func (c *completion) skills() []protocol.SkillDefinition {
 	return resp.Skills
 }
 
-// arguments proposes key= of what a tool or skill takes, and values where these are known.
+// arguments proposes the key= of each argument of a tool or skill, and values if these are known.
 func (c *completion) arguments(params []parameter) {
 	key, _, valued := strings.Cut(c.word, "=")
 	for _, p := range params {

@@ -13,10 +13,10 @@ import (
 	"a2e/protocol"
 )
 
-// Bounds of a dispatch.
+// Limits of a dispatch.
 const (
 	maxWorkers = 256
-	maxAtOnce  = 1024 // tasks of one worker
+	maxAtOnce  = 1024 // tasks that one worker does at the same time
 
 	maxRetries = 100 // of one task
 
@@ -37,7 +37,7 @@ type dispatchCmd struct {
 	Quiet bool `short:"q" help:"Do not show the progress."`
 }
 
-// check tells what is wrong with the command line.
+// check returns what is wrong with the command line.
 func (d *dispatchCmd) check() error {
 	switch err := d.workFlags.check(d.Command); {
 	case d.Fleet != "" && (d.LLM != "" || d.Model != "" || len(d.Command) > 0 || d.Network || !d.Contract ||
@@ -64,10 +64,10 @@ func (d *dispatchCmd) check() error {
 	return nil
 }
 
-// own reports whether the workers are told by the command line, and not by the config.
+// own reports whether the command line defines the workers, and not the config.
 func (d *dispatchCmd) own() bool { return d.LLM != "" || len(d.Command) > 0 || d.Fleet != "" }
 
-// Run has all tasks done.
+// Run does all tasks of the file.
 func (d dispatchCmd) Run(cmd *commands, sys *System) error {
 	if err := d.check(); err != nil {
 		return fail(exitUsage, err)
@@ -85,7 +85,7 @@ func (d dispatchCmd) Run(cmd *commands, sys *System) error {
 	if err == nil && len(d.Command) == 0 && d.Fleet == "" {
 		err = d.equip(cfg, sys, ", a command behind -- as in a2e dispatch tasks.ndjson -- my-agent --print")
 	}
-	if err := errors.Join(err, tryPlugins(cfg)); err != nil { // once, not for each task
+	if err := errors.Join(err, tryPlugins(cfg)); err != nil { // once here, not for each task
 		return fail(exitConfig, err)
 	}
 	tasks, err := d.tasks(sys, workers)
@@ -103,7 +103,7 @@ func (d dispatchCmd) Run(cmd *commands, sys *System) error {
 	}
 	defer closeLog()
 	if live && cmd.LogFile == "" {
-		log = zerolog.Nop() // its lines would run through the picture
+		log = zerolog.Nop() // its lines would mix with the board
 	}
 	out, err := d.openResults(sys)
 	if err != nil {
@@ -116,9 +116,9 @@ func (d dispatchCmd) Run(cmd *commands, sys *System) error {
 	return errors.Join(run.run(), out.close())
 }
 
-// tasks reads the file. What is wrong with it is told.
+// tasks reads the tasks from the file, and prints what is wrong with them.
 func (d *dispatchCmd) tasks(sys *System, workers []worker.Worker) ([]*dispatchTask, error) {
-	var names []string // of the workers that a task may name
+	var names []string // the workers that a task may name
 	for _, w := range workers {
 		if !d.own() {
 			names = append(names, w.Name)

@@ -10,16 +10,15 @@ import (
 	"a2e/protocol/fleet"
 )
 
-// dispatchBoard counts the tasks of a dispatch, and shows them: a line for each worker and one
-// for all.
+// dispatchBoard counts the tasks of a dispatch and shows them: a line for each worker, and one for all.
 type dispatchBoard struct {
 	*board
 	total   int
-	most    int // workers that are shown
+	most    int // maximal number of workers that are shown
 	workers []*boardWorker
-	tasks   map[*dispatchTask]*boardWorker // those that run
-	tried   map[*dispatchTask]bool         // those that a worker has or had
-	again   int                            // how often another one had to
+	tasks   map[*dispatchTask]*boardWorker // running tasks with their workers
+	tried   map[*dispatchTask]bool         // tasks that were given to a worker
+	again   int                            // how often a task was given to another worker
 	all     tally
 }
 
@@ -27,16 +26,16 @@ type dispatchBoard struct {
 type boardWorker struct {
 	name  string
 	tally tally
-	tasks []boardTask // that it works on, the oldest first
+	tasks []boardTask // tasks in work, the oldest first
 }
 
-// boardTask is a task that runs.
+// boardTask is a running task.
 type boardTask struct {
 	*dispatchTask
 	begun time.Time
 }
 
-// tally counts tasks by how they ended, and the tokens that they took.
+// tally counts tasks by how they ended, and their tokens.
 type tally struct{ done, partial, blocked, failed, tokens int }
 
 func (t *tally) add(res *fleet.Result) {
@@ -55,7 +54,7 @@ func (t *tally) add(res *fleet.Result) {
 
 func (t *tally) ended() int { return t.done + t.partial + t.blocked + t.failed }
 
-// String reads "3 done, 1 failed, 1.2k tokens".
+// String returns text such as "3 done, 1 failed, 1.2k tokens".
 func (t *tally) String() string {
 	parts := []string{fmt.Sprintf("%d done", t.done)}
 	for _, part := range []struct {
@@ -72,7 +71,7 @@ func (t *tally) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// tokens reads "812 tokens", "1.2k tokens" or "3.4M tokens".
+// tokens returns text such as "812 tokens", "1.2k tokens" or "3.4M tokens".
 func tokens(n int) string {
 	switch {
 	case n < 1000:
@@ -83,7 +82,7 @@ func tokens(n int) string {
 	return fmt.Sprintf("%.1fM tokens", float64(n)/1e6)
 }
 
-// newDispatchBoard puts the workers on a board.
+// newDispatchBoard creates the board of the workers with these names.
 func newDispatchBoard(b *board, names []string, total, most int) *dispatchBoard {
 	d := &dispatchBoard{
 		board: b, total: total, most: max(most, 1), tasks: make(map[*dispatchTask]*boardWorker),
@@ -96,8 +95,8 @@ func newDispatchBoard(b *board, names []string, total, most int) *dispatchBoard 
 	return d
 }
 
-// placed notes that a worker takes a task up, the next one where another has not done it.
-// Any other name means that the task waits.
+// placed notes that a worker takes a task. If the task was already given to a worker, it counts as
+// tried again. A name of no worker means that the task waits.
 func (d *dispatchBoard) placed(t *dispatchTask, worker string) {
 	d.change(func() {
 		d.take(t)
@@ -112,7 +111,7 @@ func (d *dispatchBoard) placed(t *dispatchTask, worker string) {
 	})
 }
 
-// ended notes the end of a task; a nil result is none.
+// ended notes the end of a task; res is nil if the task has no result.
 func (d *dispatchBoard) ended(t *dispatchTask, res *fleet.Result) {
 	d.change(func() {
 		at := d.take(t)
@@ -126,7 +125,7 @@ func (d *dispatchBoard) ended(t *dispatchTask, res *fleet.Result) {
 	})
 }
 
-// take takes a task from the worker that had it; nil = none had.
+// take removes a running task from its worker and returns the worker, or nil if none had the task.
 func (d *dispatchBoard) take(t *dispatchTask) *boardWorker {
 	at := d.tasks[t]
 	if at != nil {
@@ -136,7 +135,7 @@ func (d *dispatchBoard) take(t *dispatchTask) *boardWorker {
 	return at
 }
 
-// lines is the picture.
+// lines returns the picture.
 func (d *dispatchBoard) lines() []string {
 	shown := d.workers[:min(len(d.workers), d.most)]
 	wide := len("all")
@@ -162,10 +161,10 @@ func (d *dispatchBoard) lines() []string {
 	return append(lines, d.line(padded("all", wide), &d.all, d.progress()))
 }
 
-// maxETA is the longest wait that is shown.
+// maxETA is the longest remaining time that is shown.
 const maxETA = 1000 * time.Hour
 
-// progress tells where the whole stands, what matters most first: the rest may be cut.
+// progress returns the state of all tasks, the most important part first, as the rest may be cut.
 func (d *dispatchBoard) progress() string {
 	parts := []string{strings.Replace(d.all.String(), " done", fmt.Sprintf(" of %d done", d.total), 1)}
 	ended := d.all.ended()
@@ -188,7 +187,7 @@ func (d *dispatchBoard) progress() string {
 	return strings.Join(parts, ", ")
 }
 
-// rate reads "4.1/s", or "7.5/min" where that says more.
+// rate returns text such as "4.1/s", or "7.5/min" for slow rates.
 func rate(perSecond float64) string {
 	switch {
 	case perSecond >= 10:
@@ -199,8 +198,8 @@ func rate(perSecond float64) string {
 	return fmt.Sprintf("%.1f/min", perSecond*60)
 }
 
-// line is a name, a bar and a text. The bar tells how many of all tasks ended well, and how many
-// otherwise, so that the bars of all workers make up the last one.
+// line returns a name, a bar and a text. The bar shows which part of all tasks ended well and which
+// part otherwise, so that the bars of all workers add up to the last one.
 func (d *dispatchBoard) line(name string, t *tally, text string) string {
 	wide := min(max(d.columns/5, 8), 32)
 	well, ended := t.done*wide/d.total, t.ended()*wide/d.total

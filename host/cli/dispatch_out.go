@@ -18,31 +18,31 @@ import (
 	"a2e/protocol/fleet"
 )
 
-// kept is a result as it stands in a file: the digest tells a later run that the task is
-// still the same.
+// kept is a result as it is stored in a file. The digest of the brief shows a later run whether the
+// task is still the same.
 type kept struct {
 	*fleet.Result
 	Brief string `json:"brief_sha256,omitzero"`
 }
 
-// briefDigest tells briefs apart.
+// briefDigest returns a digest that identifies a brief.
 func briefDigest(brief string) string {
 	sum := sha256.Sum256([]byte(brief))
 	return hex.EncodeToString(sum[:16])
 }
 
-// results is where the results of a dispatch go. A file is appended to, never overwritten.
+// results stores the results of a dispatch. It appends to a file and never overwrites it.
 type results struct {
 	io.Writer
 	file *os.File // nil = stdout
 	lock *os.File
 	name string
-	had  map[string]kept // results that the file has from an earlier run, by their task's id
+	had  map[string]kept // results of an earlier run in the file, by task id
 	line int
-	cut  bool // its last line was not whole
+	cut  bool // the last line of the file was incomplete and was removed
 }
 
-// openResults opens where the results go, and reads those of an earlier run.
+// openResults opens the output for the results, and reads the results of an earlier run from it.
 func (d *dispatchCmd) openResults(sys *System) (*results, error) {
 	switch {
 	case d.Out == "-" && isatty.IsTerminal(sys.Out.Fd()):
@@ -61,7 +61,8 @@ func (d *dispatchCmd) openResults(sys *System) (*results, error) {
 	return r, nil
 }
 
-// take makes a file this run's own, with the results that it has if it is to go on.
+// take locks the file for this run. It reads the results in it if the run is resumed; otherwise the
+// file must be empty.
 func (r *results) take(resume bool) error {
 	info, err := r.file.Stat()
 	switch {
@@ -75,14 +76,13 @@ func (r *results) take(resume bool) error {
 		return fmt.Errorf("%s already exists; --resume does the tasks that have no result in it, or give another file",
 			r.name)
 	}
-	if r.lock, err = sandbox.LockDir(r.file.Name()); err != nil { // of a file as well
+	if r.lock, err = sandbox.LockDir(r.file.Name()); err != nil { // LockDir also locks a file
 		return fmt.Errorf("%s is in use by a running dispatch: %w", r.name, err)
 	}
 	return r.read()
 }
 
-// read reads the results of an earlier run. A last line that was cut off is taken away, as its
-// task has no result then.
+// read reads the results of an earlier run. An incomplete last line is removed, so that its task is done again.
 func (r *results) read() error {
 	in := record.NewLines(r.file, record.MaxEntry)
 	for whole := int64(0); ; {
@@ -110,13 +110,13 @@ func (r *results) read() error {
 	}
 }
 
-// begunResult reports whether a line may be the begin of a result.
+// begunResult reports whether a line may be the beginning of a result.
 func begunResult(line []byte) bool {
 	begin := []byte(`{"type":"` + fleet.TypeResult + `"`)
 	return bytes.HasPrefix(line, begin) || bytes.HasPrefix(begin, line)
 }
 
-// add takes in a line with a result.
+// add adds the result of a line.
 func (r *results) add(line []byte) error {
 	if len(bytes.TrimSpace(line)) == 0 {
 		return nil
@@ -131,8 +131,8 @@ func (r *results) add(line []byte) error {
 	return nil
 }
 
-// left returns the tasks without a result, and how the others ended. The error names a task
-// that is another one now.
+// left returns the tasks without a result, and how the others ended. It returns an error if the
+// brief of a task has changed since its result.
 func (r *results) left(tasks []*dispatchTask) (todo []*dispatchTask, ended tally, err error) {
 	for _, t := range tasks {
 		k, had := r.had[t.id]
@@ -149,7 +149,7 @@ func (r *results) left(tasks []*dispatchTask) (todo []*dispatchTask, ended tally
 	return todo, ended, err
 }
 
-// write writes the result of a task.
+// write writes the result of a task as one line.
 func (r *results) write(t *dispatchTask, res *fleet.Result) error {
 	k := kept{Result: res}
 	if r.file != nil {
@@ -163,7 +163,7 @@ func (r *results) write(t *dispatchTask, res *fleet.Result) error {
 	return err
 }
 
-// close closes a file.
+// close unlocks and closes the file, if there is one.
 func (r *results) close() error {
 	if r.file == nil {
 		return nil

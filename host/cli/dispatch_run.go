@@ -22,10 +22,10 @@ import (
 	"a2e/protocol/fleet"
 )
 
-// dispatchGrace is how long the workers may take to end.
+// dispatchGrace is the time that the workers have to end.
 const dispatchGrace = 10 * time.Second
 
-// maxInPool is how many tasks wait in the pool for a worker that suits them.
+// maxInPool is how many tasks may wait in the pool for a suitable worker.
 const maxInPool = 4096
 
 // dispatchRun is one run of a2e dispatch.
@@ -37,34 +37,35 @@ type dispatchRun struct {
 	cmd    *commands
 	sys    *System
 	cfg    *config.Config
-	among  []worker.Worker // of the config; not used where there is a command
+	among  []worker.Worker // workers of the config; not used with a command
 	todo   []*dispatchTask // in the order in which they start
-	before tally           // of an earlier run
+	before tally           // results of an earlier run
 	log    zerolog.Logger
 	out    *results
 	live   bool
 
-	atOnce int // tasks that are given to the pool
+	atOnce int // tasks that are in the pool at the same time
 	pool   *worker.Pool
 	board  *dispatchBoard
 	next   atomic.Int64
-	names  map[string][]string // of the workers that do the work of one of the config
-	turn   atomic.Int64        // whose it is among those
+	names  map[string][]string // names of the started workers, by the worker of the config whose work they do
+	turn   atomic.Int64        // counter that selects one of these
 }
 
-// run starts the workers, has the tasks done and ends the workers.
+// run starts the workers, does the tasks and ends the workers.
 func (d *dispatchRun) run() error {
 	ctx, stop := interruptible()
 	defer stop()
-	defer context.AfterFunc(ctx, stop)() // a second signal ends it at once, also where nobody reads the results
+	defer context.AfterFunc(ctx, stop)() // a second signal ends the process at once, even if nobody reads the results
 	if !d.Quiet {
 		d.tellBefore()
 	}
 	if len(d.todo) == 0 {
 		return d.verdict(false)
 	}
-	// A worker is this very program: it confines what it starts itself, which it could not
-	// do as well from within a sandbox. Its tree dies with this process all the same.
+	// A worker is another process of this program. It runs outside a sandbox, because it confines
+	// its own children and could do this less well from within one. Its process tree still ends
+	// with this process.
 	launcher, err := sandbox.New(sandbox.Options{Mode: sandbox.Off, Environ: d.sys.Environ})
 	if err != nil {
 		return err
@@ -79,7 +80,7 @@ func (d *dispatchRun) run() error {
 	if err != nil {
 		return errors.Join(err, launcher.Close())
 	}
-	d.atOnce = maxInPool // of which each finds its worker
+	d.atOnce = maxInPool // each task finds its worker in the pool
 	if len(d.among) == 1 {
 		d.atOnce = len(workers) * workers[0].MaxTasks
 	}
@@ -95,7 +96,7 @@ func (d *dispatchRun) run() error {
 	return d.verdict(ctx.Err() != nil)
 }
 
-// workers says what to start, or which fleet does the tasks.
+// workers returns the workers to start, or the fleet that does the tasks.
 func (d *dispatchRun) workers() ([]worker.Worker, error) {
 	if d.Fleet != "" {
 		for _, t := range d.todo {
@@ -125,7 +126,7 @@ func (d *dispatchRun) workers() ([]worker.Worker, error) {
 			env[name] = value
 		}
 	}
-	delete(env, "PWD") // it may be of another folder
+	delete(env, "PWD") // it may name another folder
 	if d.own() {
 		d.among = []worker.Worker{{Model: d.Model}}
 	}
@@ -133,7 +134,7 @@ func (d *dispatchRun) workers() ([]worker.Worker, error) {
 	d.names = make(map[string][]string)
 	all := make([]worker.Worker, max(n, d.Workers))
 	for i := range all {
-		does := &d.among[i%n] // each of them does as much as the others
+		does := &d.among[i%n] // the work is spread evenly over the config's workers
 		name := ""
 		for number := i/n + 1; name == "" || slices.ContainsFunc(all[:i],
 			func(w worker.Worker) bool { return w.Name == name }); number++ {
@@ -153,8 +154,9 @@ func (d *dispatchRun) workers() ([]worker.Worker, error) {
 	return all, nil
 }
 
-// childName is what a worker is called that does the work of one of the config, or of a command,
-// which has no name.
+// childName returns the name of a started worker: the name of the config's worker whose work it
+// does, with a number if there are several, or worker-N if it runs the command line's command or
+// model.
 func childName(does string, number int) string {
 	switch {
 	case does == "":
@@ -165,8 +167,8 @@ func childName(does string, number int) string {
 	return fmt.Sprintf("%s-%d", does, number)
 }
 
-// argv is the command line of a worker, which does the work of one of the config, or what the
-// command line says.
+// argv returns the command line of a worker. only is the worker of the config whose work it does;
+// "" = it does what this command line says.
 func (d *dispatchRun) argv(self string, w *worker.Worker, only string) []string {
 	argv := []string{self, "--log-level", d.cmd.logLevel()}
 	if d.cmd.Config != "" {
@@ -179,7 +181,7 @@ func (d *dispatchRun) argv(self string, w *worker.Worker, only string) []string 
 	return append(argv, d.workFlags.argv(d.Command)...)
 }
 
-// plainName reports whether a variable of this process can be passed on.
+// plainName reports whether a variable with this name can be passed on.
 func plainName(name string) bool {
 	for i := range len(name) {
 		c := name[i]
@@ -191,20 +193,20 @@ func plainName(name string) bool {
 	return name != ""
 }
 
-// watch makes the board.
+// watch creates and starts the board.
 func (d *dispatchRun) watch(workers []worker.Worker) {
 	names := each(workers, func(w worker.Worker) string { return w.Name })
 	b := newBoard(nil, time.Now, d.sys.columnsOf(d.sys.Err))
 	if d.live {
 		b.w = d.sys.Err
 	}
-	_, b.shared = d.out.Writer.(*seenWriter) // stdout is a terminal, most likely the same
+	_, b.shared = d.out.Writer.(*seenWriter) // stdout is a terminal, probably the same one
 	d.board = newDispatchBoard(b, names, len(d.todo), d.sys.rows()-4)
 	b.start()
 }
 
-// feed returns the tasks to the workers, as many at once as they have places, and waits for
-// all. The error is that of writing a result, which ends what still runs.
+// feed hands the tasks to the workers, as many at a time as they have places, and waits for all
+// results. It returns an error if a result cannot be written; this also stops the running tasks.
 func (d *dispatchRun) feed(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -232,7 +234,7 @@ func (d *dispatchRun) feed(ctx context.Context) error {
 	return nil
 }
 
-// do has one task done and writes its result. A task that was stopped has none.
+// do runs one task and writes its result. A task that was stopped gets no result.
 func (d *dispatchRun) do(ctx context.Context, t *dispatchTask) error {
 	task := t.WorkerTask
 	task.Started = func(worker string) { d.board.placed(t, worker) }
@@ -256,7 +258,7 @@ func (d *dispatchRun) do(ctx context.Context, t *dispatchTask) error {
 	return d.board.write(func() error { return d.out.write(t, res) })
 }
 
-// tellBefore tells what is there of an earlier run.
+// tellBefore prints what the file has from an earlier run.
 func (d *dispatchRun) tellBefore() {
 	if d.out.cut {
 		say(d.sys.Err, "the last line of %s was cut off; its task is done again", d.out.name)
@@ -266,7 +268,7 @@ func (d *dispatchRun) tellBefore() {
 	}
 }
 
-// verdict tells how it went, and is the error where some task is not done, now or before.
+// verdict prints how the tasks ended. It returns an error if some task is not done, in this run or an earlier one.
 func (d *dispatchRun) verdict(interrupted bool) error {
 	var now tally
 	if d.board != nil {

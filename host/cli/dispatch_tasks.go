@@ -18,27 +18,27 @@ import (
 	"a2e/protocol/fleet"
 )
 
-// Bounds of a file of tasks.
+// Limits of a file of tasks.
 const (
 	maxTaskFile = 64 << 20 // bytes
-	maxMisfits  = 50       // problems that are shown
-	maxProblems = 10_000   // problems after which the rest is not looked at
+	maxMisfits  = 50       // problems that are printed
+	maxProblems = 10_000   // problems after which the rest of the file is ignored
 )
 
-// taskReader reads a file of tasks and collects what is wrong with it.
+// taskReader reads a file of tasks and collects the problems in it.
 type taskReader struct {
-	name  string         // of the file, for problems
-	run   string         // makes the ids that are not in the file unlike those of other runs
+	name  string         // name of the file, for problems
+	run   string         // makes generated ids different from those of other runs
 	known []string       // the workers that a task may name
-	lines map[string]int // of a YAML file's values, by JSON Pointer; nil for JSON
+	lines map[string]int // lines of the values of a YAML file, by JSON Pointer; nil for JSON
 
 	tasks    []*dispatchTask
-	ids      map[string]int // the line of each id
+	ids      map[string]int // from each id to its line
 	problems []string
 }
 
-// readTasks reads the tasks of a file, or of stdin for "-", and tells what is wrong with
-// them, a line for each problem.
+// readTasks reads the tasks of a file, or of stdin if path is "-". problems has a line for each
+// problem in the tasks.
 func readTasks(path string, stdin io.Reader, run string, workers []string) (tasks []*dispatchTask, problems []string,
 	err error,
 ) {
@@ -68,7 +68,7 @@ func readTasks(path string, stdin io.Reader, run string, workers []string) (task
 	return r.tasks, r.problems, nil
 }
 
-// read takes the text apart: a list as JSON or YAML, else a task on each line.
+// read reads the text: a list as JSON or YAML, or else a task on each line.
 func (r *taskReader) read(text []byte) {
 	body := bytes.TrimSpace(text)
 	ext := strings.ToLower(filepath.Ext(r.name))
@@ -98,14 +98,14 @@ func (r *taskReader) read(text []byte) {
 	}
 }
 
-// list reads the tasks of a list.
+// list reads the tasks of a JSON list.
 func (r *taskReader) list(text []byte) {
 	dec := jsontext.NewDecoder(bytes.NewReader(text))
 	if _, err := dec.ReadToken(); err != nil {
 		r.misfit(1, "not valid JSON: %v", err)
 		return
 	}
-	number, from := 1, int64(0) // the line of the offset from
+	number, from := 1, int64(0) // the line at the offset from
 	for i := 0; dec.PeekKind() != ']'; i++ {
 		value, err := dec.ReadValue()
 		end := dec.InputOffset()
@@ -130,7 +130,7 @@ func (r *taskReader) list(text []byte) {
 	}
 }
 
-// ahead tells how many lines further than a place in the text an error is.
+// ahead returns how many lines after the offset from an error is.
 func (r *taskReader) ahead(text []byte, err error, from int64) int {
 	var syntax *jsontext.SyntacticError
 	if !errors.As(err, &syntax) || syntax.ByteOffset < from {
@@ -139,7 +139,7 @@ func (r *taskReader) ahead(text []byte, err error, from int64) int {
 	return bytes.Count(text[:min(syntax.ByteOffset-from, int64(len(text)))], []byte("\n"))
 }
 
-// misfit notes a problem; line 0 is the file as a whole.
+// misfit adds a problem; line 0 means the file as a whole.
 func (r *taskReader) misfit(line int, format string, args ...any) {
 	where := r.name
 	if line > 0 {
@@ -148,8 +148,8 @@ func (r *taskReader) misfit(line int, format string, args ...any) {
 	r.problems = append(r.problems, oneLine(where+": "+fmt.Sprintf(format, args...)))
 }
 
-// misfits notes the problems that an error names, each at its line. pointer is where the
-// task stands in a YAML file.
+// misfits adds the problems that an error names, each with its line. pointer is the position of the
+// task in a YAML file.
 func (r *taskReader) misfits(line int, pointer string, err error) {
 	var known *protocol.Error
 	if !errors.As(err, &known) {
@@ -183,7 +183,7 @@ func (r *taskReader) task(line int, text []byte, pointer string) {
 	_, typed := obj.Get("type")
 	_, nested := obj.Get("task")
 	if err = t.read(obj, typed || nested); err == nil {
-		err = t.ReadInline() // before the defaults, which would win
+		err = t.ReadInline() // before the defaults, which would take precedence
 	}
 	if err == nil {
 		err = t.check(typed || nested)
@@ -200,13 +200,13 @@ func (r *taskReader) task(line int, text []byte, pointer string) {
 	r.tasks = append(r.tasks, t)
 }
 
-// identify returns the task its ids. One that the file does not name gets a new one at its
-// worker in each run: a worker that knows an id gives the result that it has of it.
+// identify sets the ids of a task. A task without an id in the file gets another id at its worker
+// in each run, because a worker that knows an id sends the stored result.
 func (r *taskReader) identify(t *dispatchTask) {
 	t.id = t.Task.TaskID
 	if t.id == "" {
 		t.id = fmt.Sprintf("line-%d", t.line)
-		for n := 2; r.ids[t.id] == t.line; n++ { // a list may have several on a line
+		for n := 2; r.ids[t.id] == t.line; n++ { // a list may have several tasks on a line
 			t.id = fmt.Sprintf("line-%d-%d", t.line, n)
 		}
 		t.Task.TaskID = t.id + "-" + r.run
@@ -218,17 +218,17 @@ func (r *taskReader) identify(t *dispatchTask) {
 	r.ids[t.id] = t.line
 }
 
-// maxTaskID is how long the id of a task may be, in bytes: what a worker takes.
+// maxTaskID is the longest task id that a worker accepts, in bytes.
 const maxTaskID = 256
 
 // dispatchTask is a task of the file.
 type dispatchTask struct {
 	host.WorkerTask
-	id   string // that its result has; the worker may know it by another one
-	line int    // where it stands
+	id   string // id in the result; the worker may know another one
+	line int    // line in the file
 }
 
-// taskRoute says who does a task, beside what the protocol has.
+// taskRoute says who does a task, in addition to the fields of the protocol.
 type taskRoute struct {
 	Worker   string `json:"worker"`
 	Model    string `json:"model"`
@@ -237,23 +237,23 @@ type taskRoute struct {
 	Fallback bool   `json:"fallback"`
 }
 
-// wholeTask is a task as the protocol has it.
+// wholeTask is a task in the form of the protocol.
 type wholeTask struct {
 	fleet.Dispatch
 	taskRoute
 }
 
-// shortTask is a task as a person writes it.
+// shortTask is a task in the short form for people.
 type shortTask struct {
 	Brief    string `json:"brief"`
 	Deadline string `json:"deadline"`
 	fleet.Task
-	fleet.Requirements                    // those that stand here, and
+	fleet.Requirements                    // may be here or in requirements
 	Further            fleet.Requirements `json:"requirements"`
 	taskRoute
 }
 
-// read reads a task in either form; a member that is not known is a slip of the pen.
+// read reads a task in either form. An unknown member is an error, as it is probably a typing error.
 func (t *dispatchTask) read(obj protocol.Object, whole bool) error {
 	inner, needs, route := []string{"task_id", "priority", "reply_schema", "token_budget", "writes", "isolation"},
 		[]string{"required_mcp", "required_capabilities"}, []string{"worker", "model", "tier", "retries", "fallback"}
@@ -276,8 +276,8 @@ func (t *dispatchTask) read(obj protocol.Object, whole bool) error {
 	return t.short(obj)
 }
 
-// strangers returns what is wrong with the names of members. misplaced are those that belong
-// into one of the object's members.
+// strangers returns an error for each member with an unknown name. misplaced has the names that
+// belong in a member of the object.
 func strangers(obj protocol.Object, at string, known []string,
 	misplaced map[string][]string,
 ) (bad []protocol.FieldError) {
@@ -297,7 +297,7 @@ func strangers(obj protocol.Object, at string, known []string,
 	return bad
 }
 
-// within is strangers for a member; what is no object has no members.
+// within checks the names inside a member like strangers; a member that is not an object is ignored.
 func within(obj protocol.Object, member string, known []string) []protocol.FieldError {
 	raw, _ := obj.Get(member)
 	inner, err := protocol.ParseObject(raw)
@@ -307,12 +307,12 @@ func within(obj protocol.Object, member string, known []string) []protocol.Field
 	return strangers(inner, "/"+member+"/", known, nil)
 }
 
-// take takes over who is to do the task.
+// take copies the route to the task.
 func (t *dispatchTask) take(r *taskRoute) {
 	t.Worker, t.Model, t.Tier, t.Retries, t.Fallback = r.Worker, r.Model, r.Tier, r.Retries, r.Fallback
 }
 
-// whole reads a TASK_DISPATCH.
+// whole reads a task in the form of a TASK_DISPATCH.
 func (t *dispatchTask) whole(obj protocol.Object) error {
 	var w wholeTask
 	if err := protocol.Decode(obj, []string{"task"}, &w); err != nil {
@@ -331,7 +331,7 @@ func (t *dispatchTask) whole(obj protocol.Object) error {
 	return nil
 }
 
-// short reads a short form.
+// short reads a task in the short form.
 func (t *dispatchTask) short(obj protocol.Object) error {
 	var s shortTask
 	if err := protocol.Decode(obj, []string{"brief"}, &s); err != nil {
@@ -346,8 +346,8 @@ func (t *dispatchTask) short(obj protocol.Object) error {
 	return nil
 }
 
-// check sets defaults and tells all that is wrong with the task. nested says that it is a
-// whole message.
+// check sets defaults and returns everything that is wrong with the task. nested means that the
+// task has the form of the protocol.
 func (t *dispatchTask) check(nested bool) error {
 	var bad []protocol.FieldError
 	within := "/"
@@ -387,7 +387,7 @@ func (t *dispatchTask) check(nested bool) error {
 	return nil
 }
 
-// taskPriorities lists the priorities, highest first.
+// taskPriorities returns the priorities, highest first.
 func taskPriorities() []fleet.Priority {
 	return []fleet.Priority{fleet.PriorityUrgent, fleet.PriorityHigh, fleet.PriorityNormal, fleet.PriorityLow}
 }

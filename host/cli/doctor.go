@@ -22,7 +22,7 @@ import (
 	"a2e/protocol"
 )
 
-// probeTimeout bounds the start of one child that does nothing, on a machine that is busy.
+// probeTimeout limits the start of one child that does nothing, on a busy machine.
 const probeTimeout = 30 * time.Second
 
 type doctorCmd struct {
@@ -32,13 +32,12 @@ type doctorCmd struct {
 	JSON    bool    `name:"json" help:"Print one JSON object instead of the text."`
 }
 
-// Run looks at everything first and prints once, so that a reader that goes away
-// leaves nothing half done.
+// Run looks at everything first and prints once, so that a reader that closes the pipe leaves nothing half done.
 func (o doctorCmd) Run(cmd *commands, sys *System) error {
 	if o.Timeout > 0 && !o.Live {
 		return fail(exitUsage, errors.New("--timeout is for --live"))
 	}
-	// a closed pipe is an error here, also for what is said after this returns
+	// a closed pipe is an error here, also for lines that are printed after this returns
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	ctx, stop := interruptible()
 	defer stop()
@@ -71,29 +70,29 @@ func (o doctorCmd) Run(cmd *commands, sys *System) error {
 	return nil
 }
 
-// diagnosis is the report; its JSON form is what --json prints.
+// diagnosis is the report. Its JSON form is the output of --json.
 type diagnosis struct {
-	OK       bool          `json:"ok"` // all works that the config asks for
+	OK       bool          `json:"ok"` // everything works that the config asks for
 	Summary  map[level]int `json:"summary"`
 	Version  string        `json:"version"`
 	Protocol string        `json:"protocol"`
 	Go       string        `json:"go"`
 	Platform string        `json:"platform"` // GOOS/GOARCH
-	Kernel   string        `json:"kernel"`   // release of Linux; "" elsewhere
+	Kernel   string        `json:"kernel"`   // release of Linux; "" on other systems
 	Checks   []check       `json:"checks"`
 }
 
-// level is how well something is.
+// level says how well something works.
 type level string
 
 const (
-	levelNote    level = "note" // neither well nor not
+	levelNote    level = "note" // neither good nor bad
 	levelFine    level = "fine"
 	levelWarning level = "warning"
 	levelError   level = "error"
 )
 
-// levelShown is the word and the color of a level in the text.
+// levelShown has the word and the color of each level in the text.
 var levelShown = map[level][2]string{
 	levelNote: {"note", ""}, levelFine: {"ok", "32"}, levelWarning: {"warning", "33"}, levelError: {"wrong", "31"},
 }
@@ -105,23 +104,23 @@ type check struct {
 
 	Level level  `json:"level"`
 	Name  string `json:"name"`  // what was looked at, such as "state_dir" or "MCP server files"
-	Place string `json:"place"` // FILE:LINE:COLUMN of the config; "" = it is not in the file
+	Place string `json:"place"` // FILE:LINE:COLUMN of the config; "" = not in the file
 	Text  string `json:"text"`  // what was found, or what is wrong
-	Fix   string `json:"fix"`   // the command, or the line of the config, that fixes it; "" = nobody knows
+	Fix   string `json:"fix"`   // the command, or the line of the config, that fixes it; "" = unknown
 	Live  bool   `json:"live"`  // it was tried out
-	MS    int64  `json:"ms"`    // that this took
+	MS    int64  `json:"ms"`    // how long the trial took, in milliseconds
 
-	detail bool      // the text shows it only with --all
-	need   host.Need // to be tried out
+	detail bool      // the text shows this line only with --all
+	need   host.Need // the need to try out with --live
 }
 
-// add adds a line. What it returns is good until the next one is added.
+// add adds a line to the report. The returned pointer is valid until the next call of add.
 func (d *diagnosis) add(section string, l level, name, text string) *check {
 	d.Checks = append(d.Checks, check{Section: section, Level: l, Name: name, Text: text})
 	return &d.Checks[len(d.Checks)-1]
 }
 
-// conclude sums the checks up.
+// conclude counts the checks by level and makes their texts single lines.
 func (d *diagnosis) conclude() {
 	d.Summary = map[level]int{levelFine: 0, levelWarning: 0, levelError: 0}
 	for i := range d.Checks {
@@ -134,7 +133,7 @@ func (d *diagnosis) conclude() {
 	d.OK = d.Summary[levelError] == 0
 }
 
-// text is the report for a person.
+// text returns the report for a person. all also shows the detail lines.
 func (d *diagnosis) text(all, colors bool, columns int) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "a2e %s, protocol %s, %s, %s", d.Version, d.Protocol, d.Go, d.Platform)
@@ -181,7 +180,8 @@ func (d *diagnosis) text(all, colors bool, columns int) string {
 	return b.String() + "\n"
 }
 
-// wrap breaks a text that begins in a column into lines of at most so many columns.
+// wrap breaks a text into lines of at most the given number of columns. The text begins in column
+// at, and so do its further lines.
 func wrap(text string, at, columns int) string {
 	var b strings.Builder
 	from := at
@@ -201,8 +201,8 @@ func wrap(text string, at, columns int) string {
 	return b.String()
 }
 
-// diagnose looks at everything, and reports whether the config is good. What depends on that is left
-// out where it is not, and the sandbox is that of the defaults.
+// diagnose checks everything and reports whether the config is valid. If it is not, the checks that
+// depend on it are left out, and the sandbox is checked with the default config.
 func (o doctorCmd) diagnose(ctx context.Context, d *diagnosis, cmd *commands, sys *System) bool {
 	cfg, made, err := d.checkConfig(cmd, sys)
 	defer closePlugins(made)
@@ -228,7 +228,7 @@ func (o doctorCmd) diagnose(ctx context.Context, d *diagnosis, cmd *commands, sy
 	return true
 }
 
-// checkConfig reads the config and makes its plugins, which check their options.
+// checkConfig reads the config and creates its plugins, which check their options.
 func (d *diagnosis) checkConfig(cmd *commands, sys *System) (*config.Config, []host.Plugin, error) {
 	warn := func(text string) {
 		c := d.add("config", levelWarning, "config", text)
@@ -256,7 +256,7 @@ func (d *diagnosis) checkConfig(cmd *commands, sys *System) (*config.Config, []h
 	return cfg, made, nil
 }
 
-// checkFolders looks at the folders that the host writes in.
+// checkFolders checks the folders that the host writes to.
 func (d *diagnosis) checkFolders(cfg *config.Config, logFile string) {
 	d.checkFolder("workspace", cfg.Workspace)
 	d.checkFolder("state_dir", cfg.StateDir)
@@ -268,10 +268,10 @@ func (d *diagnosis) checkFolders(cfg *config.Config, logFile string) {
 	}
 }
 
-// fewBytes is when a disk is nearly full.
+// fewBytes is the free space in bytes below which a disk counts as nearly full.
 const fewBytes = 256 << 20
 
-// checkFolder tries to write where the host would.
+// checkFolder tries to write where the host would write: in the folder, or in its nearest parent that exists.
 func (d *diagnosis) checkFolder(name, path string) {
 	if abs, err := filepath.Abs(path); err == nil {
 		path = abs
@@ -302,7 +302,7 @@ func (d *diagnosis) checkFolder(name, path string) {
 	}
 }
 
-// checkServers tells of the MCP servers that are installed when they first start.
+// checkServers adds a note for each MCP server that is installed when it first starts.
 func (d *diagnosis) checkServers(made []host.Plugin) {
 	for _, plugin := range made {
 		if p, ok := asMCP(plugin); ok {
@@ -317,10 +317,10 @@ func (d *diagnosis) checkServers(made []host.Plugin) {
 	}
 }
 
-// checkPrograms looks the allowed programs up; plugins with the same list share it.
+// checkPrograms looks up the allowed programs. Plugins with the same list share one check.
 func (d *diagnosis) checkPrograms(cfg *config.Config) {
 	dirs, left := sandbox.SortPath(os.Getenv("PATH"), cfg.Workspace)
-	lists, _ := plugins.AllowedPrograms(cfg) // checkConfig has told of an error
+	lists, _ := plugins.AllowedPrograms(cfg) // checkConfig has already reported an error
 	plugin := map[string][]string{}
 	content := func(l plugins.Programs) string {
 		return fmt.Sprintf("%t %q %q", l.Default, l.List.Names(), l.List.Missing())
@@ -338,7 +338,7 @@ func (d *diagnosis) checkPrograms(cfg *config.Config) {
 	}
 }
 
-// checkList tells of one allow list. Programs of the default list need not be here.
+// checkList checks one allow list. Programs of the default list may be missing.
 func (d *diagnosis) checkList(l plugins.Programs, who string, dirs []string, workspace string) {
 	c := d.add("programs", levelFine, "programs", who+" may start "+strings.Join(l.List.Names(), ", "))
 	if l.Default {
@@ -365,7 +365,8 @@ func (d *diagnosis) checkList(l plugins.Programs, who string, dirs []string, wor
 	}
 }
 
-// probed is what a child found that was set up as best_effort does, whatever the config says.
+// probed is what a child found out about the sandbox. The child is started in mode best_effort,
+// whatever the config says.
 type probed struct {
 	findings []sandbox.Finding
 	err      error
@@ -385,7 +386,7 @@ func probe(ctx context.Context, cfg *config.Config) (p probed) {
 	return p
 }
 
-// lacks says why this machine has no such mechanism; "" = it has it.
+// lacks returns why this machine does not have a mechanism, or "" if it has it.
 func (p probed) lacks(mechanism string) string {
 	for _, f := range p.findings {
 		if f.Name == mechanism && !f.OK {
@@ -395,8 +396,8 @@ func (p probed) lacks(mechanism string) string {
 	return ""
 }
 
-// checkSandbox tells what each mode makes of what was found, and of each mechanism. open: files of
-// the host lie in the workspace, where this machine cannot hide them.
+// checkSandbox reports the effect of each mode on this machine, and the state of each mechanism.
+// open means that files of the host lie in the workspace and this machine cannot hide them.
 func (d *diagnosis) checkSandbox(cfg *config.Config, p probed, open bool) {
 	mode := plugins.Mode(cfg)
 	if p.err != nil {
@@ -432,10 +433,10 @@ func (d *diagnosis) checkSandbox(cfg *config.Config, p probed, open bool) {
 	}
 }
 
-// verdict is what a mode does on this machine.
+// verdict is the effect of a sandbox mode on this machine.
 type verdict struct {
 	mode   sandbox.Mode
-	starts bool // children do
+	starts bool // child processes start
 	text   string
 }
 

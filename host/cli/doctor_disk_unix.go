@@ -4,7 +4,7 @@ package cli
 
 import "golang.org/x/sys/unix"
 
-// freeBytes returns what this user may still write on the disk of a folder.
+// freeBytes returns how many bytes this user may still write to the disk of a folder.
 func freeBytes(dir string) (free int64, known bool) {
 	var st unix.Statfs_t
 	if unix.Statfs(dir, &st) != nil {

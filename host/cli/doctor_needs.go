@@ -28,7 +28,7 @@ import (
 	"a2e/protocol"
 )
 
-// fixOf returns the command, or the line of the config, that fixes an error; "" = nobody knows.
+// fixOf returns the command or the config line that fixes an error, or "" if it is unknown.
 func fixOf(err error) string {
 	lack, missing := (*host.Lack)(nil), (*sandbox.NotFoundError)(nil)
 	at := (*fs.PathError)(nil)
@@ -43,7 +43,7 @@ func fixOf(err error) string {
 	return ""
 }
 
-// fixPath returns what makes a file or folder usable.
+// fixPath returns the command that makes a file or folder usable, or "" if it is unknown.
 func fixPath(at *fs.PathError) string {
 	path := at.Path
 	if strings.HasPrefix(filepath.Base(path), ".a2e-doctor-") {
@@ -64,10 +64,10 @@ func fixPath(at *fs.PathError) string {
 	return ""
 }
 
-// plainRunes need no quotes in a shell.
+// plainRunes are the characters that need no quotes in a shell.
 const plainRunes = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ/._-+:,=@%"
 
-// quoted returns a word as a shell takes it.
+// quoted returns a word quoted for a shell, if it needs quotes.
 func quoted(word string) string {
 	if word != "" && strings.Trim(word, plainRunes) == "" {
 		return word
@@ -75,7 +75,7 @@ func quoted(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-// installs returns how a program comes to where children find it; "" = nobody knows.
+// installs returns the command that puts a program where children find it, or "" if it is unknown.
 func installs(name, workspace string) string {
 	if elsewhere, err := exec.LookPath(name); err == nil && filepath.IsAbs(elsewhere) {
 		if wall.Within(workspace, elsewhere) {
@@ -97,8 +97,8 @@ func installs(name, workspace string) string {
 	return strings.Join(append(manager[1:], one), " ")
 }
 
-// installer returns the name of this machine's package manager, and what installs a package by
-// it; nil = there is none that is known.
+// installer returns the name of this machine's package manager, followed by the command that
+// installs a package with it, or nil if no known manager is found.
 func installer() []string {
 	var sudo []string
 	if os.Geteuid() != 0 {
@@ -124,15 +124,15 @@ func installer() []string {
 	return nil
 }
 
-// packagesText has a line for programs of one package: their names, its name (= is that of the
-// program) and MANAGER=NAME where it is called otherwise, with tabs between. A name that begins
-// with ! is a whole command.
+// packagesText has a line for the programs of one package, with cells separated by tabs: the names
+// of the programs, the name of the package (= stands for the program's name), and MANAGER=NAME for
+// each package manager with another name. A name that begins with ! is a whole command.
 //
 //go:embed packages.txt
 var packagesText string
 
-// packageOf returns the package that has a program, by the package manager, "" = any other; nil =
-// it is not known.
+// packageOf returns the names of the package that has a program, by package manager ("" = any other
+// manager), or nil if the program is unknown.
 func packageOf(program string) map[string]string {
 	for line := range strings.Lines(packagesText) {
 		cells := strings.Split(strings.TrimSpace(line), "\t")
@@ -149,7 +149,7 @@ func packageOf(program string) map[string]string {
 	return nil
 }
 
-// reasonOf says why something lacks, without what a person cannot use.
+// reasonOf returns why something is missing, without the parts that are of no use to a person.
 func reasonOf(err error) string {
 	missing := (*sandbox.NotFoundError)(nil)
 	if told, ok := err.(*protocol.Error); ok {
@@ -166,10 +166,10 @@ func reasonOf(err error) string {
 	return text
 }
 
-// programsIn lists the names of the files in folders of programs.
+// programsIn returns the sorted names of the files in the folders.
 func programsIn(dirs []string) (names []string) {
 	for _, dir := range dirs {
-		entries, _ := os.ReadDir(dir) // one that cannot be read has none to offer
+		entries, _ := os.ReadDir(dir) // a folder that cannot be read offers no names
 		for _, e := range entries {
 			names = append(names, e.Name())
 		}
@@ -178,8 +178,8 @@ func programsIn(dirs []string) (names []string) {
 	return slices.Compact(names)
 }
 
-// fixSandbox returns the setting of the kernel that keeps namespaces from this user; "" = another
-// reason does.
+// fixSandbox returns the command that sets the kernel setting which denies namespaces to this user,
+// or "" if the reason is another one.
 func fixSandbox(mechanism string) string {
 	if mechanism != "user_namespace" {
 		return ""
@@ -198,11 +198,11 @@ func fixSandbox(mechanism string) string {
 }
 
 const (
-	liveTime   = 10 * time.Second // of one trial that says nothing itself
+	liveTime   = 10 * time.Second // limit of one trial whose need sets no limit
 	liveAtOnce = 16               // trials at once
 )
 
-// lookAtNeeds looks for what the options of plugins name. Nothing is started.
+// lookAtNeeds looks for the things that the options of plugins name. It starts nothing.
 func lookAtNeeds(section string, cfg *config.Config, made []host.Plugin) (all []check) {
 	for _, plugin := range made {
 		needer, ok := host.As[host.Needer](plugin)
@@ -224,7 +224,7 @@ func lookAtNeeds(section string, cfg *config.Config, made []host.Plugin) (all []
 	return all
 }
 
-// found notes what came of looking or trying.
+// found stores the result of a look or a trial.
 func (c *check) found(text string, err error) {
 	lack := (*host.Lack)(nil)
 	switch c.Level, c.Text = levelFine, text; {
@@ -241,14 +241,14 @@ func (c *check) found(text string, err error) {
 	}
 }
 
-// mask hides the secrets of the config: an untrusted one may put any variable anywhere.
+// mask hides the secrets of the config: an untrusted config may put any variable anywhere.
 func (c *check) mask(cfg *config.Config) {
 	for _, text := range []*string{&c.Name, &c.Text, &c.Fix} {
 		*text = cfg.Secrets.Text(*text)
 	}
 }
 
-// try tries out what can be tried and is not wrong already, side by side.
+// try runs the live trials in parallel, except for checks that already failed.
 func (o doctorCmd) try(ctx context.Context, all []check, cfg *config.Config, sys *System) {
 	var trials errgroup.Group
 	trials.SetLimit(liveAtOnce)
@@ -267,10 +267,10 @@ func (o doctorCmd) try(ctx context.Context, all []check, cfg *config.Config, sys
 			})
 		}
 	}
-	_ = trials.Wait() // none fails
+	_ = trials.Wait() // no trial returns an error
 }
 
-// tryOne tries one thing out, and does not wait longer than it may take.
+// tryOne runs one live trial and waits no longer than its time limit.
 func (o doctorCmd) tryOne(ctx context.Context, c *check) {
 	limit := cmp.Or(time.Duration(o.Timeout*float64(time.Second)), c.need.Wait, liveTime)
 	ctx, stop := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it did not answer within %s", limit))
@@ -297,13 +297,13 @@ func (o doctorCmd) tryOne(ctx context.Context, c *check) {
 		c.Level = levelWarning
 	}
 	c.Fix = cmp.Or(c.Fix, seen.Fix)
-	if !strings.Contains(c.Text, seen.Text) { // which may be why
+	if !strings.Contains(c.Text, seen.Text) { // the earlier finding may be the reason
 		c.Text += "; " + seen.Text
 	}
 }
 
-// checkUntrusted looks for what the folder's own files name that nobody has trusted, as if they
-// were: nothing of them is started or reached.
+// checkUntrusted checks the things that untrusted files of the folder name, as if the files were
+// trusted. It starts nothing and connects to nothing.
 func (d *diagnosis) checkUntrusted(cmd *commands, sys *System, cfg *config.Config) {
 	if cfg.Untrusted == nil {
 		return
@@ -326,7 +326,7 @@ func (d *diagnosis) checkUntrusted(cmd *commands, sys *System, cfg *config.Confi
 	}
 	for _, c := range lookAtNeeds("untrusted", asked, made) {
 		if c.Level == levelError {
-			c.Level = levelWarning // it does not count yet
+			c.Level = levelWarning // the file is not in use yet
 		}
 		d.Checks = append(d.Checks, c)
 	}

@@ -29,15 +29,15 @@ type envCmd struct {
 	Close envCloseCmd `cmd:"" help:"End an episode."`
 }
 
-// envRow is what is shown of an environment.
+// envRow describes an environment for the output.
 type envRow struct {
 	Name    string   `json:"name"`
 	Env     string   `json:"env"`
-	Actions []string `json:"actions"` // their types; none where an action has no type, or a program is to be asked
-	Kept    bool     `json:"kept"`    // episodes outlive the command that began them
+	Actions []string `json:"actions"` // empty = they have no type, or a program must be asked
+	Kept    bool     `json:"kept"`    // episodes outlive the command that started them
 }
 
-// environments returns those of the config.
+// environments returns the enabled environments of the config.
 func environments(cfg *config.Config) (rows []envRow, err error) {
 	rows = []envRow{}
 	for _, p := range cfg.Plugins {
@@ -57,9 +57,9 @@ func environments(cfg *config.Config) (rows []envRow, err error) {
 	return rows, nil
 }
 
-// environment returns the row of a name, which a command line gives.
+// environment returns the row of an environment by its name on the command line.
 func (c *commands) environment(sys *System, name string) (row envRow, err error) {
-	cfg, err := c.load(sys, func(string) {}) // ask tells the warnings
+	cfg, err := c.load(sys, func(string) {}) // ask prints the warnings
 	if err != nil {
 		return row, err
 	}
@@ -78,9 +78,9 @@ type envListCmd struct {
 	JSON bool `name:"json" help:"Print them as JSON."`
 }
 
-// Run lists the environments with their actions, as far as no program has to be started for it.
+// Run lists the environments. Actions are listed only for environments that need no program to be started.
 func (l envListCmd) Run(cmd *commands, sys *System) error {
-	cfg, err := cmd.load(sys, func(string) {}) // ask tells the warnings
+	cfg, err := cmd.load(sys, func(string) {}) // ask prints the warnings
 	if err != nil {
 		return err
 	}
@@ -115,7 +115,7 @@ func (l envListCmd) Run(cmd *commands, sys *System) error {
 	return nil
 }
 
-// actionTypes returns the types of actions that an environment has; none where they have no type.
+// actionTypes returns the types of an environment's actions, or an empty list if they have no type.
 func actionTypes(ctx context.Context, c *client.Client, name string) ([]string, error) {
 	var space protocol.EnvSpaceResponse
 	err := c.Call(ctx, protocol.TypeEnvSpaceReq, &protocol.EnvSpaceRequest{EnvName: name}, &space)
@@ -124,7 +124,7 @@ func actionTypes(ctx context.Context, c *client.Client, name string) ([]string, 
 	return types, err
 }
 
-// collectTypes collects the types that an action space names, in all of its alternatives.
+// collectTypes adds the types that an action space names, in all its alternatives.
 func collectTypes(space any, types *[]string) {
 	schema, _ := space.(map[string]any)
 	properties, _ := schema["properties"].(map[string]any)
@@ -150,7 +150,7 @@ type envBegin struct {
 	Options []string `sep:"none" name:"option" placeholder:"KEY=VALUE" help:"An option of the reset, as the environment has them; key:=JSON is JSON in any case. May be given several times."`
 }
 
-// begin begins an episode.
+// begin starts an episode.
 func (b envBegin) begin(ctx context.Context, c *client.Client, sys *System) (resp protocol.EnvResetResponse,
 	err error,
 ) {
@@ -170,7 +170,7 @@ type envResetCmd struct {
 	JSON bool `name:"json" help:"Print the observation as JSON."`
 }
 
-// Run begins an episode and shows it. Its id stands first.
+// Run starts an episode and shows it. The output begins with the episode id.
 func (r envResetCmd) Run(cmd *commands, sys *System) error {
 	row, err := cmd.environment(sys, r.Name)
 	if err != nil {
@@ -195,7 +195,7 @@ type envStepCmd struct {
 	JSON    bool     `name:"json" help:"Print the last observation as JSON."`
 }
 
-// Run takes the actions and shows what came of them.
+// Run takes the actions and shows the results.
 func (s envStepCmd) Run(cmd *commands, sys *System) error {
 	actions, err := readActions(sys, s.Action)
 	if err != nil {
@@ -234,13 +234,13 @@ type envCloseCmd struct {
 	Episode string `arg:"" help:"The episode."`
 }
 
-// printClosed says which episode ended.
+// printClosed prints which episode ended.
 func printClosed(x *exchange) error {
 	_, err := fmt.Fprintf(x.sys.Out, "closed %s\n", oneLine(fmt.Sprint(x.members["episode_id"])))
 	return err
 }
 
-// readActions reads actions out of words: a type with key=value behind it, or a JSON object.
+// readActions reads actions from words: a type followed by key=value words, or a JSON object.
 func readActions(sys *System, words []string) (actions []protocol.Object, err error) {
 	for len(words) > 0 {
 		first := words[0]
@@ -277,7 +277,7 @@ func readActions(sys *System, words []string) (actions []protocol.Object, err er
 	return actions, nil
 }
 
-// actionWord returns an action as a person writes it: a type without arguments as a word, else JSON.
+// actionWord returns an action as a person writes it: a type without arguments as a word, any other action as JSON.
 func actionWord(action protocol.Object) string {
 	var simple struct {
 		Type string `json:"type"`
@@ -288,8 +288,8 @@ func actionWord(action protocol.Object) string {
 	return string(action.Raw())
 }
 
-// showEpisode shows what is seen of an episode: a line that begins with its id, and a picture,
-// or the state where there is none.
+// showEpisode prints an observation of an episode: a line that begins with the episode id, then a
+// picture, or the state if there is no picture.
 func showEpisode(ctx context.Context, c *client.Client, sys *System, obs *protocol.EnvObservation, asJSON bool) error {
 	if asJSON {
 		return printJSON(sys.Out, obs)
@@ -315,7 +315,7 @@ func showEpisode(ctx context.Context, c *client.Client, sys *System, obs *protoc
 	err := c.Call(ctx, protocol.TypeEnvRenderReq, &protocol.EnvRenderRequest{EpisodeID: obs.EpisodeID, Mode: &mode},
 		&resp)
 	if err != nil || json.Unmarshal(resp.Render, &drawn) != nil ||
-		drawn.Text == "" { // a picture of pixels, or a program that draws none
+		drawn.Text == "" { // the picture has pixels, or the program draws none
 		raw, err := json.Marshal(obs.State, json.Deterministic(true), jsontext.Multiline(false))
 		if err != nil {
 			return err
@@ -331,8 +331,8 @@ type envPlayCmd struct {
 	JSON bool `name:"json" help:"Print each observation as JSON."`
 }
 
-// Run plays until stdin ends. At a terminal what goes wrong is told and the episode goes on; in
-// a pipe it ends the command.
+// Run plays until stdin ends. At a terminal an error is printed and the episode goes on; in a pipe
+// an error ends the command.
 func (p envPlayCmd) Run(cmd *commands, sys *System) error {
 	row, err := cmd.environment(sys, p.Name)
 	if err != nil {
@@ -356,7 +356,7 @@ func (p envPlayCmd) Run(cmd *commands, sys *System) error {
 	})
 }
 
-// envGame is an episode that lines of stdin act in.
+// envGame is an episode whose actions are lines of stdin.
 type envGame struct {
 	ctx     context.Context
 	client  *client.Client
@@ -367,7 +367,7 @@ type envGame struct {
 }
 
 func (g *envGame) begin() error {
-	g.close() // a program may have one at a time
+	g.close() // a program may allow only one episode at a time
 	resp, err := g.play.begin(g.ctx, g.client, g.sys)
 	if err != nil {
 		return err
@@ -376,7 +376,7 @@ func (g *envGame) begin() error {
 	return showEpisode(g.ctx, g.client, g.sys, &resp.Obs, g.play.JSON)
 }
 
-// close ends the episode: nobody could go on with it.
+// close ends the episode, as no later command could continue it.
 func (g *envGame) close() {
 	if g.episode != "" {
 		_ = g.client.Call(context.WithoutCancel(g.ctx), protocol.TypeEnvCloseReq,
@@ -386,7 +386,7 @@ func (g *envGame) close() {
 
 func (g *envGame) run() error {
 	lines := make(chan string)
-	go func() { // a read of a terminal has no end of its own
+	go func() { // a read from a terminal cannot be interrupted
 		defer close(lines)
 		for in := bufio.NewScanner(g.sys.In); in.Scan(); {
 			select {
@@ -419,7 +419,7 @@ func (g *envGame) run() error {
 	}
 }
 
-// take does what a line says.
+// take executes one line of input.
 func (g *envGame) take(line string) error {
 	switch line {
 	case "":

@@ -20,16 +20,15 @@ import (
 	"a2e/protocol"
 )
 
-// fleetEnv is the variable with the URL of a fleet, whose password nobody else on the machine
-// sees there.
+// fleetEnv is the variable with the URL of a fleet. Other users of the machine cannot see the password in it.
 const fleetEnv = "A2E_FLEET"
 
-// fleetFlag names a fleet.
+// fleetFlag is the flag that names a fleet.
 type fleetFlag struct {
 	Fleet string `placeholder:"URL" help:"A fleet on a PostgreSQL server, such as postgres://user@host/database?fleet=team; - is the variable A2E_FLEET."`
 }
 
-// open returns the fleet, and has its password hidden in all that is told.
+// open opens the fleet, and hides its password in all output.
 func (f *fleetFlag) open(sys *System) (*fleetdb.Fleet, error) {
 	if f.Fleet == "-" {
 		if f.Fleet = sys.getenv(fleetEnv); f.Fleet == "" {
@@ -42,7 +41,7 @@ func (f *fleetFlag) open(sys *System) (*fleetdb.Fleet, error) {
 	return at, fail(exitUsage, err)
 }
 
-// reach looks whether the server of the fleet is there, before anything is begun.
+// reach checks that the server of the fleet answers, before anything is started.
 func (f *fleetFlag) reach(sys *System) error {
 	at, err := f.open(sys)
 	if err != nil {
@@ -61,7 +60,7 @@ type fleetCmd struct {
 // fleetTime is how long a command waits for the server.
 const fleetTime = 15 * time.Second
 
-// with runs a command on a fleet that is there; without --fleet it is that of the variable.
+// with runs do on an existing fleet: the one of --fleet, or else of the variable fleetEnv.
 func (f *fleetFlag) with(sys *System, do func(ctx context.Context, at *fleetdb.Fleet) error) error {
 	if f.Fleet = cmp.Or(f.Fleet, sys.getenv(fleetEnv)); f.Fleet == "" {
 		return fail(exitUsage, fmt.Errorf("which fleet? give --fleet %s, or set %s; agents of A2A are workers with "+
@@ -78,7 +77,7 @@ func (f *fleetFlag) with(sys *System, do func(ctx context.Context, at *fleetdb.F
 	ctx, cancel := context.WithTimeout(ctx, fleetTime)
 	defer cancel()
 	if err := do(ctx, at.Existing()); err != nil {
-		if exit, ok := errors.AsType[exitError](err); ok { // it has its exit code already
+		if exit, ok := errors.AsType[exitError](err); ok { // the error already has its exit code
 			return exit
 		}
 		return fail(exitTransport, err)
@@ -91,7 +90,7 @@ type fleetLsCmd struct {
 	JSON bool `name:"json" help:"Print them as JSON."`
 }
 
-// Run lists workers and queue, and the agents of A2A that the config names.
+// Run lists the workers and the queue of a fleet, and the A2A agents of the config.
 func (l fleetLsCmd) Run(cmd *commands, sys *System) error {
 	agents, err := cmd.agents(sys)
 	if err != nil {
@@ -113,7 +112,7 @@ func (l fleetLsCmd) Run(cmd *commands, sys *System) error {
 	})
 }
 
-// agents looks at the workers of the config that are agents of A2A.
+// agents returns the state of the config's workers that are A2A agents.
 func (cmd *commands) agents(sys *System) ([]worker.AgentInfo, error) {
 	cfg, err := cmd.loadAloud(sys)
 	if err != nil {
@@ -136,7 +135,7 @@ func (cmd *commands) agents(sys *System) ([]worker.AgentInfo, error) {
 	return pool.Agents(ctx), pool.Close(ctx)
 }
 
-// show prints the lists.
+// show prints the lists of workers, agents and waiting tasks.
 func (l fleetLsCmd) show(sys *System, agents []worker.AgentInfo, workers []fleetdb.WorkerState,
 	queue []fleetdb.QueueState,
 ) error {
@@ -166,7 +165,7 @@ func (l fleetLsCmd) show(sys *System, agents []worker.AgentInfo, workers []fleet
 	return showQueue(sys, queue)
 }
 
-// showQueue prints what waits.
+// showQueue prints the waiting tasks.
 func showQueue(sys *System, queue []fleetdb.QueueState) error {
 	if len(queue) == 0 {
 		return nil
@@ -190,7 +189,7 @@ type fleetShowCmd struct {
 	Name string `arg:"" help:"The task_id of a task, or the name or id of a worker."`
 }
 
-// Run shows one of them.
+// Run shows one task or worker.
 func (s fleetShowCmd) Run(sys *System) error {
 	return s.with(sys, func(ctx context.Context, at *fleetdb.Fleet) error {
 		task, err := at.Task(ctx, s.Name)
@@ -221,7 +220,7 @@ type fleetDrainCmd struct {
 	All    bool   `help:"All workers."`
 }
 
-// Run has them drain.
+// Run makes the workers drain and prints their names.
 func (d fleetDrainCmd) Run(sys *System) error {
 	if d.All == (d.Worker != "") {
 		return fail(exitUsage, errors.New("which workers? give a name, an id, or --all"))
@@ -243,7 +242,7 @@ func (d fleetDrainCmd) Run(sys *System) error {
 	})
 }
 
-// serveFleet has the workers of the config work for a fleet, until a signal or a drain.
+// serveFleet makes the workers of the config work for a fleet, until a signal or a drain.
 func (cmd *commands) serveFleet(sys *System, w *workerCmd) (err error) {
 	at, err := w.open(sys)
 	if err != nil {
@@ -262,7 +261,7 @@ func (cmd *commands) serveFleet(sys *System, w *workerCmd) (err error) {
 		return fail(exitConfig, err)
 	}
 	opts := hostOptions(cfg, log)
-	opts.Tokens = nil // whoever may use the database may give tasks
+	opts.Tokens = nil // everyone with access to the database may give tasks
 	shared, closeShared, err := equip(&opts, cfg, sys)
 	if err != nil {
 		return err

@@ -26,7 +26,7 @@ type page struct {
 	text  string
 }
 
-// Run prints the page, or a line for each.
+// Run prints the page, or without a topic one line for each page.
 func (h helpCmd) Run(sys *System) error {
 	all, err := helpPages(sys.Pages)
 	if err != nil {
@@ -51,11 +51,11 @@ func (h helpCmd) Run(sys *System) error {
 	return sys.showPage(strings.Join(found, "\n"))
 }
 
-// pageComment is a line that a test reads.
+// pageComment matches a comment line that only a test reads.
 var pageComment = lazily(`(?m)^<!--.*?-->\n?`)
 
-// showPage prints a page of the documentation: as it is but without comments for a program, with
-// styles and in a pager for a person at a terminal.
+// showPage prints a page of the documentation. A program gets the text without comments, a person
+// at a terminal gets it with styles and in a pager.
 func (s *System) showPage(text string) error {
 	text = pageComment().ReplaceAllString(text, "")
 	if !isatty.IsTerminal(s.Out.Fd()) {
@@ -78,11 +78,11 @@ func (s *System) showPage(text string) error {
 	return nil
 }
 
-// notFound is the exit code of a shell whose command there is not.
+// notFound is the exit code of a shell that does not find the command.
 const notFound = 127
 
-// renderPage renders Markdown for a terminal. Rows of tables become items of a list: their texts are too
-// long for columns.
+// renderPage renders Markdown for a terminal. Table rows become list items, because their texts are
+// too long for columns.
 func renderPage(text string) string {
 	var page markdown
 	var b strings.Builder
@@ -98,8 +98,7 @@ func renderPage(text string) string {
 	return b.String() + page.flush()
 }
 
-// helpPages reads the pages. One is called as its folder; where several folders have the same
-// name, as far up as it takes to tell them apart.
+// helpPages reads the pages and sorts them by topic.
 func helpPages(pages fs.FS) ([]page, error) {
 	reference, err := configReference()
 	if err != nil {
@@ -125,7 +124,8 @@ func helpPages(pages fs.FS) ([]page, error) {
 	return all, err
 }
 
-// topicOf returns what a page is called.
+// topicOf returns the topic of a page: the name of its folder, with as many parent folders as it
+// takes to be unique.
 func topicOf(file string, files []string) string {
 	dir := path.Dir(file)
 	if dir == "." {
@@ -142,7 +142,7 @@ func topicOf(file string, files []string) string {
 	return topic
 }
 
-// about returns the first sentence of the page, behind its title.
+// about returns the first sentence below the title of the page.
 func (p page) about() string {
 	for paragraph := range strings.SplitSeq(p.text, "\n\n") {
 		if !strings.HasPrefix(paragraph, "#") {
@@ -153,13 +153,13 @@ func (p page) about() string {
 	return ""
 }
 
-// detailsText has what details returns, each behind a line with the words that call the command.
+// detailsText is the source of details: each text follows a line with the words of its command.
 //
 //go:embed details.txt
 var detailsText string
 
-// details returns what --help says of each command beside its flags, with an example. The keys
-// are the words that call it.
+// details returns what --help prints about each command in addition to its flags, with an example.
+// The keys are the words of the command.
 func details() map[string]string {
 	all := map[string]string{}
 	for part := range strings.SplitSeq("\n"+detailsText, "\n=== ") {
@@ -169,8 +169,8 @@ func details() map[string]string {
 	return all
 }
 
-// printHelp prints the help of a command as kong does. That of the program is one screen: a line for
-// each command, and the rest by their names.
+// printHelp prints the help of a command as kong does. The help of the program fits one screen: a
+// line for each command with a group, and the names of the others.
 func printHelp(options kong.HelpOptions, ctx *kong.Context) error {
 	if command := ctx.Selected(); command != nil {
 		command.Detail = details()[command.Path()]

@@ -23,7 +23,7 @@ type initFolderCmd struct {
 	Print bool `help:"Print the config, and write nothing."`
 }
 
-// Run writes a config for this folder. It is trusted: nothing in it comes from a file of the folder.
+// Run writes a config for this folder and trusts it: nothing in the config comes from a file of the folder.
 func (i initFolderCmd) Run(cmd *commands, sys *System) error {
 	name := cmp.Or(cmd.Config, sys.getenv("A2E_CONFIG"), config.FolderFile)
 	f, err := cmd.edited(sys, name, filepath.Base(name) == config.FolderFile)
@@ -72,16 +72,16 @@ func (i initFolderCmd) Run(cmd *commands, sys *System) error {
 	return nil
 }
 
-// starter writes the first config of a folder by what is there.
+// starter writes the first config of a folder, based on the files in it.
 type starter struct{ dir string }
 
-// there reports whether the folder has something of that name.
+// there reports whether the folder has a file or folder with this name.
 func (w *starter) there(name string) bool {
 	_, err := os.Stat(filepath.Join(w.dir, name))
 	return err == nil
 }
 
-// config returns the text.
+// config returns the text of the config.
 func (w *starter) config() string {
 	parts := []string{"# The config of a2e for this folder. Once it is changed it counts again after a2e trust.\n" +
 		"# All settings: a2e help config.\n"}
@@ -93,7 +93,7 @@ func (w *starter) config() string {
 	return strings.Join(append(parts, "plugins:\n"+strings.Join(inner, "")), "\n")
 }
 
-// need is a file that shows what a folder is worked on with.
+// need is a file that shows which programs a folder is worked on with.
 type need struct {
 	file     string
 	programs []string
@@ -116,7 +116,7 @@ func needs() []need {
 	}
 }
 
-// commands lists the programs that agents may start.
+// commands returns the setting with the programs that agents may start, or "" if no program of needs applies.
 func (w *starter) commands() string {
 	dirs := sandbox.SafePath(os.Getenv("PATH"), w.dir)
 	usual := sandbox.DefaultCommands()
@@ -153,7 +153,7 @@ func (w *starter) commands() string {
 		"    allowed_commands: [\n" + strings.Join(lines, "") + "      " + strings.Join(usual, ", ") + ",\n    ]\n"
 }
 
-// skills names the folders of skills.
+// skills returns the setting with the folders of skills, or "" if there are none.
 func (w *starter) skills() string {
 	var b strings.Builder
 	for _, dir := range []string{".a2e/skills", ".agents/skills", ".claude/skills"} {
@@ -178,11 +178,11 @@ func (w *starter) skills() string {
 }
 
 func (w *starter) countSkills(dir string) int {
-	found, _ := filepath.Glob(filepath.Join(w.dir, dir, "*", "SKILL.md")) // the pattern is good
+	found, _ := filepath.Glob(filepath.Join(w.dir, dir, "*", "SKILL.md")) // the pattern is valid
 	return len(found)
 }
 
-// git configures the toolkit of a repository.
+// git returns the setting of the toolkit for a git repository, or "" if the folder is not one.
 func (w *starter) git() string {
 	if !w.there(".git") {
 		return ""

@@ -20,7 +20,7 @@ type initPluginCmd struct {
 	Force      bool   `help:"Replace the plugin if there is one."`
 }
 
-// Run writes a plugin with one tool, and the helper that it needs.
+// Run writes a plugin with one tool, and the helper file that it needs.
 func (i initPluginCmd) Run(cmd *commands, sys *System) error {
 	if !regexp.MustCompile(`^[a-z][a-z0-9_]*$`).MatchString(i.Name) || i.Name == "a2e_plugin" {
 		return fail(exitUsage, fmt.Errorf("%.64q is the name of a plugin and of its file: write it in lower case "+
@@ -48,7 +48,7 @@ func (i initPluginCmd) Run(cmd *commands, sys *System) error {
 		i.Name, program, files[0].Name))
 }
 
-// files returns what to write, the plugin itself first, and the program that runs it.
+// files returns the files to write, the plugin itself first, and the program that runs the plugin.
 func (i initPluginCmd) files() (program string, files []plugin.File, err error) {
 	if i.Python {
 		program = "python3"
@@ -61,13 +61,14 @@ func (i initPluginCmd) files() (program string, files []plugin.File, err error) 
 	ext := ".ts"
 	out, err := exec.Command("node", "-p", "process.features.typescript").Output()
 	if err == nil && !bytes.Contains(out, []byte("strip")) && !bytes.Contains(out, []byte("transform")) {
-		ext = ".mjs" // this node does not run TypeScript
+		ext = ".mjs" // this version of node does not run TypeScript
 	}
 	files, err = plugin.TypeScript(i.Name, ext)
 	return "node", files, err
 }
 
-// configure writes the plugin into the folder's config if there is none, else it says what belongs there.
+// configure writes the plugin into a new config of the folder. If the folder has a config, it
+// prints the lines to add instead.
 func (i initPluginCmd) configure(cmd *commands, sys *System, lines string) error {
 	f, err := cmd.edited(sys, config.FolderFile, true)
 	if err != nil {

@@ -51,7 +51,7 @@ func (i inspectCmd) Run(cmd *commands, sys *System) error {
 	if err != nil {
 		return err
 	}
-	if err := tryPlugins(cfg); err != nil { // which tells what in it is secret, too
+	if err := tryPlugins(cfg); err != nil { // this also finds the secrets of the config
 		return fail(exitConfig, err)
 	}
 	self, err := os.Executable()
@@ -78,7 +78,7 @@ func (i inspectCmd) Run(cmd *commands, sys *System) error {
 	return fail(exitTransport, inspect.Serve(ctx, opts))
 }
 
-// host is this program serving, with the same config.
+// host returns a command that runs this program as a host with the same config.
 func (c *commands) host(sys *System, self string) *exec.Cmd {
 	args := []string{"--log-level", c.logLevel()}
 	if c.Config != "" {
@@ -89,7 +89,8 @@ func (c *commands) host(sys *System, self string) *exec.Cmd {
 	return host
 }
 
-// ready tells the address. A second signal, or a browser that cannot be started, is none of the page's.
+// ready prints the address of the page, and opens the page if asked to. A browser that cannot be started is only a
+// warning, and a running browser does not end with the page.
 func (i inspectCmd) ready(sys *System, page *redirect, url string) {
 	fmt.Fprintf(sys.Out, "%s (Ctrl+C ends it)\n", url)
 	if !i.Open {
@@ -106,14 +107,15 @@ func (i inspectCmd) ready(sys *System, page *redirect, url string) {
 	}
 }
 
-// redirect is a file that sends a browser on to an address with a secret in it: every user of the
-// machine can read the arguments of a program, but this file only its owner. It is safe for concurrent use.
+// redirect is a file that sends a browser to an address with a secret in it: every user of the
+// machine can read the arguments of a program, but only the owner can read this file. It is safe
+// for concurrent use.
 type redirect struct {
 	mu  sync.Mutex
-	dir string // that holds the file; "" = there is none; guarded by mu
+	dir string // the folder of the file; "" = there is none; guarded by mu
 }
 
-// write makes the file, in a folder of its own, and returns its path.
+// write creates the file in a folder of its own and returns the path of the file.
 func (r *redirect) write(url string) (file string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -131,12 +133,12 @@ func (r *redirect) remove() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.dir != "" {
-		_ = os.RemoveAll(r.dir) // what cannot be removed only its owner can read
+		_ = os.RemoveAll(r.dir) // if it cannot be removed, still only its owner can read it
 		r.dir = ""
 	}
 }
 
-// browser is the command that opens an address.
+// browser returns the command that opens an address.
 func browser() (name string, args []string) {
 	switch runtime.GOOS {
 	case "darwin":
@@ -157,7 +159,7 @@ type replayCmd struct {
 
 // Run plays the record and prints where the answers differ.
 func (r replayCmd) Run(cmd *commands, sys *System) error {
-	if len(r.Command) > 0 && r.Command[0] == "--" { // kong leaves it in
+	if len(r.Command) > 0 && r.Command[0] == "--" { // kong leaves the -- in
 		r.Command = r.Command[1:]
 	}
 	opts := record.PlayOptions{
@@ -194,7 +196,7 @@ func (r replayCmd) Run(cmd *commands, sys *System) error {
 	return err
 }
 
-// printReport says what differs, a line for each place.
+// printReport prints the differences, with a line for each place.
 func printReport(sys *System, report *record.Report) error {
 	var b strings.Builder
 	for _, r := range report.Different {

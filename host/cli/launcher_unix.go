@@ -10,12 +10,12 @@ import (
 	"syscall"
 )
 
-// launcherFD names the pipe or socket that ends with the program which started this one on behalf
-// of another, as the npm package does.
+// launcherFD is the variable with the number of a pipe or socket. It is closed when the launcher
+// ends: the program that started this one for another program, such as the npm package.
 const launcherFD = "A2E_LAUNCHER_FD"
 
-// watchLauncher ends this program as SIGTERM does once its launcher is gone: a killed launcher
-// cannot pass on what killed it. No child gets the descriptor, or its name.
+// watchLauncher ends this program like SIGTERM once its launcher has ended, because a killed
+// launcher cannot pass on its signal. No child gets the descriptor or the variable.
 func watchLauncher(sys *System) {
 	fd, err := strconv.Atoi(sys.getenv(launcherFD))
 	if err != nil || fd <= 2 {
@@ -29,7 +29,7 @@ func watchLauncher(sys *System) {
 	var about syscall.Stat_t
 	if err := syscall.Fstat(fd, &about); err != nil || about.Mode&syscall.S_IFMT != syscall.S_IFSOCK &&
 		about.Mode&syscall.S_IFMT != syscall.S_IFIFO {
-		return // it names what another program has
+		return // the number belongs to something else
 	}
 	syscall.CloseOnExec(fd)
 	go func() {

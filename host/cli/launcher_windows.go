@@ -1,4 +1,4 @@
 package cli
 
-// watchLauncher has nothing to do: the job of a launcher ends what is in it.
+// watchLauncher does nothing: the job object of a launcher ends all processes in it.
 func watchLauncher(*System) {}

@@ -23,7 +23,7 @@ import (
 	"a2e/protocol"
 )
 
-// learnCmd reads the store itself: it needs no host, and changes nothing.
+// learnCmd reads the store directly: it needs no host and changes nothing.
 type learnCmd struct {
 	Stats   learnStatsCmd   `cmd:"" help:"Show how components did: calls, durations, feedback, weights."`
 	History learnHistoryCmd `cmd:"" help:"Show what was refined: edits with their diffs, and how components did before and since."`
@@ -54,7 +54,7 @@ func (l learnStatsCmd) Run(cmd *commands, sys *System) error {
 	return printStats(sys, all)
 }
 
-// noComponent says which components there are.
+// noComponent returns the error for an unknown component, with the known ones.
 func noComponent(ctx context.Context, s store.Store, name string) error {
 	all, err := learning.Stats(ctx, s, "")
 	if err != nil {
@@ -89,7 +89,7 @@ func printStats(sys *System, all []*learning.Component) error {
 		})
 }
 
-// shortDuration returns three digits of a duration.
+// shortDuration formats a duration, rounded to a hundredth of its unit.
 func shortDuration(d time.Duration) string {
 	for _, unit := range []time.Duration{time.Minute, time.Second, time.Millisecond, time.Microsecond} {
 		if d >= unit {
@@ -104,7 +104,7 @@ type learnExportCmd struct {
 	Output string `short:"o" default:"-" placeholder:"FILE" help:"Write to this file, which appears only once it is complete; - is stdout."`
 }
 
-// Run writes the lines, and tells what could not become one.
+// Run writes the lines, and prints what could not become one.
 func (l learnExportCmd) Run(cmd *commands, sys *System) error {
 	e := &trainingExport{}
 	err := cmd.withState(sys, true, func(ctx context.Context, cfg *config.Config, s store.Store) error {
@@ -120,8 +120,8 @@ func (l learnExportCmd) Run(cmd *commands, sys *System) error {
 	return nil
 }
 
-// preferencePair is a line of `--format dpo`, as the public specification derives it from a
-// corrective feedback, and where it is from.
+// preferencePair is a line of `--format dpo`. It is derived from a corrective feedback as the
+// public specification says, and also names its source.
 type preferencePair struct {
 	Prompt       string                     `json:"prompt"`
 	Chosen       string                     `json:"chosen"`
@@ -134,7 +134,7 @@ type preferencePair struct {
 	FeedbackID   string                     `json:"feedback_id"`
 }
 
-// experienceSample is a line of `--format rewards` from an experience.
+// experienceSample is a line of `--format rewards`, made from an experience.
 type experienceSample struct {
 	State        protocol.Object `json:"state"`
 	Action       protocol.Object `json:"action"`
@@ -146,7 +146,7 @@ type experienceSample struct {
 	ExperienceID string          `json:"experience_id"`
 }
 
-// feedbackSample is a line of `--format rewards` from a rated turn.
+// feedbackSample is a line of `--format rewards`, made from a rated turn.
 type feedbackSample struct {
 	State struct {
 		Prompt string `json:"prompt"`
@@ -162,10 +162,10 @@ type feedbackSample struct {
 	FeedbackID string                     `json:"feedback_id"`
 }
 
-// trainingExport writes lines and counts what could not become one.
+// trainingExport writes lines and counts the records that could not become one.
 type trainingExport struct {
 	lines  int
-	noTurn int // feedbacks without the turn that they are about
+	noTurn int // feedbacks without their rated turn
 	misfit int // corrections whose correction_span lies outside the response
 	equal  int // corrections that change nothing
 }
@@ -197,7 +197,7 @@ func (e *trainingExport) write(ctx context.Context, s store.Store, format string
 	return errors.Join(err, out.Flush())
 }
 
-// pair writes the pair of a corrective feedback.
+// pair writes the preference pair of a corrective feedback.
 func (e *trainingExport) pair(f *learning.StoredFeedback, line func(any) error) error {
 	if f.Polarity != protocol.PolarityCorrective || f.Correction == "" {
 		return nil
@@ -225,9 +225,9 @@ func (e *trainingExport) pair(f *learning.StoredFeedback, line func(any) error) 
 	})
 }
 
-// corrected returns the response with the correction in place of the characters from
-// span[0] up to span[1], or the correction alone where there is no span. It gives false
-// for a span that the response does not have.
+// corrected returns the response with the characters from span[0] up to span[1] replaced by the
+// correction, or only the correction if there is no span. It returns false if the span is outside
+// the response.
 func corrected(response, correction string, span *[2]int) (string, bool) {
 	if span == nil {
 		return correction, true
@@ -253,7 +253,7 @@ func (e *trainingExport) sample(f *learning.StoredFeedback, line func(any) error
 	return line(s)
 }
 
-// notes says what there was nothing to make a line of.
+// notes returns a note if there are no lines, and one for each kind of record that was left out.
 func (e *trainingExport) notes(format string) (notes []string) {
 	what := "reward samples: they come from what agents record, steps of environments and feedback with a rated turn"
 	if format == "dpo" {
@@ -300,7 +300,7 @@ type pastEdit struct {
 	Version   int64          `json:"version"`
 	From      jsontext.Value `json:"from"`
 	To        jsontext.Value `json:"to"`
-	Diff      *string        `json:"diff"` // nil = it is no text
+	Diff      *string        `json:"diff"` // nil = the values are no texts
 }
 
 type pastTrial struct {
@@ -319,7 +319,7 @@ type pastFigures struct {
 	Score     float64 `json:"avg_score"`
 }
 
-// Run prints what was refined, the newest first.
+// Run prints the refinements, the newest first.
 func (l learnHistoryCmd) Run(cmd *commands, sys *System) error {
 	var entries []map[string]any
 	if err := cmd.withState(sys, true, func(ctx context.Context, _ *config.Config, s store.Store) (err error) {
@@ -359,7 +359,7 @@ func (l learnHistoryCmd) Run(cmd *commands, sys *System) error {
 	return err
 }
 
-// print writes one refinement: what it is, its edits, and how its components do.
+// print writes one refinement: its rationale, its edits, and how its components did before and since.
 func (r *pastRefinement) print(out *strings.Builder) {
 	now := time.Now()
 	fmt.Fprintf(out, "%s  applied %s", r.ID, shortTime(r.AppliedAt, now))
@@ -392,7 +392,7 @@ func (r *pastRefinement) print(out *strings.Builder) {
 	}
 }
 
-// String returns the figures in words.
+// String formats the figures for a person.
 func (f pastFigures) String() string {
 	text := fmt.Sprintf("%d of %s", f.Successes, protocol.Count(f.Calls, "call"))
 	if f.Feedbacks > 0 {

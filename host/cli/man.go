@@ -14,8 +14,8 @@ import (
 
 type manCmd struct{}
 
-// Run prints the manual page: the commands as the parser has them, and what the page of the
-// command line says of all of them.
+// Run prints the manual page. It has the commands of the parser, and the general sections of the
+// page about the command line.
 func (manCmd) Run(cmd *commands, sys *System) error {
 	parser, err := newParser(cmd, sys)
 	if err != nil {
@@ -25,7 +25,7 @@ func (manCmd) Run(cmd *commands, sys *System) error {
 	if err != nil {
 		return err
 	}
-	day := time.Now() // or that of SOURCE_DATE_EPOCH, so that the same program makes the same bytes
+	day := time.Now() // SOURCE_DATE_EPOCH makes builds reproducible
 	if seconds, err := strconv.ParseInt(sys.getenv("SOURCE_DATE_EPOCH"), 10, 64); err == nil {
 		day = time.Unix(seconds, 0)
 	}
@@ -62,12 +62,12 @@ func (manCmd) Run(cmd *commands, sys *System) error {
 	return err
 }
 
-// manual is a page in the language of man(7).
+// manual builds a page in the language of man(7).
 type manual struct{ b strings.Builder }
 
 func (m *manual) line(roff string) { m.b.WriteString(roff + "\n") }
 
-// item adds a name with what is said of it.
+// item adds a name with its description.
 func (m *manual) item(name, about string) {
 	m.line(".TP")
 	m.line(".B " + roff(name))
@@ -82,7 +82,7 @@ func (m *manual) flags(flags []*kong.Flag) {
 	}
 }
 
-// text adds a paragraph, in which `words` are bold.
+// text adds a paragraph. `words` in it become bold.
 func (m *manual) text(paragraph string) {
 	m.line(roffCode().ReplaceAllString(roff(strings.ReplaceAll(paragraph, "\n", " ")), `\fB$1\fR`))
 }
@@ -112,7 +112,7 @@ func (m *manual) command(leaf *kong.Node) {
 	}
 }
 
-// markdown adds the paragraphs and tables of a section of a page; examples stay there.
+// markdown adds the paragraphs and tables of a section of a page, up to the first example.
 func (m *manual) markdown(page, title string) {
 	_, text, _ := strings.Cut(page, "\n## "+title+"\n")
 	text, _, _ = strings.Cut(text, "\n## ")
@@ -124,7 +124,7 @@ func (m *manual) markdown(page, title string) {
 				m.item(cells[0], strings.Join(cells[1:], " "))
 			}
 		case strings.Contains(paragraph, "```"):
-			return // an example, and what belongs to it
+			return // an example and the text that belongs to it
 		default:
 			if i > 0 {
 				m.line(".PP")
@@ -134,18 +134,18 @@ func (m *manual) markdown(page, title string) {
 	}
 }
 
-// roffMarks escapes what has a meaning in roff, or another look.
+// roffMarks escapes characters that have a meaning or another look in roff.
 var roffMarks = strings.NewReplacer(`\`, `\e`, "-", `\-`,
 	"'", `\(aq`, "`", `\(ga`, "^", `\(ha`, "~", `\(ti`, `"`, `\(dq`)
 
-// roffCode is `code` as roff has it.
+// roffCode matches `code` after escaping by roff.
 var roffCode = lazily(`\\\(ga(.*?)\\\(ga`)
 
 // roff escapes a line of text.
 func roff(text string) string {
 	var b strings.Builder
 	if strings.HasPrefix(text, ".") {
-		b.WriteString(`\&`) // no request
+		b.WriteString(`\&`) // so that it is not a roff request
 	}
 	for _, r := range roffMarks.Replace(text) {
 		if r < utf8.RuneSelf {

@@ -43,7 +43,7 @@ type mcpListCmd struct {
 	JSON    bool    `name:"json" help:"Print all that is known of them as JSON."`
 }
 
-// mcpServer is what the table shows of a server.
+// mcpServer has the fields of a server that the commands use.
 type mcpServer struct {
 	ServerID   string         `json:"server_id"`
 	Status     string         `json:"status"`
@@ -56,17 +56,17 @@ type mcpServer struct {
 	ServerName string         `json:"server_name"`
 	Version    string         `json:"server_version"`
 	Withheld   []withheldTool `json:"withheld"`
-	Listed     bool           `json:"listed"` // what it has is known, or cannot be
+	Listed     bool           `json:"listed"` // what the server has is known, or cannot be known
 	Progress   string         `json:"progress"`
 }
 
-// withheldTool is a tool that the host does not offer.
+// withheldTool is a tool that the host does not offer to agents.
 type withheldTool struct {
 	Name   string `json:"name"`
 	Reason string `json:"reason"`
 }
 
-// Run asks a host in this process, until all servers are connected or the time is up.
+// Run asks a host in this process for the servers, once all are connected or the time is up.
 func (l mcpListCmd) Run(cmd *commands, sys *System) error {
 	var rows []jsontext.Value
 	var servers []mcpServer
@@ -139,7 +139,7 @@ type mcpToolsCmd struct {
 	JSON    bool    `name:"json" help:"Print the definitions as JSON."`
 }
 
-// Run lists the tools that the host offers of the server.
+// Run lists the tools of the server that the host offers.
 func (t mcpToolsCmd) Run(cmd *commands, sys *System) error {
 	if err := cmd.knowServer(sys, t.Server); err != nil {
 		return err
@@ -150,9 +150,9 @@ func (t mcpToolsCmd) Run(cmd *commands, sys *System) error {
 	}.Run(cmd, sys)
 }
 
-// knowServer refuses a server that the config does not have.
+// knowServer returns an error if the config does not have the server.
 func (c *commands) knowServer(sys *System, server string) error {
-	cfg, err := c.load(sys, func(string) {}) // ask tells the warnings
+	cfg, err := c.load(sys, func(string) {}) // ask prints the warnings
 	if err != nil {
 		return err
 	}
@@ -169,7 +169,7 @@ type mcpApproveCmd struct {
 	Timeout float64  `aliases:"wait" default:"150" help:"Seconds to wait for the server."`
 }
 
-// Run connects to the server, shows what has changed and approves exactly that.
+// Run connects to the server, shows the changed tools and approves exactly these changes.
 func (a mcpApproveCmd) Run(cmd *commands, sys *System) error {
 	cfg, err := cmd.loadAloud(sys)
 	if err != nil {
@@ -228,8 +228,7 @@ func (a mcpApproveCmd) pick(withheld []mcp.Withheld) ([]mcp.Withheld, error) {
 	return picked, nil
 }
 
-// withServer makes the mcp plugins of the config, and no others, and hands the one that has the
-// server to do.
+// withServer creates only the mcp plugins of the config, and passes the one that has the server to do.
 func withServer(cfg *config.Config, server string, do func(*mcp.Plugin) error) error {
 	only := *cfg
 	only.Plugins = slices.DeleteFunc(slices.Clone(cfg.Plugins),
@@ -250,7 +249,7 @@ func withServer(cfg *config.Config, server string, do func(*mcp.Plugin) error) e
 	return unknownServer{fail(exitFailed, unknown("MCP server", server, known)), known}
 }
 
-// unknownServer is the error of a server that the config does not have.
+// unknownServer is the error for a server that the config does not have.
 type unknownServer struct {
 	error
 	known []string
@@ -258,7 +257,7 @@ type unknownServer struct {
 
 func (u unknownServer) Unwrap() error { return u.error }
 
-// asMCP finds the plugin behind what the config adds to it.
+// asMCP returns the mcp plugin inside its wrappers, if it is one.
 func asMCP(p host.Plugin) (*mcp.Plugin, bool) {
 	for {
 		if found, ok := p.(*mcp.Plugin); ok {
@@ -272,7 +271,7 @@ func asMCP(p host.Plugin) (*mcp.Plugin, bool) {
 	}
 }
 
-// printChange shows how a tool differs from what was approved, part by part.
+// printChange shows how a tool differs from its approved definition, part by part.
 func printChange(w io.Writer, change mcp.Withheld) {
 	before, after := parts(change.Old), parts(change.New)
 	state := "changed"
@@ -297,16 +296,16 @@ func printChange(w io.Writer, change mcp.Withheld) {
 // parts returns the members of a definition.
 func parts(definition jsontext.Value) map[string]jsontext.Value {
 	members := make(map[string]jsontext.Value)
-	_ = json.Unmarshal(definition, &members) // it was made here; nil has none
+	_ = json.Unmarshal(definition, &members) // the definition is valid JSON, or nil, which has no members
 	return members
 }
 
-// checkServers reads the servers of a file of another MCP client, as the option
-// mcpServers would take them, and prints a line for each. Nothing that may be secret is
-// shown. The error names each server and field that does not fit.
+// checkServers reads the servers in a file of another MCP client, as the option mcpServers would
+// accept them, and prints a line for each. It shows nothing that may be secret. The error names
+// each invalid server and field.
 func checkServers(file string, raw []byte, sys *System) error {
 	servers, err := mcp.ParseServers(raw)
-	if ext := filepath.Ext(file); err != nil && (ext == ".yaml" || ext == ".yml") { // other clients have JSON only
+	if ext := filepath.Ext(file); err != nil && (ext == ".yaml" || ext == ".yml") { // other clients use only JSON
 		err = fmt.Errorf("%w; a config of this host is checked by: a2e check --config %s", err, file)
 	}
 	if err != nil {
@@ -322,35 +321,35 @@ func checkServers(file string, raw []byte, sys *System) error {
 
 type mcpServeCmd struct{ recordFlag }
 
-// Run serves until stdin ends or a signal.
+// Run serves until stdin ends or a signal arrives.
 func (m mcpServeCmd) Run(cmd *commands, sys *System) error {
 	return cmd.serveStdio(sys, m.recordFlag, "a2e mcp serve is for an MCP client, which starts it by itself; Ctrl-D "+
 		"ends it, a2e mcp --help tells more.", speakMCP)
 }
 
-// How a person is told of what takes its time.
+// How a person is informed about something that takes long.
 const (
-	quietFor   = time.Second      // before the first line
-	tellEvery  = 10 * time.Second // in a pipe, where none can be drawn anew
+	quietFor   = time.Second      // before the first message
+	tellEvery  = 10 * time.Second // between messages if stderr cannot redraw a line
 	lookEvery  = 20 * time.Millisecond
-	shownWords = 300 // characters of a server's own words
+	shownWords = 300 // maximal characters of a message of a server
 )
 
-// serverWait says which MCP servers a command needs, and tells how that went.
+// serverWait says which MCP servers a command needs, and holds the result of waiting for them.
 type serverWait struct {
 	needs   func(id string) bool
-	seconds float64 // 0 = as long as their start may take
+	seconds float64 // 0 = as long as the start of the servers may take
 
-	waited  int         // servers that were not there at first
-	missing []mcpServer // those that are not connected after all
+	waited  int         // number of servers that were not connected at first
+	missing []mcpServer // servers that are not connected after waiting
 }
 
-// mentions reports whether a text names a tool of a server.
+// mentions returns a function that reports whether a text names a tool of a server.
 func mentions(text string) func(id string) bool {
 	return func(id string) bool { return strings.Contains(text, id+"__") }
 }
 
-// askServers is ask once the servers that wait needs have started, or the time is up.
+// askServers is ask, but waits until the servers that wait needs have started or the time is up.
 func (c *commands) askServers(sys *System, agentID string, capability protocol.Capability, wait *serverWait,
 	do func(context.Context, *client.Client) error,
 ) error {
@@ -363,7 +362,7 @@ func (c *commands) askServers(sys *System, agentID string, capability protocol.C
 		})
 }
 
-// settle waits, and tells on stderr which servers are still starting.
+// settle waits for the servers, and shows on stderr which ones are still starting.
 func (w *serverWait) settle(ctx context.Context, c *client.Client, sys *System) error {
 	start := time.Now()
 	tell := start.Add(quietFor)
@@ -373,7 +372,7 @@ func (w *serverWait) settle(ctx context.Context, c *client.Client, sys *System) 
 	for first := true; ; first = false {
 		_, servers, err := listServers(ctx, c)
 		if known := new(protocol.Error); errors.As(err, &known) && first {
-			return nil // a host without the plugin has none
+			return nil // a host without the mcp plugin has no servers
 		}
 		if err != nil {
 			return err
@@ -403,17 +402,17 @@ func (w *serverWait) settle(ctx context.Context, c *client.Client, sys *System) 
 	}
 }
 
-// starts reports whether a server is still on its way.
+// starts reports whether a server is still starting.
 func (s *mcpServer) starts() bool {
 	return s.State == "connecting" || s.State == "installing" || s.Status == "ready" && !s.Listed
 }
 
-// described names servers, each with its state and last words.
+// described returns the ids of servers, each with its state and last message.
 func described(servers []mcpServer) string {
 	return strings.Join(each(servers, func(s mcpServer) string { return s.ServerID + " (" + s.why() + ")" }), ", ")
 }
 
-// why returns the state of a server, and its last words.
+// why returns the state of a server and its last message.
 func (s *mcpServer) why() string {
 	if words := []rune(oneLine(cmp.Or(s.LastError, s.Progress))); len(words) > 0 {
 		return s.State + ": " + string(words[:min(len(words), shownWords)])
@@ -421,7 +420,7 @@ func (s *mcpServer) why() string {
 	return s.State
 }
 
-// lacking is the error of a list without what some servers have; nil = it is whole.
+// lacking returns an error if some servers are missing, as a list is then incomplete, or nil if none is.
 func (w *serverWait) lacking() error {
 	switch len(w.missing) {
 	case 0:

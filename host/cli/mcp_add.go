@@ -35,9 +35,9 @@ type mcpAddCmd struct {
 	Command []string `arg:"" optional:"" passthrough:"partial" help:"What starts the server, behind --, or the URL of one that runs."`
 }
 
-// Run adds the server to the file of servers, and tries it out.
+// Run adds the server to the file of servers and tries it out.
 func (a *mcpAddCmd) Run(cmd *commands, sys *System) error {
-	if len(a.Command) > 0 && a.Command[0] == "--" { // kong leaves it in
+	if len(a.Command) > 0 && a.Command[0] == "--" { // kong leaves the -- in
 		a.Command = a.Command[1:]
 	}
 	if len(a.Command) == 1 && a.URL == "" && isWebURL(a.Command[0]) {
@@ -59,7 +59,7 @@ func (a *mcpAddCmd) Run(cmd *commands, sys *System) error {
 		return err
 	}
 	at, taken := cfg.Servers[a.Name]
-	own := filepath.Join(cfg.UserDir, config.UserServersFile) + ":" // which gives way to all others
+	own := filepath.Join(cfg.UserDir, config.UserServersFile) + ":" // the user's own servers, which all others override
 	switch {
 	case f.member(a.Name) != nil:
 		return fail(exitFailed, fmt.Errorf("%s has an MCP server %q already; remove it first (a2e mcp remove %s), or "+
@@ -68,7 +68,7 @@ func (a *mcpAddCmd) Run(cmd *commands, sys *System) error {
 		return fail(exitFailed, fmt.Errorf("%s: there is an MCP server %q already, which wins over one in %s",
 			at, a.Name, f.name))
 	}
-	f.known = f.known || f.text == nil // all in it was typed here
+	f.known = f.known || f.text == nil // everything in it is from this command line
 	if err := f.change(a.Name, raw); err != nil {
 		return err
 	}
@@ -88,12 +88,12 @@ func (a *mcpAddCmd) Run(cmd *commands, sys *System) error {
 	return a.try(cfg, sys, raw)
 }
 
-// isWebURL reports whether a word is the address of a server and no program.
+// isWebURL reports whether a word is the URL of a server and not a program.
 func isWebURL(word string) bool {
 	return strings.HasPrefix(word, "http://") || strings.HasPrefix(word, "https://")
 }
 
-// serverEntry is an MCP server as other clients write it, and what only this one has (read).
+// serverEntry is an MCP server in the form of other clients, plus the field read, which only this host has.
 type serverEntry struct {
 	Type    string            `json:"type,omitzero"`
 	Command string            `json:"command,omitzero"`
@@ -104,7 +104,7 @@ type serverEntry struct {
 	Headers map[string]string `json:"headers,omitempty"`
 }
 
-// entry is what the flags and the command say, which the plugin would take.
+// entry returns the server of the flags and the command. It returns an error if they do not fit together.
 func (a *mcpAddCmd) entry() (e serverEntry, err error) {
 	if len(a.Command) == 1 && strings.ContainsAny(a.Command[0], " \t") {
 		if _, err := os.Stat(a.Command[0]); err != nil {
@@ -154,7 +154,7 @@ func (a *mcpAddCmd) entry() (e serverEntry, err error) {
 	return e, nil
 }
 
-// variableOf returns the name of a variable that may stand for a secret of a server.
+// variableOf returns the name of a variable that can hold a secret of a server.
 func variableOf(server, name string) string {
 	return strings.Map(func(r rune) rune {
 		if r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' {
@@ -169,7 +169,7 @@ type mcpRemoveCmd struct {
 	User bool   `help:"Change the user's own servers."`
 }
 
-// Run takes the server out of the file of servers.
+// Run removes the server from the file of servers.
 func (r *mcpRemoveCmd) Run(cmd *commands, sys *System) error {
 	f, cfg, err := cmd.serversFile(sys, r.User)
 	if err != nil {
@@ -196,15 +196,15 @@ func (r *mcpRemoveCmd) Run(cmd *commands, sys *System) error {
 type editedFile struct {
 	name  string             // for messages
 	path  string             // absolute
-	text  []byte             // nil = there is none yet
-	mode  fs.FileMode        // of a new one
-	trust func([]byte) error // trusts a content; nil = the file needs no trust
-	known bool               // its content was trusted
+	text  []byte             // nil = there is no such file yet
+	mode  fs.FileMode        // mode of a new file
+	trust func([]byte) error // adds a content to the trusted ones; nil = the file needs no trust
+	known bool               // the content that was read is trusted
 
-	all, servers protocol.Object // of a file of servers
+	all, servers protocol.Object // the content of a file of servers, and its member mcpServers
 }
 
-// edited reads a file that a command changes.
+// edited reads a file to change. trusts says that the file is used only if it is trusted.
 func (c *commands) edited(sys *System, name string, trusts bool) (*editedFile, error) {
 	f := &editedFile{name: name, mode: 0o644}
 	var err error
@@ -228,8 +228,7 @@ func (c *commands) edited(sys *System, name string, trusts bool) (*editedFile, e
 	return f, nil
 }
 
-// serversFile reads the file of MCP servers to change, that of the workspace or the user's own, and
-// the config.
+// serversFile reads the config and the file of MCP servers to change: the one of the workspace, or the user's own.
 func (c *commands) serversFile(sys *System, user bool) (*editedFile, *config.Config, error) {
 	cfg, err := c.load(sys, func(string) {})
 	if err != nil {
@@ -274,16 +273,16 @@ func (c *commands) serversFile(sys *System, user bool) (*editedFile, *config.Con
 	return f, cfg, nil
 }
 
-// mcpServers is the member of a file of servers that has them.
+// mcpServers is the member with the servers in a file of servers.
 const mcpServers = "mcpServers"
 
-// member returns the entry of a server; nil = there is none.
+// member returns the entry of a server, or nil if there is none.
 func (f *editedFile) member(id string) protocol.Value {
 	v, _ := f.servers.Get(id)
 	return v
 }
 
-// ids lists the servers of the file.
+// ids returns the ids of the servers in the file.
 func (f *editedFile) ids() (all []string) {
 	for id := range f.servers.All() {
 		all = append(all, string(id))
@@ -291,8 +290,8 @@ func (f *editedFile) ids() (all []string) {
 	return all
 }
 
-// change writes the file with an entry more, or without that of an id where entry is nil. All else
-// stays, in its order.
+// change writes the file with the entry of a server added or replaced, or removed if entry is nil.
+// Everything else stays, in its order.
 func (f *editedFile) change(id string, entry []byte) error {
 	text := with(f.all, mcpServers, with(f.servers, id, entry))
 	indent := "  "
@@ -309,8 +308,8 @@ func (f *editedFile) change(id string, entry []byte) error {
 	return f.write(append(pretty, '\n'))
 }
 
-// with returns an object with another value of a member, which is the last one if it is new; nil
-// leaves it out.
+// with returns an object in which a member has another value. A new member is the last one; a nil
+// value removes the member.
 func with(object protocol.Object, name string, value []byte) []byte {
 	text, there := []byte{'{'}, false
 	put := func(key string, v []byte) {
@@ -332,7 +331,7 @@ func with(object protocol.Object, name string, value []byte) []byte {
 	return append(text, '}')
 }
 
-// read returns the content; nil = there is no such file.
+// read returns the content of the file, or nil if there is no such file.
 func (f *editedFile) read() ([]byte, error) {
 	info, err := os.Stat(f.path)
 	switch {
@@ -347,12 +346,12 @@ func (f *editedFile) read() ([]byte, error) {
 	return append([]byte{}, text...), err
 }
 
-// write puts a content in the place of the one that was read. Content that was trusted before
-// stays so: it is what its owner has changed by this command alone.
+// write replaces the content that was read. If that content was trusted, the new one is trusted
+// too, as only this command has changed it.
 func (f *editedFile) write(text []byte) error {
 	if dir, err := os.Open(filepath.Dir(f.path)); err == nil {
 		defer dir.Close()
-		if ok, err := private.TryLock(dir); err == nil && !ok { // an error: this system locks no folders
+		if ok, err := private.TryLock(dir); err == nil && !ok { // an error means that this system cannot lock folders
 			return fail(exitFailed, fmt.Errorf("%s is being changed by another a2e; try again", f.name))
 		}
 	}
@@ -369,7 +368,7 @@ func (f *editedFile) write(text []byte) error {
 	return fail(exitFailed, err)
 }
 
-// replace writes the file: a new one with its mode, one that is there with its owner and its rights.
+// replace writes the file. A new file gets f.mode; an existing one keeps its owner and its rights.
 func (f *editedFile) replace(text []byte) error {
 	if f.text == nil {
 		return writeWhole(f.path, func(w io.Writer) error {
@@ -398,7 +397,7 @@ func (f *editedFile) replace(text []byte) error {
 	return swap.Replace(dir, base, old, string(text), func() error { return nil })
 }
 
-// after says whether the change counts, and what is to be done where it does not.
+// after prints whether the change is in effect, and otherwise what to do.
 func (f *editedFile) after(sys *System) {
 	switch {
 	case f.trust == nil:

@@ -16,9 +16,9 @@ import (
 	"a2e/protocol"
 )
 
-// try starts or reaches the server that was added, as this folder's hosts will, and tells what it
-// offers, or in one line why it does not work and what fixes that. Either way it stays in the
-// config: a server may need what is not there yet.
+// try starts or connects to the added server, as the hosts of this folder will do. It prints what
+// the server offers, or in one line why it does not work and how to fix that. The server stays in
+// the config in both cases, as it may need something that is missing now.
 func (a *mcpAddCmd) try(cfg *config.Config, sys *System, entry []byte) error {
 	ctx, stop := interruptible()
 	defer stop()
@@ -34,7 +34,7 @@ func (a *mcpAddCmd) try(cfg *config.Config, sys *System, entry []byte) error {
 		return context.Cause(ctx)
 	case err != nil:
 		why := reasonOf(err)
-		if wrong := (*config.Error)(nil); errors.As(err, &wrong) { // a variable that is not set: its place is clear
+		if wrong := (*config.Error)(nil); errors.As(err, &wrong) { // an unset variable; its position is clear
 			if why = wrong.Problems[0].Message; strings.Contains(why, ": ") {
 				_, why, _ = strings.Cut(why, ": ")
 			}
@@ -50,7 +50,7 @@ func (a *mcpAddCmd) try(cfg *config.Config, sys *System, entry []byte) error {
 	return nil
 }
 
-// offer returns what the server has. The error may be a *host.Lack.
+// offer returns what the server offers. The error may be a *host.Lack.
 func (a *mcpAddCmd) offer(
 	ctx context.Context, cfg *config.Config, sys *System, entry []byte,
 ) (offer *mcp.Offer, err error) {
@@ -62,7 +62,7 @@ func (a *mcpAddCmd) offer(
 	const typ = string(protocol.CapMCP)
 	only.Plugins = []config.Plugin{{Name: typ, Type: typ, Enabled: true, Options: options}}
 	err = withServer(&only, a.Name, func(p *mcp.Plugin) error {
-		var seen error // what may be why it fails
+		var seen error // a possible reason for a failure
 		for _, need := range p.Needs() {
 			_, seen = need.Look()
 		}
@@ -81,7 +81,8 @@ func (a *mcpAddCmd) offer(
 	return offer, err
 }
 
-// asJSON returns a fix that is a line of YAML as members of JSON, for an entry of .mcp.json.
+// asJSON returns a fix that is a line of YAML as JSON members, for an entry of .mcp.json. Any other
+// fix is returned unchanged.
 func asJSON(fix string) string {
 	raw, _, err := yamltree.ToJSON([]byte(fix))
 	if err != nil || raw.Kind() != '{' {
@@ -90,10 +91,10 @@ func asJSON(fix string) string {
 	return string(raw[1 : len(raw)-1])
 }
 
-// maxNames bounds how many names of one kind are told.
+// maxNames limits how many names of one kind are printed.
 const maxNames = 12
 
-// printOffer tells a person what a server has.
+// printOffer prints what a server offers.
 func printOffer(w io.Writer, name string, o *mcp.Offer) {
 	fmt.Fprintf(w, "%s works: %s\n", name, oneLine(strings.TrimSpace(o.Server+" "+o.Version)))
 	for _, part := range []struct {

@@ -31,7 +31,7 @@ type memoryCmd struct {
 	Forget     memoryForgetCmd     `cmd:"" help:"Delete entries by key, tag, source, time or content."`
 }
 
-// memoryOf says whose memory a command is about.
+// memoryOf says which memory a command uses.
 type memoryOf struct {
 	sends
 	Agent     string            `default:"a2e" placeholder:"ID" help:"The agent id: episodic entries belong to one, semantic ones to all. Default: ${default}."`
@@ -39,7 +39,7 @@ type memoryOf struct {
 	Scope     map[string]string `mapsep:"none" placeholder:"KEY=VALUE" help:"The scope with which the agent opened its memory; may be given several times."`
 }
 
-// open has the memory opened as an agent does before the request.
+// open makes the session open the memory before the request, as an agent does.
 func (m memoryOf) open(x *exchange) {
 	x.agent, x.namespace = m.Agent, m.Namespace
 	x.without("agent", "namespace", "scope")
@@ -57,7 +57,7 @@ func (m memoryOf) open(x *exchange) {
 	}
 }
 
-// memorySelect says which entries of it.
+// memorySelect says which entries of the memory to use.
 type memorySelect struct {
 	Tier   string   `enum:",episodic,semantic" default:"" placeholder:"TIER" help:"Only this tier: episodic or semantic."`
 	Tag    []string `sep:"none" placeholder:"TAG" help:"Only entries with this tag; with several, with any of them."`
@@ -70,19 +70,19 @@ type memorySelect struct {
 	Below  bool     `help:"Also the namespaces below the one of --namespace: users/7 is below users."`
 }
 
-// choose completes the members of the request that choose entries.
+// choose completes the members of the request that select entries.
 func (m memorySelect) choose(x *exchange, namespace string) (err error) {
 	x.without("below")
 	if m.Below {
 		x.members["namespace_prefix"] = namespace
 	}
-	if m.Folder != "" && m.Folder != "." { // that is the workspace
+	if m.Folder != "" && m.Folder != "." { // the host reads "." as the workspace
 		x.members["folder"], err = filepath.Abs(m.Folder)
 	}
 	return err
 }
 
-// memoryPick says which entries are printed, and how.
+// memoryPick says which entries to print, and how.
 type memoryPick struct {
 	memoryOf
 	memorySelect
@@ -96,7 +96,7 @@ func (m memoryPick) fill(x *exchange) error {
 	return m.choose(x, m.Namespace)
 }
 
-// printFound prints the entries that were found, and tells of those that were not asked for.
+// printFound prints the entries that were found. On stderr it also mentions entries of other agents and namespaces.
 func printFound(x *exchange) error {
 	x.remarks()
 	others, err := x.others()
@@ -125,25 +125,25 @@ func printVersions(x *exchange) error {
 	return printEntries(x, "VERSION", func(e memoryEntry) string { return strconv.Itoa(e.Version) })
 }
 
-// remarks tells what the answer remarks.
+// remarks prints the remarks in the detail of the answer.
 func (x *exchange) remarks() {
 	var said struct {
 		Detail map[string]any `json:"detail"`
 	}
-	_ = x.answer.Decode(&said) // or it remarks nothing
+	_ = x.answer.Decode(&said) // without a detail there are no remarks
 	for _, name := range slices.Sorted(maps.Keys(said.Detail)) {
 		say(x.sys.Err, "note: %s: %s", oneLine(name), oneLine(wirePhrases().Replace(fmt.Sprint(said.Detail[name]))))
 	}
 }
 
-// usualAgent is whose memory the commands show where nothing is said.
+// usualAgent is the default of --agent.
 const usualAgent = "a2e"
 
-// others tells which agents have entries beside the one asked for, and is an error where that
-// one was named and has none.
+// others returns which other agents and namespaces have entries. It returns an error if --agent
+// names an agent that has no entries, while others have some.
 func (x *exchange) others() (others string, err error) {
 	var all []memory.Owner
-	cfg, err := x.cmd.load(x.sys, func(string) {}) // ask tells the warnings
+	cfg, err := x.cmd.load(x.sys, func(string) {}) // ask prints the warnings
 	if err != nil {
 		return "", err
 	}
@@ -173,7 +173,7 @@ func (x *exchange) others() (others string, err error) {
 	return strings.Join(words, ", "), nil
 }
 
-// memoryEntry is what the table shows of an entry.
+// memoryEntry has the fields of an entry that the table shows.
 type memoryEntry struct {
 	Key       jsontext.Value `json:"key"`
 	Content   jsontext.Value `json:"content"`
@@ -185,7 +185,7 @@ type memoryEntry struct {
 	Folder    string         `json:"folder"`
 }
 
-// printEntries prints a line each, which begins with what first says of the entry.
+// printEntries prints a line for each entry. The first column has this title and the result of first.
 func printEntries(x *exchange, title string, first func(memoryEntry) string) error {
 	now := time.Now()
 	columns := []string{title, "TIER", "WRITTEN", "KEY", "TAGS", "FOLDER", "CONTENT"}
@@ -195,8 +195,8 @@ func printEntries(x *exchange, title string, first func(memoryEntry) string) err
 	})
 }
 
-// shortTime returns seconds since 1970 as local time in few columns: as ls does, with
-// the hour or with the year.
+// shortTime formats seconds since 1970 as short local time: with the hour in the current year,
+// otherwise with the year.
 func shortTime(seconds float64, now time.Time) string {
 	t := time.Unix(int64(seconds), 0).In(now.Location())
 	if t.Year() == now.Year() {
@@ -205,7 +205,7 @@ func shortTime(seconds float64, now time.Time) string {
 	return t.Format(time.DateOnly)
 }
 
-// textOf is a text itself, and anything else as JSON.
+// textOf returns the text of a JSON string, or any other value as JSON.
 func textOf(v jsontext.Value) string {
 	var text string
 	if v.Kind() == '"' && json.Unmarshal(v, &text) == nil {
@@ -259,7 +259,7 @@ func (n memoryNamespacesCmd) fill(x *exchange) error {
 	return nil
 }
 
-// printNamespaces prints the namespaces of the scope, by name.
+// printNamespaces prints the namespaces of the scope, sorted by name.
 func printNamespaces(x *exchange) error {
 	x.remarks()
 	var found struct {
@@ -353,7 +353,7 @@ func (m memoryAddCmd) fill(x *exchange) error {
 	if m.TTL > 0 {
 		entry["ttl"] = m.TTL.Seconds()
 	}
-	if _, err := json.Marshal(entry); err != nil { // a text that is no UTF-8
+	if _, err := json.Marshal(entry); err != nil { // a text may be invalid UTF-8
 		return fail(exitUsage, fmt.Errorf("the text: %w", err))
 	}
 	x.members = map[string]any{"entries": []any{entry}}

@@ -19,8 +19,8 @@ import (
 	"golang.org/x/term"
 )
 
-// Output is stdout. It notes what hinders the writing, so that no command that printed less
-// than it should ends as if it had not.
+// Output is stdout. It keeps the first write error, so that a command whose output is incomplete
+// does not exit with success.
 type Output struct {
 	*os.File
 
@@ -28,7 +28,7 @@ type Output struct {
 	err error // the first one; guarded by mu
 }
 
-// NewOutput makes the Output of a file.
+// NewOutput returns the Output of a file.
 func NewOutput(file *os.File) *Output { return &Output{File: file} }
 
 // Write implements io.Writer.
@@ -40,10 +40,10 @@ func (o *Output) Write(p []byte) (int, error) {
 // WriteString implements io.StringWriter.
 func (o *Output) WriteString(s string) (int, error) { return o.Write([]byte(s)) }
 
-// ReadFrom implements io.ReaderFrom, which io.Copy would find in the file.
+// ReadFrom implements io.ReaderFrom, as io.Copy would otherwise use the method of the file.
 func (o *Output) ReadFrom(r io.Reader) (int64, error) { return io.Copy(struct{ io.Writer }{o}, r) }
 
-// note keeps an error, unless it says that the reader has had enough.
+// note keeps the first error and returns err. EPIPE is not kept: the reader has closed the pipe.
 func (o *Output) note(err error) error {
 	if err == nil || errors.Is(err, syscall.EPIPE) {
 		return err
@@ -56,15 +56,15 @@ func (o *Output) note(err error) error {
 	return err
 }
 
-// failed returns the first error; nil = all was written.
+// failed returns the first error, or nil if everything was written.
 func (o *Output) failed() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.err
 }
 
-// output writes to a file, which appears only once it is complete, or for "-" to stdout. The
-// file must not be another one, such as the store that is read.
+// output writes to a file, which appears only once it is complete, or to stdout if file is "-".
+// file must not be the same as other, such as the store that is read.
 func (s *System) output(file, other string, write func(io.Writer) error) error {
 	switch {
 	case file == "-" && isatty.IsTerminal(s.Out.Fd()):
@@ -77,15 +77,15 @@ func (s *System) output(file, other string, write func(io.Writer) error) error {
 	return writeWhole(file, write)
 }
 
-// sameFile reports whether two names are of one file.
+// sameFile reports whether two names mean the same file.
 func sameFile(a, b string) bool {
 	infoA, errA := os.Stat(a)
 	infoB, errB := os.Stat(b)
 	return errA == nil && errB == nil && os.SameFile(infoA, infoB)
 }
 
-// writeWhole makes or replaces a file of this user's only; it appears once it is
-// complete. What is no regular file, such as /dev/null, is written to.
+// writeWhole creates or replaces a file that only this user can read. The file appears once it is
+// complete. A path that is not a regular file, such as /dev/null, is opened and written to.
 func writeWhole(path string, write func(io.Writer) error) (err error) {
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		path = target
@@ -121,12 +121,12 @@ func writeTo(path string, write func(io.Writer) error) error {
 }
 
 const (
-	logLines = 1000 // kept while nobody reads; the oldest are dropped
-	// what closing waits for a write that is under way, and between two up to five times that
+	logLines = 1000 // lines kept while nobody reads; the oldest lines are dropped
+	// closing waits this long for a write that is under way, and up to five times as long if none is
 	logDrain = 100 * time.Millisecond
 )
 
-// logOutput tells whether a write is under way.
+// logOutput records whether a write is under way.
 type logOutput struct {
 	io.Writer
 	writing atomic.Bool
@@ -139,15 +139,15 @@ func (o *logOutput) Write(p []byte) (int, error) {
 	return o.Writer.Write(p)
 }
 
-// logRing keeps lines until its goroutine writes them to dst. It is made for the first line: most
-// hosts log none, and the start is sooner without.
+// logRing keeps lines until its goroutine writes them to dst. The ring is created at the first
+// line: most hosts log nothing and start faster without it.
 type logRing struct {
 	dst  io.Writer
 	once sync.Once
-	ring *diode.Writer // nil = no line came
+	ring *diode.Writer // nil = no line was written
 }
 
-// Write implements io.Writer. It drops a line that is the first and comes after the log was closed.
+// Write implements io.Writer. It drops all lines if the first one comes after the log was closed.
 func (r *logRing) Write(p []byte) (int, error) {
 	r.once.Do(func() {
 		ring := diode.NewWriter(r.dst, logLines, 0, func(int) {})
@@ -162,15 +162,15 @@ func (r *logRing) Write(p []byte) (int, error) {
 // Close implements io.Closer; see diode.Writer.
 func (r *logRing) Close() error { return r.ring.Close() }
 
-// used reports whether a line came; none is taken afterwards if not.
+// used reports whether a line was written. If not, later lines are dropped.
 func (r *logRing) used() bool {
 	r.once.Do(func() {})
 	return r.ring != nil
 }
 
-// openLog opens the log. Writing to it never blocks: parents often pipe stderr
-// and never read it, and past the pipe's 64 KiB a blocking write would freeze
-// the host. close waits a moment for what is still to be written.
+// openLog opens the log. Writing to it never blocks: parents often pipe stderr and never read it,
+// and past the pipe's 64 KiB a blocking write would freeze the host. closeLog waits a moment for
+// lines that are not written yet.
 func (c *commands) openLog(sys *System) (log zerolog.Logger, closeLog func(), err error) {
 	level, err := zerolog.ParseLevel(c.logLevel())
 	if err != nil {
@@ -207,7 +207,7 @@ func (c *commands) openLog(sys *System) (log zerolog.Logger, closeLog func(), er
 			_ = ring.Close()
 			close(closed)
 		}()
-		for range 5 { // a machine that is busy may not come to write
+		for range 5 { // on a busy machine the writer may not have started yet
 			select {
 			case <-closed:
 			case <-time.After(logDrain):
@@ -222,15 +222,15 @@ func (c *commands) openLog(sys *System) (log zerolog.Logger, closeLog func(), er
 }
 
 const (
-	usualColumns = 80            // of a terminal that does not tell
-	unbounded    = math.MaxInt32 // columns of a pipe or a file: there is nothing to fit into
+	usualColumns = 80            // of a terminal whose width is unknown
+	unbounded    = math.MaxInt32 // columns of a pipe or a file, which have no width
 )
 
-// columns is how wide the output may be.
+// columns returns the maximal width of the output.
 func (s *System) columns() int { return s.columnsOf(s.Out.File) }
 
-// columnsOf is how wide what is written to a file may be: what COLUMNS asks for on a terminal,
-// or else its width. What goes elsewhere is read by programs, and never cut.
+// columnsOf returns the maximal width of the text for a file: on a terminal the value of COLUMNS,
+// or else the width of the terminal. Other output is for programs and is never cut.
 func (s *System) columnsOf(file *os.File) int {
 	if !isatty.IsTerminal(file.Fd()) {
 		return unbounded
@@ -244,7 +244,7 @@ func (s *System) columnsOf(file *os.File) int {
 	return usualColumns
 }
 
-// rows is how many lines the terminal has.
+// rows returns the number of lines of the terminal.
 func (s *System) rows() int {
 	if n, err := strconv.Atoi(s.getenv("LINES")); err == nil && n > 4 {
 		return n
@@ -255,10 +255,10 @@ func (s *System) rows() int {
 	return liveRows
 }
 
-// showsLive reports whether stderr is a terminal that a line can be drawn anew on.
+// showsLive reports whether stderr is a terminal that can redraw a line.
 func (s *System) showsLive() bool { return isatty.IsTerminal(s.Err.Fd()) && s.getenv("TERM") != "dumb" }
 
-// colors reports whether what is written to a file may be colored.
+// colors reports whether text for a file may be colored.
 func (s *System) colors(file *os.File) bool {
 	return isatty.IsTerminal(file.Fd()) && s.getenv("NO_COLOR") == "" && s.getenv("TERM") != "dumb"
 }

@@ -12,10 +12,10 @@ import (
 	"a2e/protocol/client"
 )
 
-// noPlan is said where there is none.
+// noPlan is the message if there is no plan.
 const noPlan = "there is no plan yet; `a2e plan add NAME` makes one"
 
-// maxOffered is how many plans an error names.
+// maxOffered is how many known names an error lists.
 const maxOffered = 20
 
 type planCmd struct {
@@ -34,13 +34,13 @@ type planBoardCmd struct {
 	JSON   bool     `name:"json" help:"Print the boards as JSON."`
 }
 
-// planBoard is a board as planning/plan/board gives it.
+// planBoard is a board as planning/plan/board sends it.
 type planBoard struct {
 	PlanID      string          `json:"plan_id"`
 	Name        string          `json:"name"`
 	Description string          `json:"description"`
 	Columns     []string        `json:"columns"`
-	Tasks       protocol.Object `json:"tasks"` // by column, each a list
+	Tasks       protocol.Object `json:"tasks"` // a list of tasks for each column
 }
 
 // Run asks for the boards and prints them.
@@ -72,13 +72,13 @@ func (p planBoardCmd) Run(cmd *commands, sys *System) error {
 	return nil
 }
 
-// planName is what a plan can be found by.
+// planName has the fields that identify a plan.
 type planName struct {
 	ID   string `json:"plan_id"`
 	Name string `json:"name"`
 }
 
-// fetch gets the boards one by one: all of them may be too much for one answer.
+// fetch gets the boards one by one, because all of them may be too large for one answer.
 func (p planBoardCmd) fetch(ctx context.Context, c *client.Client) ([]*planBoard, error) {
 	plans, err := listPlans(ctx, c)
 	if err == nil {
@@ -101,7 +101,7 @@ func (p planBoardCmd) fetch(ctx context.Context, c *client.Client) ([]*planBoard
 	return boards, nil
 }
 
-// listPlans returns the names of all plans.
+// listPlans returns the ids and names of all plans.
 func listPlans(ctx context.Context, c *client.Client) ([]planName, error) {
 	var list struct {
 		Plans []planName `json:"plans"`
@@ -110,7 +110,7 @@ func listPlans(ctx context.Context, c *client.Client) ([]planName, error) {
 	return list.Plans, err
 }
 
-// pickPlans returns the plan with this id, or else all with this name.
+// pickPlans returns the plan with this id, or else all plans with this name. wanted = "" selects all.
 func pickPlans(all []planName, wanted string) ([]planName, error) {
 	if wanted == "" {
 		return all, nil
@@ -132,8 +132,8 @@ func pickPlans(all []planName, wanted string) ([]planName, error) {
 	return nil, fail(exitFailed, unknownAs("plan with the id or name", wanted, names, offers))
 }
 
-// onlyColumns leaves the columns named in the boards, and drops the boards that have
-// none of them. No names leave everything.
+// onlyColumns keeps only the named columns of the boards, and drops boards without any of them.
+// Without names it keeps everything.
 func onlyColumns(boards []*planBoard, names []string) ([]*planBoard, error) {
 	if len(names) == 0 {
 		return boards, nil
@@ -167,8 +167,7 @@ func onlyColumns(boards []*planBoard, names []string) ([]*planBoard, error) {
 	return left, nil
 }
 
-// print writes the board, a column under the other. No line is wider than so many columns of a
-// terminal.
+// print writes the board, one column below the other. No line is wider than the given number of terminal columns.
 func (b *planBoard) print(w io.Writer, columns int) error {
 	var list []string
 	tasks := 0

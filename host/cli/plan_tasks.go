@@ -10,7 +10,7 @@ import (
 	"a2e/protocol/client"
 )
 
-// planOf names one plan.
+// planOf is the argument that names one plan.
 type planOf struct {
 	sends
 	Plan string `complete:"plan" arg:"" help:"The plan's id or name."`
@@ -48,7 +48,7 @@ func (p planListCmd) fill(x *exchange) error {
 	return nil
 }
 
-// printPlans prints a table of plans, with their folders where all are asked for.
+// printPlans prints a table of plans, with their folders if plans of all folders were asked for.
 func printPlans(x *exchange) error {
 	none, head := noPlan, []string{"PLAN", "TASKS", "FOLDER", "NAME"}
 	_, here := x.members["folder"]
@@ -79,7 +79,7 @@ type planShowCmd struct {
 	JSON     bool   `name:"json" help:"Print the tasks as JSON."`
 }
 
-// planTask is a task as answers show it, as far as a table does.
+// planTask has the fields of a task that tables show.
 type planTask struct {
 	TaskID    string `json:"task_id"`
 	Title     string `json:"title"`
@@ -143,7 +143,7 @@ type planTaskCmd struct {
 	Delete  planTaskReleaseCmd `cmd:"" help:"Delete a task."`
 }
 
-// taskFields are what a task can be given from the start, and later.
+// taskFields are the fields of a task that can be set when it is added, and later.
 type taskFields struct {
 	Status      string   `placeholder:"COLUMN" help:"The column that it is in."`
 	Description string   `help:"What to do."`
@@ -172,7 +172,7 @@ type planTaskSetCmd struct {
 	IfVersion int      `placeholder:"N" help:"Only if it has this version."`
 }
 
-// taskLease is who claims, and for how long.
+// taskLease says who claims a task, and for how long.
 type taskLease struct {
 	Owner string `placeholder:"NAME" help:"Who claims it. Default: a2e plan."`
 	Lease int    `default:"300" placeholder:"SECONDS" help:"For how long."`

@@ -20,21 +20,21 @@ import (
 	"a2e/protocol/client"
 )
 
-// person answers what the host of a command asks: approvals of chains and forms of MCP servers
-// (mcp/elicit/req), and texts that a model would write (mcp/sample/req). Where the command has no terminal,
-// the person is told once how to answer from elsewhere.
+// person answers the questions of a command's host: approvals of chains and forms of MCP servers
+// (mcp/elicit/req), and texts that a model would write (mcp/sample/req). If the command has no
+// terminal, the person is told once how to answer from elsewhere.
 type person struct {
 	sys  *System
-	told func(req *protocol.MCPElicitRequest) string // how to answer from elsewhere; "" = that cannot be done
-	out  io.Writer                                   // what the person reads
-	over <-chan struct{}                             // closed once the command is interrupted; nil = it never is
+	told func(req *protocol.MCPElicitRequest) string // returns how to answer from elsewhere; "" = impossible
+	out  io.Writer                                   // shows the questions
+	over <-chan struct{}                             // closed once the command is interrupted; nil = never
 
-	// prompt asks on a screen; nil = out shows the question, and stdin has the answer.
+	// prompt asks on a screen; nil = the question goes to out, and the answer comes from stdin.
 	prompt func(ctx context.Context, question string) (line string, ok bool)
 
-	turn  sync.Mutex  // one question after the other; guards the fields below
-	lines chan string // what is typed; nil = nothing was read yet
-	seen  []string    // what the person was told
+	turn  sync.Mutex  // held during a question; guards the fields below
+	lines chan string // typed lines; nil = nothing was read yet
+	seen  []string    // notes that the person was shown
 }
 
 // newPerson returns the person at the command's terminal.
@@ -42,18 +42,18 @@ func newPerson(sys *System) *person {
 	return &person{sys: sys, out: sys.Err, told: func(*protocol.MCPElicitRequest) string { return "" }}
 }
 
-// there reports whether somebody reads stderr and types on stdin.
+// there reports whether a person reads stderr and types on stdin, or is asked with prompt.
 func (p *person) there() bool {
 	return p.prompt != nil || isatty.IsTerminal(p.sys.In.Fd()) && isatty.IsTerminal(p.sys.Err.Fd())
 }
 
-// answers has the person answer what the host of conn asks.
+// answers makes the person answer the questions of the host of conn.
 func (p *person) answers(conn *client.Client) {
 	conn.Handle(protocol.TypeMCPElicitReq, answering(p.elicit))
 	conn.Handle(protocol.TypeMCPSampleReq, answering(p.sample))
 }
 
-// answering has a function answer a message of the host.
+// answering returns a handler that answers a message of the host with a function.
 func answering[Q, A any](answer func(context.Context, *Q) (A, error)) client.Handler {
 	return func(ctx context.Context, m client.Message) (any, error) {
 		var req Q
@@ -64,19 +64,20 @@ func answering[Q, A any](answer func(context.Context, *Q) (A, error)) client.Han
 	}
 }
 
-// errNobody is the answer to a question that nobody reads.
+// errNobody is the answer if no person can read the question.
 var errNobody = errors.New("nobody is at a terminal to answer")
 
-// say tells the person something once. It must be called with turn held.
+// say shows a text to the person once. The caller must hold turn.
 func (p *person) say(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	if !slices.Contains(p.seen, text) {
 		p.seen = append(p.seen, text)
-		_ = p.sys.aside(func() error { say(p.out, "%s", text); return nil }) // a terminal that is gone shows nothing
+		_ = p.sys.aside(func() error { say(p.out, "%s", text); return nil }) // a closed terminal shows nothing
 	}
 }
 
-// ask prints a question and returns the line that is typed; ok = false at the end of the input.
+// ask prints a question and returns the typed line. ok is false at the end of the input, or if the
+// command is interrupted.
 func (p *person) ask(ctx context.Context, format string, args ...any) (line string, ok bool) {
 	question := fmt.Sprintf(format+" ", args...)
 	if p.prompt != nil {
@@ -85,13 +86,13 @@ func (p *person) ask(ctx context.Context, format string, args ...any) (line stri
 	}
 	if p.lines == nil {
 		p.lines = make(chan string)
-		go p.read() // ends with the input, or with the process: a terminal's read cannot be stopped
+		go p.read() // ends with the input or with the process: a read from a terminal cannot be stopped
 	}
 	fmt.Fprint(p.out, question)
 	select {
 	case line, ok = <-p.lines:
 		return strings.TrimSpace(line), ok
-	case <-p.over: // before the host tells what became of its question
+	case <-p.over: // before the host reports what became of its question
 	case <-ctx.Done():
 	}
 	fmt.Fprintln(p.out)
@@ -133,14 +134,14 @@ func (p *person) elicit(ctx context.Context, req *protocol.MCPElicitRequest) (*p
 	return resp, err
 }
 
-// visit asks the person to open a page.
+// visit asks the person to open a web page.
 func (p *person) visit(ctx context.Context, req *protocol.MCPElicitRequest) (action string) {
 	fmt.Fprintf(p.out, "%s asks: %s\n", oneLine(req.ServerID), oneLine(req.Message))
 	fmt.Fprintf(p.out, "It wants you to open %s\n", oneLine(req.URL))
 	return answered(p.yes(ctx, "Will you open it yourself?"))
 }
 
-// answered is how the protocol calls an answer; ok = false: there is none.
+// answered returns the protocol's word for an answer. ok = false means that there is no answer.
 func answered(yes, ok bool) string {
 	switch {
 	case !ok:
@@ -151,7 +152,7 @@ func answered(yes, ok bool) string {
 	return "decline"
 }
 
-// yes asks a question that is answered by y or n; an empty line is n.
+// yes asks a question whose answer is y or n; an empty line means n.
 func (p *person) yes(ctx context.Context, question string) (answer, ok bool) {
 	for {
 		line, ok := p.ask(ctx, "%s [y/N]", question)
@@ -164,7 +165,7 @@ func (p *person) yes(ctx context.Context, question string) (answer, ok bool) {
 	}
 }
 
-// field is one of a form.
+// field is a field of a form.
 type field struct {
 	Type        string           `json:"type"`
 	Title       string           `json:"title"`
@@ -176,7 +177,7 @@ type field struct {
 	required bool
 }
 
-// form lists the fields of a form, in the order of the schema.
+// form returns the fields of a form, in the order of the schema.
 func form(schema protocol.Object) (fields []field, err error) {
 	required, _ := schema.Get("required")
 	names, _ := required.Strings()
@@ -191,7 +192,7 @@ func form(schema protocol.Object) (fields []field, err error) {
 	return fields, nil
 }
 
-// fill has the person fill in a form. A form with one yes or no is one question.
+// fill asks the person to fill in a form. A form with a single boolean field is one yes-or-no question.
 func (p *person) fill(
 	ctx context.Context, req *protocol.MCPElicitRequest,
 ) (action string, content protocol.Object, err error) {
@@ -235,7 +236,7 @@ func (p *person) fill(
 	return "accept", content, err
 }
 
-// value asks for one field until the answer fits; nil = it is left out.
+// value asks for one field until the answer is valid. It returns nil if the field is left out.
 func (p *person) value(ctx context.Context, f *field) (val jsontext.Value, ok bool) {
 	label := oneLine(cmp.Or(f.Title, f.name))
 	if f.Description != "" && f.Description != f.Title {
@@ -261,7 +262,7 @@ func (p *person) value(ctx context.Context, f *field) (val jsontext.Value, ok bo
 	}
 }
 
-// want says in words what a field takes; "" = any text.
+// want returns in words what a field accepts; "" = any text.
 func (f *field) want() string {
 	if len(f.Enum) > 0 {
 		return "one of " + strings.Join(each(f.Enum, func(v jsontext.Value) string { return oneLine(shown(v)) }), ", ")
@@ -269,7 +270,7 @@ func (f *field) want() string {
 	return map[string]string{"boolean": "y or n", "integer": "an integer", "number": "a number"}[f.Type]
 }
 
-// shown is a value as a person reads it: a text without quotes.
+// shown formats a value for a person: a string without quotes.
 func shown(v jsontext.Value) string {
 	if text, ok := protocol.Value(v).Str(); ok {
 		return text
@@ -277,7 +278,7 @@ func shown(v jsontext.Value) string {
 	return string(v)
 }
 
-// read makes the value of a line; ok = false where the line does not fit the field.
+// read returns the value of a line. ok is false if the line is not valid for the field.
 func (f *field) read(line string) (val jsontext.Value, ok bool) {
 	raw := jsontext.Value(line)
 	switch {
@@ -300,7 +301,7 @@ func (f *field) read(line string) (val jsontext.Value, ok bool) {
 	return protocol.AppendString(nil, line), true
 }
 
-// sample has the person write what a model would. Without a terminal there is no model.
+// sample asks the person to write what a model would write. Without a terminal it returns an error.
 func (p *person) sample(ctx context.Context, req *protocol.MCPSampleRequest) (*protocol.MCPSampleResponse, error) {
 	p.turn.Lock()
 	defer p.turn.Unlock()

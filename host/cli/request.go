@@ -19,19 +19,20 @@ import (
 	"a2e/protocol/client"
 )
 
-// sends is a command that sends one request and prints its answer, as requests has it. The members of
-// the request are its arguments and flags, by the names that fieldOf gives them.
+// sends is a command that sends one request and prints the answer as its row in requests says. The
+// members of the request are the command's arguments and flags, under the names that fieldOf
+// returns.
 type sends struct{}
 
-// request is a row of the table: what a command sends, with members that no flag gives, and how its
-// answer is printed.
+// request is a row of the table: the type of the request, members that no flag sets, and the
+// function that prints the answer.
 type request struct {
 	kind  protocol.Type
 	with  map[string]any
 	print func(*exchange) error
 }
 
-// exchange is a request with its answer.
+// exchange is a request and its answer.
 type exchange struct {
 	cmd     *commands
 	sys     *System
@@ -41,14 +42,14 @@ type exchange struct {
 	json    bool // the answer is printed as JSON
 
 	agent     string // who asks
-	namespace string // of a memory
-	output    string // the file that the answer is written to
+	namespace string // of a memory command
+	output    string // the file to write the answer to
 }
 
-// filler is a command whose flags are not the members as they are.
+// filler is a command whose flags must be changed before they are members of the request.
 type filler interface{ fill(*exchange) error }
 
-// Run sends the request of the row and prints the answer.
+// Run sends the request of the command's row and prints the answer.
 func (sends) Run(cmd *commands, sys *System, parsed *kong.Context) error {
 	node := parsed.Selected()
 	row := requests()[node.Path()]
@@ -74,7 +75,7 @@ func (sends) Run(cmd *commands, sys *System, parsed *kong.Context) error {
 	return row.print(x)
 }
 
-// take makes a member of an argument or a flag that has a value.
+// take adds an argument or a flag with a value to the members.
 func (x *exchange) take(value *kong.Value) {
 	switch of := value.Target; {
 	case value.Name == "json":
@@ -85,14 +86,14 @@ func (x *exchange) take(value *kong.Value) {
 	}
 }
 
-// without takes members away that are none of the wire.
+// without removes members that the protocol does not have.
 func (x *exchange) without(flags ...string) {
 	for _, name := range flags {
 		delete(x.members, name)
 	}
 }
 
-// send sends the request. An answer may say itself that there is no success.
+// send sends the request. It also returns an error if the answer itself says that it was no success.
 func (x *exchange) send(kind protocol.Type) error {
 	info, _ := protocol.Lookup(kind)
 	return x.cmd.ask(x.sys, x.agent, info.Capability, func(ctx context.Context, c *client.Client) error {
@@ -108,7 +109,7 @@ func (x *exchange) send(kind protocol.Type) error {
 	})
 }
 
-// refusal is the error of an answer that itself says why there is no success.
+// refusal returns the error of an answer with success = false, or nil for other answers.
 func refusal(m client.Message) error {
 	if success, _ := m.Field("success"); string(success) != "false" {
 		return nil
@@ -117,7 +118,7 @@ func refusal(m client.Message) error {
 	return fail(exitFailed, errors.New(cmp.Or(oneLine(textOf(jsontext.Value(why))), "the host did not do it")))
 }
 
-// requests is the table of the commands that send one request, by their words.
+// requests returns the table of the commands that send one request. The keys are the words of the command.
 func requests() map[string]request {
 	update := func(action string, print func(*exchange) error) request {
 		return request{protocol.TypeTaskUpdateReq, map[string]any{"action": action}, print}
@@ -147,7 +148,7 @@ func requests() map[string]request {
 
 func printNothing(*exchange) error { return nil }
 
-// printMember prints a member of the answer on a line.
+// printMember returns a function that prints one member of the answer on a line.
 func printMember(name string) func(*exchange) error {
 	return func(x *exchange) error {
 		value, _ := x.answer.Field(name)
@@ -156,7 +157,7 @@ func printMember(name string) func(*exchange) error {
 	}
 }
 
-// printRows prints the list that a member of the answer is, with a row for each.
+// printRows prints the list in a member of the answer, one row for each item.
 func printRows[T any](x *exchange, member, none string, columns []string, row func(T) []string) error {
 	var all []jsontext.Value
 	value, _ := x.answer.Field(member)
@@ -174,10 +175,10 @@ func printRows[T any](x *exchange, member, none string, columns []string, row fu
 	return errors.Join(wrong, err)
 }
 
-// moment is a flag that takes a time: seconds since 1970.
+// moment is a flag that takes a time, in seconds since 1970.
 type moment float64
 
-// UnmarshalText reads a time, or how long ago it is.
+// UnmarshalText reads a time, or a duration before now.
 func (m *moment) UnmarshalText(text []byte) error {
 	if ago, err := time.ParseDuration(string(text)); err == nil && ago >= 0 {
 		*m = moment(time.Now().Add(-ago).UnixMicro()) / 1e6
@@ -230,7 +231,7 @@ func (c callCmd) Run(cmd *commands, sys *System) error {
 		return err
 	}
 	fields := each(params, func(p parameter) string { return p.Name })
-	for _, w := range given.words { // the wire ignores a field that it does not know
+	for _, w := range given.words { // the host would ignore a field that it does not know
 		if !slices.Contains(fields, w.key) {
 			return fail(exitUsage, unknown("field", w.key, fields))
 		}
@@ -266,8 +267,9 @@ func (c callCmd) Run(cmd *commands, sys *System) error {
 	return err
 }
 
-// serversOf says which MCP servers a request needs: those whose tools it mentions, or of a list, which is whole only
-// with them, those that it lists.
+// serversOf says which MCP servers a request needs: those whose tools it mentions, or for a request
+// that lists things, the servers in the list. list is true for such a request: its answer is
+// complete only with all these servers.
 func serversOf(t protocol.Type, body protocol.Object) (needs func(id string) bool, list bool) {
 	lists := []protocol.Type{protocol.TypeToolListReq, protocol.TypeMCPResourceListReq, protocol.TypeMCPPromptListReq}
 	if !slices.Contains(lists, t) {
@@ -277,12 +279,12 @@ func serversOf(t protocol.Type, body protocol.Object) (needs func(id string) boo
 	return func(id string) bool { return (kind == "" || kind == "mcp") && (server == "" || id == server) }, true
 }
 
-// isRequest reports whether an agent may send a type and gets an answer.
+// isRequest reports whether an agent may send this type and gets an answer.
 func isRequest(info *protocol.Info) bool {
 	return info.Direction == protocol.AgentRequest && info.Response != ""
 }
 
-// requestTypes returns the types of request, without the /req that most end with.
+// requestTypes returns the request types, without the /req that most end with.
 func requestTypes() (names []string) {
 	for _, info := range protocol.Types() {
 		if isRequest(&info) {
@@ -292,7 +294,7 @@ func requestTypes() (names []string) {
 	return names
 }
 
-// requestType returns the row of a type of request, with or without its /req.
+// requestType returns the entry of a request type. Its /req may be missing in name.
 func requestType(name string) (*protocol.Info, error) {
 	for _, name := range []string{name, name + "/req", strings.TrimSuffix(name, "/req")} {
 		if info, ok := protocol.Lookup(protocol.Type(name)); ok && isRequest(info) {
@@ -302,7 +304,7 @@ func requestType(name string) (*protocol.Info, error) {
 	return nil, unknown("request", name, requestTypes())
 }
 
-// requestParameters returns the fields of a request, for its words.
+// requestParameters returns the fields of a request as parameters.
 func requestParameters(info *protocol.Info) ([]parameter, error) {
 	of, err := schemaOf(*info)
 	if err != nil {
@@ -317,7 +319,7 @@ func requestParameters(info *protocol.Info) ([]parameter, error) {
 	return parametersOf(input), err
 }
 
-// printText writes the text of the answer.
+// printText writes the text of the answer to the output file.
 func printText(x *exchange) error {
 	text, _ := x.answer.Field("text")
 	return x.sys.output(x.output, "", func(w io.Writer) error {

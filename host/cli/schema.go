@@ -22,7 +22,7 @@ type schemaCmd struct {
 	Markdown bool   `help:"Print a page with tables of all keys or messages and their fields instead."`
 }
 
-// Run prints the schemas.
+// Run prints the schemas or the page.
 func (s schemaCmd) Run(sys *System) error {
 	switch {
 	case s.Markdown:
@@ -50,7 +50,7 @@ func (s schemaCmd) Run(sys *System) error {
 	return printJSON(sys.Out, schemas)
 }
 
-// referenceHead opens the page of the config.
+// referenceHead is the beginning of the page about the config.
 const referenceHead = `# Config reference
 
 Every key of the config and of each plugin's options, made from the Go types by ` +
@@ -58,9 +58,9 @@ Every key of the config and of each plugin's options, made from the Go types by 
 A dot leads into a mapping, ` + "`[]` into each entry of a list, `NAME` stands for a name of your own. `${VAR}` and `${VAR:-default}`" + ` may stand in every value.
 `
 
-// keySchema is what the reference takes from the JSON Schema of a key.
+// keySchema has the fields of a key's JSON Schema that the reference uses.
 type keySchema struct {
-	Type        any             `json:"type"` // a text or a list
+	Type        any             `json:"type"` // a string or a list of strings
 	Description string          `json:"description"`
 	Default     jsontext.Value  `json:"default"`
 	Deprecated  bool            `json:"deprecated"`
@@ -74,8 +74,7 @@ type keySchema struct {
 	Required    []string        `json:"required"`
 }
 
-// configReference returns a page with tables of all keys of the config and of the options of
-// each type of plugin.
+// configReference returns a page with tables of all keys of the config, and of the options of each plugin type.
 func configReference() (string, error) {
 	raw, err := config.Schema(plugins.OptionTypes())
 	if err != nil {
@@ -92,7 +91,7 @@ func configReference() (string, error) {
 	b.WriteString(referenceHead)
 	writeKeys(&b, all.keySchema, func(string) bool { return true })
 	first := all.Defs["options_"+plugins.Types()[0]]
-	common := func(key string) bool { // said once, as all types have it
+	common := func(key string) bool { // reports whether all types have this option; it is then listed once
 		for _, typ := range plugins.Types() {
 			here, _ := first.Properties.Get(key)
 			if there, ok := all.Defs["options_"+typ].Properties.Get(key); !ok || string(here) != string(there) {
@@ -110,7 +109,7 @@ func configReference() (string, error) {
 	return b.String(), nil
 }
 
-// writeKeys writes the table of those keys of an object that pick chooses.
+// writeKeys writes a table of the keys of an object that pick selects.
 func writeKeys(b *strings.Builder, of keySchema, pick func(key string) bool) {
 	b.WriteString("\n| key | value | default | what it says |\n|---|---|---|---|\n")
 	for key := range of.Properties.All() {
@@ -120,7 +119,7 @@ func writeKeys(b *strings.Builder, of keySchema, pick func(key string) bool) {
 	}
 }
 
-// writeKey writes the row of a key, and those of all keys below it.
+// writeKey writes the row of a key, and the rows of all keys below it.
 func writeKey(b *strings.Builder, within, key string, of keySchema) {
 	var s keySchema
 	raw, _ := of.Properties.Get(key)
@@ -138,7 +137,7 @@ func writeKey(b *strings.Builder, within, key string, of keySchema) {
 	fmt.Fprintf(b, "| `%s%s` | %s | %s | %s |\n", within, key, cell.Replace(s.value()), cell.Replace(fallback),
 		cell.Replace(s.Description))
 	if key == "plugins" && within == "" {
-		return // their tables follow
+		return // the tables of the plugins follow
 	}
 	for _, inner := range []struct {
 		suffix string
@@ -150,18 +149,18 @@ func writeKey(b *strings.Builder, within, key string, of keySchema) {
 	}
 }
 
-// parsed reads a schema that may be absent, or true or false.
+// parsed reads a schema that may be missing, or true or false.
 func parsed(raw jsontext.Value) (s keySchema) {
 	if raw.Kind() == '{' {
-		_ = json.Unmarshal(raw, &s) // it was made here
+		_ = json.Unmarshal(raw, &s) // the schema is from this program and valid
 	}
 	return s
 }
 
-// value says in a few words what the key takes.
+// value describes in a few words the values of the key.
 func (s keySchema) value() string {
 	switch {
-	case len(s.AnyOf) > 0 && len(s.Enum) == 0: // a variable in its place is the last of them
+	case len(s.AnyOf) > 0 && len(s.Enum) == 0: // the last alternative is a variable instead of the value
 		var words []string
 		for _, one := range s.AnyOf {
 			if word := one.value(); word != "" {
@@ -189,7 +188,7 @@ func (s keySchema) value() string {
 	return text
 }
 
-// messageSchema is one entry of `schema protocol`, the shape of messages.json.
+// messageSchema is an entry of `schema protocol`, in the form of messages.json.
 type messageSchema struct {
 	Type       protocol.Type       `json:"type"`
 	Capability protocol.Capability `json:"capability"`
@@ -197,7 +196,7 @@ type messageSchema struct {
 	Schema     *jsonschema.Schema  `json:"schema"`
 }
 
-// messageSchemas makes the schema of each message type from its Go struct and the envelope.
+// messageSchemas returns the schema of each message type, made from its Go struct and the envelope.
 func messageSchemas() ([]messageSchema, error) {
 	var out []messageSchema
 	for _, info := range protocol.Types() {
@@ -211,7 +210,7 @@ func messageSchemas() ([]messageSchema, error) {
 	return out, nil
 }
 
-// schemaOf makes the schema of a message type without the envelope.
+// schemaOf returns the schema of a message type without the envelope.
 func schemaOf(info protocol.Info) (*jsonschema.Schema, error) {
 	t := reflect.TypeOf(info.New()).Elem()
 	schema, err := jsonschema.ForType(t, &jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{
@@ -233,15 +232,15 @@ func schemaOf(info protocol.Info) (*jsonschema.Schema, error) {
 	return schema, nil
 }
 
-// relax opens the schema for what the wire allows: unknown fields, and absent
-// ones, which take their defaults.
+// relax makes the schema accept what the protocol allows: unknown fields, and missing ones, which
+// have their defaults.
 func relax(s *jsonschema.Schema) {
 	if s == nil {
 		return
 	}
 	s.Required = nil
 	if slices.Equal(s.Types, []string{"null", "array"}) {
-		s.Type, s.Types = "array", nil // a plain list is never null on this wire
+		s.Type, s.Types = "array", nil // in this protocol a plain list is never null
 	}
 	if s.Properties != nil {
 		s.AdditionalProperties = nil
@@ -253,7 +252,7 @@ func relax(s *jsonschema.Schema) {
 	relax(s.AdditionalProperties)
 }
 
-// describe adds what fields mean, and what they are where they are absent.
+// describe adds the descriptions and the defaults of fields.
 func describe(s *jsonschema.Schema, t reflect.Type) error {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice || t.Kind() == reflect.Map {
 		if s.Items != nil {
@@ -341,7 +340,7 @@ A field that is not required may be left out of what you send, and has its defau
 
 ## Every message has
 `)
-	ts := messageSchema{Schema: all[1].Schema} // an answer, which has all of them
+	ts := messageSchema{Schema: all[1].Schema} // the schema of an answer, which has all fields of the envelope
 	inEnvelope := func(key string) bool { return slices.Contains(envelopeFields(), key) }
 	if err := ts.fields(&b, inEnvelope); err != nil {
 		return "", err
@@ -370,7 +369,7 @@ A field that is not required may be left out of what you send, and has its defau
 	return b.String(), nil
 }
 
-// fields writes the table of those fields that pick chooses, if there are any.
+// fields writes the table of the fields that pick selects, if there are any.
 func (m messageSchema) fields(b *strings.Builder, pick func(string) bool) error {
 	raw, err := json.Marshal(m.Schema)
 	if err != nil {

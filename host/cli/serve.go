@@ -36,12 +36,12 @@ type serveCmd struct {
 	HTTP string `name:"http" xor:"pipe" placeholder:"HOST:PORT" help:"Serve clients over HTTP at this address, such as 127.0.0.1:8765, each with its own session, instead of stdin and stdout. Addresses of other machines need http.token in the config."`
 }
 
-// recordFlag is that of the commands that serve.
+// recordFlag is the flag --record of the commands that serve.
 type recordFlag struct {
 	Record string `placeholder:"FILE" xor:"pipe" help:"Record all that goes over the pipe, without secrets, for a2e inspect and a2e replay. A record that is there is kept as FILE.1."`
 }
 
-// Run serves until stdin ends, a shutdown, or a signal.
+// Run serves until stdin ends, the agent sends a shutdown, or a signal arrives.
 func (c serveCmd) Run(cmd *commands, sys *System) error {
 	if c.HTTP != "" {
 		return cmd.serveHTTP(sys, c.HTTP, false)
@@ -49,8 +49,8 @@ func (c serveCmd) Run(cmd *commands, sys *System) error {
 	return cmd.serveStdio(sys, c.recordFlag, `a2e reads one JSON request per line, such as {"type":"ping","id":"1"}; Ctrl-D ends it, a2e --help tells more.`, speakAll)
 }
 
-// serveStdio serves on stdin and stdout. A person at a terminal sees hint. adapt changes the
-// config that was read.
+// serveStdio serves on stdin and stdout. A person at a terminal sees hint. The functions of adapt
+// change the config after it was read.
 func (cmd *commands) serveStdio(sys *System, rec recordFlag, hint string, speak speaker,
 	adapt ...func(*config.Config) error,
 ) error {
@@ -76,7 +76,7 @@ func (cmd *commands) serveStdio(sys *System, rec recordFlag, hint string, speak 
 			return fail(exitConfig, err)
 		}
 	}
-	cfg.Workspace = cmp.Or(absolute(cfg.Workspace), cfg.Workspace) // or all that need it would look it up
+	cfg.Workspace = cmp.Or(absolute(cfg.Workspace), cfg.Workspace) // or each part that needs it would look it up
 	if isatty.IsTerminal(sys.In.Fd()) {
 		say(sys.Err, "%s", hint)
 	}
@@ -96,10 +96,10 @@ func (cmd *commands) serveStdio(sys *System, rec recordFlag, hint string, speak 
 	return serveWith(cfg, opts, speak, sys, sys.In, out)
 }
 
-// unreadNote warns of an output that thrownAway tells of.
+// unreadNote is the warning for an output that thrownAway reports.
 const unreadNote = "stdout is closed, or the null device: nobody reads the answers"
 
-// serveWith runs a host with the config's plugins on two streams.
+// serveWith runs a host with the config's plugins on the streams in and out.
 func serveWith(cfg *config.Config, opts host.Options, speak speaker, sys *System, in io.Reader,
 	out io.Writer,
 ) (err error) {
@@ -114,7 +114,7 @@ func serveWith(cfg *config.Config, opts host.Options, speak speaker, sys *System
 	}
 	defer handleSignals(func() {
 		if sys.over != nil {
-			<-sys.over // or the end of the host would be an error to who asked it
+			<-sys.over // otherwise whoever sent a request would report the end of the host as an error
 		}
 		h.Interrupt()
 	}, sys.Exit)()
@@ -124,13 +124,13 @@ func serveWith(cfg *config.Config, opts host.Options, speak speaker, sys *System
 		}
 	}
 	if err := h.Serve(in, out); err != nil && !errors.Is(err,
-		host.ErrOutputClosed) { // nobody is left to tell of a closed output
+		host.ErrOutputClosed) { // nobody is left to report a closed output to
 		return fail(exitTransport, err)
 	}
 	return nil
 }
 
-// newHost makes a host with the config's plugins.
+// newHost creates a host with the config's plugins.
 func newHost(cfg *config.Config, opts host.Options, speak speaker, shared *plugins.Shared) (h *host.Host, err error) {
 	deps := plugins.Deps{Log: opts.Log, Shared: shared}
 	speak(cfg, &opts, &deps)
@@ -142,8 +142,9 @@ func newHost(cfg *config.Config, opts host.Options, speak speaker, shared *plugi
 	return h, fail(exitConfig, err)
 }
 
-// equip has the hosts of a command write the audit trail of the config, if it has one, and
-// send traces, if the environment asks for that. shared is what their plugins have in common.
+// equip makes the hosts of a command write the audit trail, if the config has one, and send traces,
+// if the environment asks for them. shared is what the plugins of these hosts have in common.
+// closeAll closes all of this.
 func equip(opts *host.Options, cfg *config.Config, sys *System) (shared *plugins.Shared, closeAll func() error,
 	err error,
 ) {
@@ -161,7 +162,7 @@ func equip(opts *host.Options, cfg *config.Config, sys *System) (shared *plugins
 			return nil, nil, fail(exitConfig, err)
 		}
 		opts.Events = opts.Events.With(trail, event.Request)
-		closeAudit = func() error { return fail(exitFailed, trail.Close()) } // says how many entries were lost
+		closeAudit = func() error { return fail(exitFailed, trail.Close()) } // also reports lost entries
 	}
 	tracer := trace.New(trace.Options{Version: version(), Secrets: cfg.Secrets, Warn: warn})
 	opts.Tracer, shared = tracer, plugins.NewShared(cfg, opts.Log, opts.Events)
@@ -171,7 +172,7 @@ func equip(opts *host.Options, cfg *config.Config, sys *System) (shared *plugins
 	}, nil
 }
 
-// hostOptions translates the config.
+// hostOptions translates the config into the options of a host.
 func hostOptions(cfg *config.Config, log zerolog.Logger) host.Options {
 	opts := host.Options{
 		MaxParallel: cfg.MaxParallel,
@@ -197,13 +198,13 @@ func hostOptions(cfg *config.Config, log zerolog.Logger) host.Options {
 	return opts
 }
 
-// auditKey signs the entries of the config's audit log.
+// auditKey returns the key that signs the entries of the config's audit log.
 func auditKey(cfg *config.Config) audit.Key {
 	return audit.KeyOf(cfg.Audit.Path, cfg.UserDir, cfg.Audit.Key.Reveal(), cfg.Audit.KeyFile)
 }
 
-// handleSignals ends the host on the first of endSignals, and the
-// process at once on the second. A SIGPIPE from the log must not end it.
+// handleSignals calls interrupt at the first of endSignals, and exit at the second. A SIGPIPE from
+// the log does not end the process.
 func handleSignals(interrupt func(), exit func(int)) (restore func()) {
 	sigs := make(chan os.Signal, 2)
 	signal.Notify(sigs, endSignals()...)
@@ -218,7 +219,7 @@ func handleSignals(interrupt func(), exit func(int)) (restore func()) {
 				return
 			}
 			if second {
-				exit(exitSignal) // the children die with the process
+				exit(exitSignal) // the child processes die with this process
 			}
 			interrupt()
 		}
@@ -230,16 +231,16 @@ func handleSignals(interrupt func(), exit func(int)) (restore func()) {
 	}
 }
 
-// speaker adds the protocols to a host that it speaks beside A2E, or in its place, before its
-// plugins are made.
+// speaker sets up the protocols that a host speaks in addition to A2E, or instead of it. It runs
+// before the host's plugins are created.
 type speaker func(cfg *config.Config, opts *host.Options, deps *plugins.Deps)
 
-// speakA2E has a host speak A2E alone.
+// speakA2E makes a host speak only A2E.
 func speakA2E(*config.Config, *host.Options, *plugins.Deps) {}
 
-// speakAll has a host speak MCP, JSON-RPC sessions and the fleet protocol beside A2E, to
-// whoever has its token. MCP comes first: it takes the JSON-RPC lines once a client has
-// sent its initialize.
+// speakAll makes a host speak MCP, JSON-RPC sessions and the fleet protocol in addition to A2E, to
+// clients that have its token. MCP comes first: it takes the JSON-RPC lines once a client has sent
+// its initialize.
 func speakAll(cfg *config.Config, opts *host.Options, deps *plugins.Deps) {
 	agents := mcpOptions(cfg, opts)
 	agents.Tokens = opts.Tokens
@@ -247,17 +248,17 @@ func speakAll(cfg *config.Config, opts *host.Options, deps *plugins.Deps) {
 		fleet.New(fleetOptions(cfg, opts, deps.Shared)))
 }
 
-// mcpParallel is how many requests of a client of MCP run at once.
+// mcpParallel is how many requests of an MCP client run at once, unless the config sets another number.
 const mcpParallel = 16
 
-// speakMCP has a host speak MCP and nothing else. Whoever starts the program is the client:
-// it needs no token.
+// speakMCP makes a host speak only MCP. The client is the process that started this program, so it needs no token.
 func speakMCP(cfg *config.Config, opts *host.Options, deps *plugins.Deps) {
 	speakOnlyMCP(mcpOptions(cfg, opts), opts, deps)
 }
 
-// speakWebMCP is speakMCP with a client over HTTP, where the go-sdk's transport knows no tasks. It needs a
-// token as on a pipe, unless it had to bring that of http.token. The hosts share the tables.
+// speakWebMCP returns a speaker like speakMCP for clients over HTTP. It has no tasks, because the
+// transport of the go-sdk does not support them. A client needs a token of the host, unless it had
+// to send http.token. The hosts share the tables.
 func speakWebMCP(tables *mcp.Tables) speaker {
 	return func(cfg *config.Config, opts *host.Options, deps *plugins.Deps) {
 		own := mcpOptions(cfg, opts)
@@ -266,14 +267,14 @@ func speakWebMCP(tables *mcp.Tables) speaker {
 	}
 }
 
-// speakCall has a host speak A2E and nothing else. It needs a token unless the client had to bring that of http.token.
+// speakCall makes a host speak only A2E. A client needs a token, unless it had to send http.token.
 func speakCall(cfg *config.Config, opts *host.Options, _ *plugins.Deps) {
 	if cfg.HTTP.Token.Reveal() != "" {
 		opts.Tokens = nil
 	}
 }
 
-// speakFleet has a host speak the fleet protocol and nothing else.
+// speakFleet makes a host speak only the fleet protocol.
 func speakFleet(cfg *config.Config, opts *host.Options, deps *plugins.Deps) {
 	opts.Dialects, opts.Only = []host.Dialect{fleet.New(fleetOptions(cfg, opts, deps.Shared))}, true
 }
@@ -325,7 +326,7 @@ func fleetOptions(cfg *config.Config, opts *host.Options, shared *plugins.Shared
 	}
 }
 
-// absolute returns the absolute path of the workspace; "" where there is no current folder.
+// absolute returns the absolute form of path, or "" if there is no current folder.
 func absolute(path string) string {
 	abs, err := filepath.Abs(path)
 	if err != nil {

@@ -24,8 +24,8 @@ import (
 	"a2e/plugins"
 )
 
-// serveHTTP serves clients over HTTP until a signal: those of sessions, or with worker those of A2A alone. adapt
-// changes the config that was read.
+// serveHTTP serves clients over HTTP until a signal: clients of sessions, or if worker is set only
+// clients of A2A. The functions of adapt change the config after it was read.
 func (cmd *commands) serveHTTP(sys *System, address string, worker bool,
 	adapt ...func(*config.Config) error,
 ) (err error) {
@@ -57,7 +57,7 @@ func (cmd *commands) serveHTTP(sys *System, address string, worker bool,
 	made, err := plugins.New(cfg, plugins.Deps{
 		Log:    log,
 		Shared: shared,
-	}) // what is wrong about them is said now, not by each session
+	}) // errors of the plugins are reported now, not by each session
 	if err != nil {
 		return fail(exitConfig, err)
 	}
@@ -112,16 +112,16 @@ func listen(cfg config.HTTP, address string) (listener net.Listener, scheme stri
 	}), "https", nil
 }
 
-// closingAtOnce is how many sessions close their plugins at once.
+// closingAtOnce is how many sessions may close their plugins at the same time.
 const closingAtOnce = 32
 
-// hosts are those of the sessions.
+// hosts are the hosts of the sessions.
 type hosts struct {
 	mu  sync.Mutex
 	all map[*host.Host]struct{} // guarded by mu
 }
 
-// enter notes a host until leave is called.
+// enter adds a host until leave is called.
 func (s *hosts) enter(h *host.Host) (leave func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,7 +133,7 @@ func (s *hosts) enter(h *host.Host) (leave func()) {
 	}
 }
 
-// load is the Load of all.
+// load returns the sum of the Load of all hosts.
 func (s *hosts) load() (open, waiting int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,8 +144,8 @@ func (s *hosts) load() (open, waiting int) {
 	return open, waiting
 }
 
-// agentOptions makes the endpoint of A2A, which has one host for all tasks. A client that had to bring http.token
-// needs no other; else it brings one of the host's.
+// agentOptions returns the options of the A2A endpoint, which has one host for all tasks. A client
+// that had to send http.token needs no other token; otherwise it sends one of the host's.
 func agentOptions(cfg *config.Config, opts host.Options, shared *plugins.Shared) a2a.Options {
 	if cfg.HTTP.Token.Reveal() != "" {
 		opts.Tokens = nil
@@ -171,8 +171,8 @@ func agentOptions(cfg *config.Config, opts host.Options, shared *plugins.Shared)
 	return made
 }
 
-// sessionOptions says how sessions are served, each by a host with plugins of its own, which share the
-// store and what starts children.
+// sessionOptions says how to serve sessions. Each session has a host with its own plugins; these
+// share the store and the launcher of child processes.
 func sessionOptions(cfg *config.Config, opts host.Options, shared *plugins.Shared, loopback bool) httpd.Options {
 	opts.Closing, opts.Buffers = make(chan struct{}, closingAtOnce), new(sync.Pool)
 	web := speakWebMCP(new(mcp.Tables))
@@ -218,11 +218,11 @@ func sessionOptions(cfg *config.Config, opts host.Options, shared *plugins.Share
 }
 
 const (
-	headerTimeout = 10 * time.Second // of a request's head
-	lastAnswers   = 2 * time.Second  // for streams to get what was written last
+	headerTimeout = 10 * time.Second // for the head of a request
+	lastAnswers   = 2 * time.Second  // for streams to deliver the last messages
 )
 
-// serveSessions serves until a signal. Then sessions end as a host on a pipe does.
+// serveSessions serves until a signal. Then the sessions end like a host on a pipe.
 func serveSessions(sys *System, listener net.Listener, sessions http.Handler, end func(context.Context)) error {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -244,7 +244,7 @@ func serveSessions(sys *System, listener net.Listener, sessions http.Handler, en
 	last, done := context.WithTimeout(context.Background(), lastAnswers)
 	defer done()
 	ended := server.Shutdown(last)
-	if errors.Is(ended, context.DeadlineExceeded) { // some client had not read to the end
+	if errors.Is(ended, context.DeadlineExceeded) { // some client had not read everything
 		ended = nil
 	}
 	return fail(exitTransport, cmp.Or(err, ended, server.Close()))

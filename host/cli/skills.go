@@ -41,8 +41,8 @@ func (c *commands) fetchSkills(sys *System, req *protocol.SkillDiscoverRequest) 
 	return resp.Skills, err
 }
 
-// discover asks for the skills, once the MCP servers that they name have started: without
-// those some would seem blocked. only, if not "", is the one skill that matters.
+// discover asks for the skills after the MCP servers that they name have started, because without
+// these some skills would seem blocked. If only is not "", only the servers of this skill matter.
 func discover(ctx context.Context, conn *client.Client, sys *System, req *protocol.SkillDiscoverRequest, only string,
 	seconds float64, resp *protocol.SkillDiscoverResponse,
 ) error {
@@ -52,7 +52,7 @@ func discover(ctx context.Context, conn *client.Client, sys *System, req *protoc
 	var named strings.Builder
 	for _, s := range resp.Skills {
 		if only == "" || s.Name == only {
-			raw, _ := json.Marshal(s) // it came as JSON
+			raw, _ := json.Marshal(s) // cannot fail: it was decoded from JSON
 			named.Write(raw)
 		}
 	}
@@ -101,7 +101,7 @@ func (l skillsListCmd) Run(cmd *commands, sys *System) error {
 		})
 }
 
-// misnamed tells of a filter that names what no skill has.
+// misnamed returns an error if a filter names a tag or category that no skill has.
 func (l skillsListCmd) misnamed(cmd *commands, sys *System) error {
 	skills, err := cmd.fetchSkills(sys, &protocol.SkillDiscoverRequest{})
 	var tags, categories []string
@@ -119,7 +119,7 @@ type skillsCheckCmd struct {
 	JSON bool   `name:"json" help:"Print all of it as JSON."`
 }
 
-// checkLine is one thing that is said of skills.
+// checkLine is one finding about skills.
 type checkLine struct {
 	File  string `json:"file"`
 	Line  int    `json:"line"` // 0 = the file as a whole
@@ -128,7 +128,7 @@ type checkLine struct {
 	Text  string `json:"text"`
 }
 
-// place returns FILE:LINE.
+// place returns FILE:LINE, or FILE if there is no line.
 func (l *checkLine) place() string {
 	if l.Line == 0 {
 		return oneLine(l.File)
@@ -136,7 +136,7 @@ func (l *checkLine) place() string {
 	return fmt.Sprintf("%s:%d", oneLine(l.File), l.Line)
 }
 
-// Run checks the skills.
+// Run checks the skills and prints the findings.
 func (s skillsCheckCmd) Run(cmd *commands, sys *System) error {
 	entries, err := s.entries(cmd, sys)
 	if err != nil {
@@ -154,7 +154,7 @@ func (s skillsCheckCmd) Run(cmd *commands, sys *System) error {
 		"not all skills can be used")
 }
 
-// tellChecked prints what there is to say of skills, and is the error where some are broken.
+// tellChecked prints the findings about skills. It returns an error if some skills are broken.
 func tellChecked(sys *System, asJSON bool, lines []checkLine, broken int, count, wrong string) error {
 	if !asJSON {
 		printCheck(sys.Out, lines)
@@ -168,7 +168,7 @@ func tellChecked(sys *System, asJSON bool, lines []checkLine, broken int, count,
 	return nil
 }
 
-// entries returns what there is to say of the skills.
+// entries checks the skills and returns an entry for each.
 func (s skillsCheckCmd) entries(cmd *commands, sys *System) ([]skill.Entry, error) {
 	if s.Path != "" {
 		all, err := skill.CheckFolder(s.Path)
@@ -201,7 +201,7 @@ func (s skillsCheckCmd) entries(cmd *commands, sys *System) ([]skill.Entry, erro
 	return all, nil
 }
 
-// checkLines puts entries into words, and counts the skills.
+// checkLines turns entries into findings, and counts the good and broken skills.
 func checkLines(entries []skill.Entry) (lines []checkLine, good, broken int) {
 	lines = []checkLine{}
 	for _, e := range entries {
@@ -224,7 +224,7 @@ func checkLines(entries []skill.Entry) (lines []checkLine, good, broken int) {
 	return lines, good, broken
 }
 
-// blockedSkills tells which skills lack something of this host.
+// blockedSkills returns findings about skills that need something that this host does not have.
 func (c *commands) blockedSkills(sys *System) (lines []checkLine, err error) {
 	skills, err := c.fetchSkills(sys, &protocol.SkillDiscoverRequest{})
 	for _, s := range skills {
@@ -237,7 +237,7 @@ func (c *commands) blockedSkills(sys *System) (lines []checkLine, err error) {
 		}
 		unknown, _ := s.Metadata["unknown_tools"].([]any)
 		for _, tool := range unknown {
-			if name, ok := tool.(string); ok && !strings.Contains(name, "(") { // those with a rule have a hint already
+			if name, ok := tool.(string); ok && !strings.Contains(name, "(") { // names with a rule already have a hint
 				lines = append(lines, checkLine{file, 0, s.Name, "hint", "allowed-tools: there is no tool " + name +
 					" here; that does not block the skill"})
 			}
@@ -246,7 +246,7 @@ func (c *commands) blockedSkills(sys *System) (lines []checkLine, err error) {
 	return lines, err
 }
 
-// printCheck prints FILE:LINE: TEXT for each.
+// printCheck prints FILE:LINE: TEXT for each finding.
 func printCheck(w io.Writer, lines []checkLine) {
 	for _, l := range lines {
 		level := ""
@@ -285,7 +285,7 @@ func (s skillsShowCmd) Run(cmd *commands, sys *System) error {
 	return fail(exitFailed, unknown("skill", s.Name, names))
 }
 
-// brokenSkill is the error for the skill in a folder of that name, nil where there is none that is broken.
+// brokenSkill returns the error of the broken skill with this name, or nil if there is none.
 func brokenSkill(cmd *commands, sys *System, name string) error {
 	entries, err := skillsCheckCmd{}.entries(cmd, sys)
 	if err != nil {
@@ -300,7 +300,7 @@ func brokenSkill(cmd *commands, sys *System, name string) error {
 	return nil
 }
 
-// showSkill prints what a skill says of itself.
+// showSkill prints the definition of a skill.
 func showSkill(w io.Writer, def *protocol.SkillDefinition) {
 	names := func(values []jsontext.Value) string {
 		return strings.Join(each(values, func(v jsontext.Value) string { s, _ := protocol.Value(v).Str(); return s }),
@@ -357,7 +357,7 @@ func showSkill(w io.Writer, def *protocol.SkillDefinition) {
 	}
 }
 
-// shortText is a value of metadata in words.
+// shortText formats a value of the metadata for a person.
 func shortText(v any) string {
 	switch v := v.(type) {
 	case nil:
@@ -367,7 +367,7 @@ func shortText(v any) string {
 	case []any:
 		return strings.Join(each(v, shortText), ", ")
 	}
-	raw, _ := json.Marshal(v, json.Deterministic(true)) // it came as JSON
+	raw, _ := json.Marshal(v, json.Deterministic(true)) // cannot fail: it was decoded from JSON
 	return string(raw)
 }
 
@@ -381,7 +381,7 @@ type skillsRunCmd struct {
 	JSON    bool     `name:"json" help:"Print the whole result, not only its data or text."`
 }
 
-// Run calls the skill on a host in this process.
+// Run calls the skill on a host in this process and prints the result.
 func (s skillsRunCmd) Run(cmd *commands, sys *System) error {
 	given, err := readArguments(sys, "--args", s.Args, s.Values)
 	if err != nil {
@@ -422,7 +422,7 @@ func (s skillsRunCmd) Run(cmd *commands, sys *System) error {
 	return failedCall(s.Name, result.Success, result.Error)
 }
 
-// printResult prints a result's data: instructions as the text they are.
+// printResult prints the data of a result. Instructions are printed as plain text.
 func printResult(w io.Writer, result *protocol.SkillResult) error {
 	var data struct {
 		Instructions *string  `json:"instructions"`
@@ -439,7 +439,7 @@ func printResult(w io.Writer, result *protocol.SkillResult) error {
 	return err
 }
 
-// tellEvent shows one event of a skill to the person at stderr.
+// tellEvent prints one event of a skill to stderr.
 func tellEvent(w io.Writer, m client.Message) {
 	var e protocol.Event
 	if m.Decode(&e) != nil {

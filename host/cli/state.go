@@ -31,7 +31,7 @@ type stateExportCmd struct {
 	Output string   `short:"o" default:"-" placeholder:"FILE" help:"Write to this file, which appears only once it is complete; - is stdout."`
 }
 
-// Run writes the state that there is. It makes no store.
+// Run writes the stored state. It does not create a store.
 func (e stateExportCmd) Run(cmd *commands, sys *System) error {
 	known := partNames()
 	for _, name := range e.Part {
@@ -58,7 +58,7 @@ type stateImportCmd struct {
 	JSON    bool   `name:"json" help:"Print the number of records of each kind as JSON."`
 }
 
-// Run takes the records in and tells how many of each kind there were.
+// Run imports the records and prints how many of each kind there were.
 func (i stateImportCmd) Run(cmd *commands, sys *System) error {
 	in, done, err := i.open(sys)
 	if err != nil {
@@ -92,8 +92,8 @@ func (i stateImportCmd) Run(cmd *commands, sys *System) error {
 	return nil
 }
 
-// open returns the import as a file. What comes through a pipe is put into one first,
-// as nobody else can write to the store while it is read.
+// open returns the import as a regular file. Data from a pipe is first copied to a temporary file,
+// because nobody else can write to the store while the import reads it.
 func (i stateImportCmd) open(sys *System) (in *os.File, done func(), err error) {
 	src := sys.In
 	if i.File != "-" {
@@ -108,7 +108,7 @@ func (i stateImportCmd) open(sys *System) (in *os.File, done func(), err error) 
 	if in, err = os.CreateTemp("", "a2e-import-"); err != nil {
 		return nil, nil, err
 	}
-	_ = os.Remove(in.Name()) // where an open file can be removed: nothing stays, whatever ends the reading
+	_ = os.Remove(in.Name()) // on systems that allow this, the file is gone even after a crash
 	done = func() {
 		in.Close()
 		_ = os.Remove(in.Name())
@@ -126,11 +126,10 @@ func (i stateImportCmd) open(sys *System) (in *os.File, done func(), err error) 
 
 type stateReembedCmd struct{}
 
-// Run makes the vectors with the embedder of the config. On a terminal it shows
-// how far it is.
+// Run computes the vectors with the embedder of the config. At a terminal it shows the progress.
 func (stateReembedCmd) Run(cmd *commands, sys *System) error {
 	return cmd.withState(sys, true, func(ctx context.Context, cfg *config.Config, s store.Store) error {
-		if !hasMemory(cfg) { // the usual embedder would take the place of one that is only left out
+		if !hasMemory(cfg) { // or the default embedder would replace the configured one
 			return fail(exitConfig, errors.New("no plugin of the config provides memory"))
 		}
 		embedder, err := plugins.MemoryEmbedder(cfg)
@@ -181,13 +180,14 @@ func (statePathCmd) Run(cmd *commands, sys *System) error {
 	return err
 }
 
-// withState opens the store of the config, which has to be there already or is made.
+// withState opens the store of the config for do. If there is set, a store that does not exist is
+// an error; otherwise it is created.
 func (c *commands) withState(sys *System, there bool, do func(context.Context, *config.Config,
 	store.Store) error,
 ) (err error) {
 	ctx, stop := interruptible()
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal ends even what hangs, on a pipe that nobody reads say
+	context.AfterFunc(ctx, stop) // a second signal also ends what hangs, for example on a pipe without a reader
 	cfg, err := c.load(sys, sys.warn)
 	if err != nil {
 		return err

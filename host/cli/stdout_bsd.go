@@ -8,8 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// peerClosed is nothing here: a socket whose other end is closed for good is noticed all the
-// same.
+// peerClosed is 0 here: poll reports a socket whose other end is closed without it.
 const peerClosed = 0
 
 func dup2(from, to int) error { return unix.Dup2(from, to) }

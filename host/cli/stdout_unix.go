@@ -8,9 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// takeStdout keeps a private copy of stdout for the protocol and points file
-// descriptor 1 at stderr, so that whatever a library prints there can never
-// stand between two messages.
+// takeStdout keeps a private copy of stdout for the protocol and points file descriptor 1 at
+// stderr. So nothing that a library prints there can get between two messages.
 func takeStdout(sys *System) (*os.File, error) {
 	private, err := unix.FcntlInt(sys.Out.Fd(), unix.F_DUPFD_CLOEXEC, 3)
 	if err != nil {
@@ -22,9 +21,8 @@ func takeStdout(sys *System) (*os.File, error) {
 	return os.NewFile(uintptr(private), "stdout"), nil
 }
 
-// watchPeer calls gone when the reader of out goes away, and silent when the writer of in
-// does, also while nothing is written or read. For other files than pipes and sockets it
-// waits forever.
+// watchPeer calls gone when the reader of out closes it, and silent when the writer of in does,
+// even while nothing is written or read. For files other than pipes and sockets it waits forever.
 func watchPeer(in, out *os.File, silent, gone func()) {
 	const closed = unix.POLLERR | unix.POLLHUP // these are always reported
 	fds := []unix.PollFd{{Fd: int32(out.Fd())}, {Fd: int32(in.Fd()), Events: peerClosed}}
@@ -43,15 +41,16 @@ func watchPeer(in, out *os.File, silent, gone func()) {
 			if fds[1].Revents&(closed|peerClosed) != 0 {
 				silent()
 			}
-			fds[1].Fd = -1 // which is left out
+			fds[1].Fd = -1 // poll ignores a negative descriptor
 		}
 	}
 }
 
-// thrownAway reports whether nobody reads what is written to out: it is the null device, open for
-// reading and writing. So Go opens it in place of a stdout that was closed when the program was
-// started, which is a mistake as a rule; but a parent may well have done that, as Python's
-// subprocess.DEVNULL does, and nothing tells the two apart. A shell's >/dev/null is meant.
+// thrownAway reports whether nobody reads what is written to out, because it is the null device,
+// opened for reading and writing. Go opens it like this in place of a stdout that was closed at the
+// start, which is usually a mistake. But a parent may have done it on purpose, like Python's
+// subprocess.DEVNULL, and the two cases look the same. A shell's >/dev/null is write-only and
+// intended.
 func thrownAway(out *os.File) bool {
 	var null, at unix.Stat_t
 	if unix.Fstat(int(out.Fd()), &at) != nil || at.Mode&unix.S_IFMT != unix.S_IFCHR {

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// takeStdout keeps stdout for the protocol and gives the process stderr in its
-// place, so that whatever a library prints can never stand between two messages.
+// takeStdout keeps stdout for the protocol and replaces the stdout of the process by stderr. So
+// nothing that a library prints can get between two messages.
 func takeStdout(sys *System) (*os.File, error) {
 	if err := windows.SetStdHandle(windows.STD_OUTPUT_HANDLE, windows.Handle(sys.Err.Fd())); err != nil {
 		return nil, err
@@ -20,8 +20,8 @@ func takeStdout(sys *System) (*os.File, error) {
 // enlargePipes does nothing here: the system sizes its pipes itself.
 func enlargePipes(...*os.File) {}
 
-// watchPeer does nothing here: the next read or write finds out.
+// watchPeer does nothing here: the next read or write notices it.
 func watchPeer(in, out *os.File, silent, gone func()) {}
 
-// thrownAway tells nothing here.
+// thrownAway always reports false here.
 func thrownAway(out *os.File) bool { return false }

@@ -15,20 +15,20 @@ import (
 )
 
 const (
-	leastColumns = 16 // that a column keeps while another can give way
-	fewColumns   = 8  // that each column keeps; where that is too much, a row takes several lines
+	leastColumns = 16 // minimum of a column while another one can shrink
+	fewColumns   = 8  // minimum of each column; if that is still too wide, a row takes several lines
 	columnGap    = "  "
 )
 
-// table prints aligned columns. Its cells may come from an agent: each becomes one
-// line that does nothing to a terminal.
+// table prints aligned columns. Its cells may come from an agent: each becomes one line that is
+// safe for a terminal.
 type table struct {
 	head bool // the first row names the columns
 	rows [][]string
 }
 
-// list prints what a command lists: as JSON, or as a table with a row for each. none is what
-// the person at stderr is told where there are none; "" = nothing.
+// list prints items as JSON, or as a table with a row for each. If there are no items, none is
+// printed to stderr instead; "" = nothing.
 func list[T any](sys *System, asJSON bool, all []T, none string, columns []string, row func(T) []string) error {
 	if asJSON {
 		return printJSON(sys.Out, all)
@@ -44,7 +44,7 @@ func list[T any](sys *System, asJSON bool, all []T, none string, columns []strin
 	return t.show(sys)
 }
 
-// each returns what a function makes of each of them.
+// each returns the results of a function for all items.
 func each[T, U any](all []T, of func(T) U) []U {
 	out := make([]U, len(all))
 	for i, one := range all {
@@ -53,23 +53,23 @@ func each[T, U any](all []T, of func(T) U) []U {
 	return out
 }
 
-// header adds the names of the columns, which are shown where there is a row.
+// header adds the names of the columns. They are shown only if there is a row.
 func (t *table) header(names ...string) {
 	t.head = true
 	t.row(names...)
 }
 
-// row adds one; all have as many cells as the first.
+// row adds a row. All rows have as many cells as the first.
 func (t *table) row(cells ...string) {
 	t.rows = append(t.rows, each(cells, oneLine))
 }
 
-// show prints the rows as stdout takes them.
+// show prints the table to stdout, in the width and colors of stdout.
 func (t *table) show(sys *System) error {
 	return t.print(sys.Out, sys.columns(), sys.colors(sys.Out.File))
 }
 
-// print writes the rows so that a line has at most this many columns.
+// print writes the rows, with at most the given number of columns on a line.
 func (t *table) print(w io.Writer, columns int, colors bool) error {
 	if len(t.rows) == 0 || t.head && len(t.rows) == 1 {
 		return nil
@@ -92,9 +92,9 @@ func (t *table) print(w io.Writer, columns int, colors bool) error {
 	return err
 }
 
-// fit narrows columns until a line has at most so many; false = they would tell too little
-// then. What tells most gives way last: the last column is a sentence as a rule, the first one
-// a name to be typed.
+// fit narrows columns until a line has at most the given number of columns. It returns false if the
+// columns would become too narrow to be useful. The most important columns shrink last: the last
+// column is usually a sentence, and the first one a name to type.
 func fit(widths []int, columns int) bool {
 	last, over := len(widths)-1, len(columnGap)*(len(widths)-1)-columns
 	for _, wide := range widths {
@@ -125,7 +125,7 @@ func fit(widths []int, columns int) bool {
 	return over <= 0
 }
 
-// writeRow writes the cells of one line.
+// writeRow writes the cells of one row on a line.
 func writeRow(b *strings.Builder, cells []string, widths []int, colors, head bool) {
 	for i, c := range cells {
 		text := cut(c, widths[i])
@@ -146,7 +146,7 @@ func writeRow(b *strings.Builder, cells []string, widths []int, colors, head boo
 	b.WriteByte('\n')
 }
 
-// blocks writes each row on lines of its own, a cell on each.
+// blocks writes each row on several lines, with one cell on each.
 func (t *table) blocks(b *strings.Builder, columns int) {
 	rows, names := t.rows, make([]string, len(t.rows[0]))
 	if t.head {
@@ -165,7 +165,7 @@ func (t *table) blocks(b *strings.Builder, columns int) {
 	}
 }
 
-// stateStyles are the colors of words that tell how something is.
+// stateStyles are the colors of words for a state.
 var stateStyles = map[string]string{
 	"ready": styleGood, "connected": styleGood, "done": styleGood, "completed": styleGood, "trusted": styleGood,
 	"ok":     styleGood,
@@ -173,7 +173,7 @@ var stateStyles = map[string]string{
 	"unknown": styleBad,
 }
 
-// painted is text in a style of a terminal; "" is none.
+// painted returns a text in a terminal style; "" = no style.
 func painted(style, text string) string {
 	if style == "" || text == "" {
 		return text
@@ -181,9 +181,9 @@ func painted(style, text string) string {
 	return "\x1b[" + style + "m" + text + "\x1b[0m"
 }
 
-// oneLine makes text safe for a terminal: white space of any kind becomes one
-// space, and characters that cannot be seen, which may move the cursor or turn the
-// direction of writing, become escapes such as \x1b. The joiner of emoji stays.
+// oneLine makes text safe for a terminal: white space of any kind becomes one space, and invisible
+// characters, which may move the cursor or change the direction of writing, become escapes such as
+// \x1b. The joiner in emojis stays.
 func oneLine(text string) string {
 	var b strings.Builder
 	for word := range strings.FieldsSeq(text) {
@@ -202,7 +202,7 @@ func oneLine(text string) string {
 	return b.String()
 }
 
-// joinsEmoji tells whether the character at i is the joiner between two parts of one emoji.
+// joinsEmoji reports whether the character at i is the joiner between two parts of one emoji.
 func joinsEmoji(runes []rune, i int) bool {
 	if runes[i] != '\u200d' || i == 0 || i == len(runes)-1 {
 		return false
@@ -210,19 +210,19 @@ func joinsEmoji(runes []rune, i int) bool {
 	before, after := runes[i-1], runes[i+1]
 	skinTone := before >= '\U0001f3fb' && before <= '\U0001f3ff'
 	return (unicode.Is(unicode.So, before) || before == '\ufe0f' || skinTone) &&
-		unicode.In(after, unicode.So, unicode.Sm) // U+2194, an arrow of two heads, is Sm
+		unicode.In(after, unicode.So, unicode.Sm) // U+2194, a two-headed arrow, is in Sm
 }
 
-// cut shortens text to a width, with an ellipsis in place of the rest.
+// cut shortens text to a width and replaces the rest by an ellipsis.
 func cut(text string, columns int) string { return displaywidth.TruncateString(text, columns, "…") }
 
-// textWidth is the number of columns that a terminal shows text in.
+// textWidth returns the number of columns of a text on a terminal.
 func textWidth(text string) int { return displaywidth.String(text) }
 
-// escapeUnseen writes the characters of a JSON text that a terminal would not show
-// but obey as \u escapes, which mean the same. Line ends stay.
+// escapeUnseen replaces the characters of a JSON text that a terminal would obey instead of showing
+// by \u escapes, which mean the same. Line ends stay.
 func escapeUnseen(text []byte) []byte {
-	from := 0 // what comes before is in out
+	from := 0 // the bytes before from are in out
 	var out []byte
 	for i := 0; i < len(text); {
 		r, size := rune(text[i]), 1
@@ -244,10 +244,10 @@ func escapeUnseen(text []byte) []byte {
 	return append(out, text[from:]...)
 }
 
-// seenWriter passes lines of JSON on with escapeUnseen.
+// seenWriter passes lines of JSON through escapeUnseen.
 type seenWriter struct {
 	w    io.Writer
-	rest []byte // of a line that has not ended
+	rest []byte // the beginning of a line that has not ended
 }
 
 // Write implements io.Writer.

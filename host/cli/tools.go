@@ -39,10 +39,10 @@ type toolsListCmd struct {
 	Timeout  float64  `placeholder:"SECONDS" help:"Seconds to wait for MCP servers. Default: as long as their start may take."`
 	JSON     bool     `name:"json" help:"Print the definitions as JSON."`
 
-	server string // the only MCP server to wait for; "" = all
+	server string // the only MCP server to wait for; "" = all servers
 }
 
-// Run asks a host in this process for its tools.
+// Run asks a host in this process for its tools and lists them.
 func (l toolsListCmd) Run(cmd *commands, sys *System) error {
 	req := &protocol.ToolListRequest{Query: l.Query, FilterKind: l.Kind, FilterTags: l.Tag, IncludeDeferred: l.Deferred}
 	var resp protocol.ToolListResponse
@@ -68,14 +68,14 @@ func (l toolsListCmd) Run(cmd *commands, sys *System) error {
 		}), wait.lacking())
 }
 
-// misnamed reports whether there is no tool because a filter names what there is not.
+// misnamed returns a usage error if a filter names a kind or a tag that does not exist.
 func (l toolsListCmd) misnamed(ctx context.Context, c *client.Client) error {
 	kinds := []string{"builtin", "native", "command", "mcp", "toolkit"}
 	if l.Kind != "" && !slices.Contains(kinds, strings.ToLower(l.Kind)) {
 		return fail(exitUsage, unknown("kind of tools", l.Kind, kinds))
 	}
 	var resp protocol.ToolListResponse
-	if len(l.Tag) == 0 || l.server != "" { // one that has no tools, or did not start
+	if len(l.Tag) == 0 || l.server != "" { // the server has no tools, or did not start
 		return nil
 	}
 	err := c.Call(ctx, protocol.TypeToolListReq, &protocol.ToolListRequest{IncludeDeferred: true}, &resp)
@@ -92,7 +92,7 @@ func firstSentence(text string) string {
 	return strings.TrimSuffix(sentence, ".")
 }
 
-// signature returns a tool's parameters on one line, optional ones with a question mark.
+// signature returns the names of a tool's parameters on one line. Optional ones end with a question mark.
 func signature(params []protocol.ToolParameter) string {
 	return strings.Join(each(params, func(p protocol.ToolParameter) string {
 		if p.Required {
@@ -102,7 +102,7 @@ func signature(params []protocol.ToolParameter) string {
 	}), " ")
 }
 
-// callSeconds is what a call may take where nothing is said.
+// callSeconds is the default time limit of a call.
 const callSeconds = 30
 
 type toolsCallCmd struct {
@@ -114,7 +114,7 @@ type toolsCallCmd struct {
 	JSON    bool     `name:"json" help:"Print the whole result, not only its data."`
 }
 
-// Run calls the tool on a host in this process.
+// Run calls the tool on a host in this process and prints the result.
 func (t toolsCallCmd) Run(cmd *commands, sys *System) error {
 	given, err := readArguments(sys, "--args", t.Args, t.Values)
 	if err != nil {
@@ -150,7 +150,7 @@ func (t toolsCallCmd) Run(cmd *commands, sys *System) error {
 	return failedCall(t.Name, resp.Data.Success, resp.Data.Error)
 }
 
-// tellCut says on stderr that a result which was printed is only a part.
+// tellCut prints to stderr that the printed result is only a part.
 func tellCut(sys *System, truncated *bool, summary jsontext.Value) {
 	if truncated != nil && *truncated {
 		why, _ := protocol.Value(summary).Str()
@@ -161,7 +161,7 @@ func tellCut(sys *System, truncated *bool, summary jsontext.Value) {
 	}
 }
 
-// failedCall is the error of a call that did not succeed.
+// failedCall returns the error of a call that did not succeed, or nil if it did.
 func failedCall(name string, success bool, reason *string) error {
 	switch {
 	case success:
@@ -172,15 +172,15 @@ func failedCall(name string, success bool, reason *string) error {
 	return fail(exitFailed, fmt.Errorf("%s failed: %s", name, *reason))
 }
 
-// ask runs a host in this process, opens a session of one capability as the agent
-// named and hands its client to do: the same way that an agent's request takes.
+// ask runs a host in this process, opens a session with one capability as the agent agentID, and
+// passes the session's client to do. The requests take the same way as those of an agent.
 func (c *commands) ask(sys *System, agentID string, capability protocol.Capability,
 	do func(context.Context, *client.Client) error,
 ) error {
 	return c.askWith(sys, agentID, []protocol.Capability{capability}, do)
 }
 
-// askWith is ask with further capabilities, which need not be there.
+// askWith is ask with several capabilities. Only the first one of wanted must be there.
 func (c *commands) askWith(sys *System, agentID string, wanted []protocol.Capability,
 	do func(context.Context, *client.Client) error,
 ) (err error) {
@@ -190,9 +190,9 @@ func (c *commands) askWith(sys *System, agentID string, wanted []protocol.Capabi
 	if err != nil {
 		return err
 	}
-	cfg.Audit.Enabled = false                      // the person at the keyboard is no agent
-	cfg.AuthToken, cfg.Auth = config.Secret{}, nil // it is any agent's
-	log := zerolog.Nop()                           // what concerns the answer, the command says itself
+	cfg.Audit.Enabled = false                      // the person at the keyboard is not an agent
+	cfg.AuthToken, cfg.Auth = config.Secret{}, nil // the tokens are for agents
+	log := zerolog.Nop()                           // the command itself prints what concerns the answer
 	if c.LogLevel != nil || c.LogFile != "" {
 		opened, closeLog, err := c.openLog(sys)
 		if err != nil {
@@ -203,7 +203,7 @@ func (c *commands) askWith(sys *System, agentID string, wanted []protocol.Capabi
 	}
 	opts := hostOptions(cfg, log)
 	opts.AgentID = cmp.Or(opts.AgentID, agentID)
-	opts.Uncounted = !c.record // what a person tries out is no evidence, unless it shall be
+	opts.Uncounted = !c.record // trials of a person do not count in the statistics, unless the person asks for it
 	within := *sys
 	within.over = ctx.Done()
 	hostIn, toHost := io.Pipe()
@@ -212,7 +212,7 @@ func (c *commands) askWith(sys *System, agentID string, wanted []protocol.Capabi
 	go func() {
 		err := serveWith(cfg, opts, speakA2E, &within, hostIn, hostOut)
 		hostOut.CloseWithError(err)
-		hostIn.CloseWithError(err) // a host that did not begin reads no request
+		hostIn.CloseWithError(err) // a host that did not start reads no request
 		served <- err
 	}()
 	conn := client.Attach(fromHost, toHost, client.Options{})
@@ -250,24 +250,24 @@ func printJSON(w io.Writer, v any) error {
 	return err
 }
 
-// closePlugins closes plugins that no host was made of.
+// closePlugins closes plugins that belong to no host.
 func closePlugins(made []host.Plugin) {
 	for _, p := range made {
 		_ = p.Close(context.Background())
 	}
 }
 
-// tryPlugins reports whether the plugins of a config can be made.
+// tryPlugins returns an error if the plugins of a config cannot be created.
 func tryPlugins(cfg *config.Config) error {
 	made, err := plugins.New(cfg, plugins.Deps{})
 	closePlugins(made)
 	return err
 }
 
-// The limits of OpenAI's API.
+// Limits of OpenAI's API.
 const (
 	openAIDescription = 1024 // characters of a tool's description
-	openAITools       = 128  // of one request
+	openAITools       = 128  // tools in one request
 )
 
 type toolsExportCmd struct {
@@ -278,13 +278,13 @@ type toolsExportCmd struct {
 	Timeout float64  `placeholder:"SECONDS" help:"Seconds to wait for MCP servers. Default: as long as their start may take."`
 }
 
-// exported is what --map prints.
+// exported is the output of --map.
 type exported struct {
 	Tools []any             `json:"tools"`
-	Names map[string]string `json:"names"` // the tool by its name there
+	Names map[string]string `json:"names"` // from the exported name to the name of the tool
 }
 
-// The shapes of the APIs.
+// Shapes of the tool definitions of the APIs.
 type (
 	openAITool struct {
 		Type     string         `json:"type"`
@@ -308,7 +308,7 @@ type (
 	}
 )
 
-// Run asks a host in this process for its tools and prints them in another shape.
+// Run asks a host in this process for its tools and prints their definitions for another API.
 func (e toolsExportCmd) Run(cmd *commands, sys *System) error {
 	if e.Strict && e.Format != "openai" {
 		return fail(exitUsage, errors.New("--strict is for --format openai"))
@@ -339,7 +339,7 @@ func toolNames(all []protocol.ToolDefinition) []string {
 	return each(all, func(t protocol.ToolDefinition) string { return t.Name })
 }
 
-// chosen returns the tools that are named, in that order, or all.
+// chosen returns the named tools, in that order, or all tools if none is named.
 func (e toolsExportCmd) chosen(all []protocol.ToolDefinition) ([]protocol.ToolDefinition, error) {
 	if len(e.Names) == 0 {
 		return all, nil
@@ -358,7 +358,7 @@ func (e toolsExportCmd) chosen(all []protocol.ToolDefinition) ([]protocol.ToolDe
 	return some, nil
 }
 
-// export makes the definitions, and says what of the tools they cannot say.
+// export creates the definitions. It prints to stderr what the chosen API cannot express.
 func (e toolsExportCmd) export(sys *System, tools []protocol.ToolDefinition) exported {
 	names, out := schema.NewNames(toolNames(tools)), exported{[]any{}, map[string]string{}}
 	changed := 0
@@ -366,7 +366,7 @@ func (e toolsExportCmd) export(sys *System, tools []protocol.ToolDefinition) exp
 		t := &tools[i]
 		name := t.Name
 		switch e.Format {
-		case "google": // a name begins with no digit and no -
+		case "google": // a name must not begin with a digit or -
 			if name = names.There(name); strings.ContainsAny(name[:1], "-0123456789") {
 				name = schema.FittingName("_" + name)
 			}
@@ -394,7 +394,7 @@ func (e toolsExportCmd) export(sys *System, tools []protocol.ToolDefinition) exp
 	return out
 }
 
-// definition makes the definition of one tool.
+// definition returns the definition of one tool.
 func (e toolsExportCmd) definition(t *protocol.ToolDefinition, name string) any {
 	switch e.Format {
 	case "mcp":
@@ -416,8 +416,8 @@ func (e toolsExportCmd) definition(t *protocol.ToolDefinition, name string) any 
 	return openAITool{"function", openAIFunction{name, string(about), input, e.Strict && schema.Strict(input)}}
 }
 
-// titled returns the schema of a tool's arguments with its name and description, and says which
-// JSON Schema it is written in where it does not say so itself.
+// titled returns the schema of a tool's arguments with the tool's name and description. It adds the
+// JSON Schema dialect if the schema does not state one.
 func titled(t *protocol.ToolDefinition) jsontext.Value {
 	input, _ := protocol.ParseObject(t.Detail.InputSchema)
 	out := jsontext.Value(`{`)
@@ -434,7 +434,7 @@ func titled(t *protocol.ToolDefinition) jsontext.Value {
 	return append(out, '}')
 }
 
-// unfitKey returns the first parameter that Anthropic's API does not take.
+// unfitKey returns the first parameter name that Anthropic's API does not accept.
 func unfitKey(input jsontext.Value) (name string, found bool) {
 	obj, _ := protocol.ParseObject(input)
 	val, _ := obj.Get("properties")

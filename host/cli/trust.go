@@ -23,7 +23,7 @@ type trustCmd struct {
 	DryRun bool   `xor:"do" help:"Only show what they do."`
 }
 
-// Run trusts the files of a folder, or does what the flags say.
+// Run trusts the files of a folder, or does what the flags ask for.
 func (t trustCmd) Run(cmd *commands, sys *System) error {
 	src := cmd.source(sys)
 	list := trusted(src)
@@ -41,7 +41,7 @@ func (t trustCmd) Run(cmd *commands, sys *System) error {
 		return t.remove(sys, list, names)
 	}
 	contents := make([][]byte, len(names))
-	for i, name := range names { // all of them are shown before one is trusted
+	for i, name := range names { // all files are shown before any is trusted
 		if contents[i], err = config.ReadRegular(name); err != nil {
 			return fail(exitConfig, fmt.Errorf("%s: %w", name, reasonOfPath(err)))
 		}
@@ -73,7 +73,7 @@ func (t trustCmd) Run(cmd *commands, sys *System) error {
 	return nil
 }
 
-// tellWrong says what is wrong with a config that was trusted, which the next command would refuse.
+// tellWrong prints what is wrong with a config that was just trusted, as the next command would refuse it.
 func tellWrong(sys *System, src config.Source) {
 	cfg, warnings, err := config.Load(src)
 	for _, w := range warnings {
@@ -89,7 +89,7 @@ func tellWrong(sys *System, src config.Source) {
 	}
 }
 
-// reasonOfPath returns an error without the path that it may repeat.
+// reasonOfPath returns an error without its path, which the caller prints itself.
 func reasonOfPath(err error) error {
 	if at, ok := errors.AsType[*fs.PathError](err); ok {
 		return at.Err
@@ -97,10 +97,10 @@ func reasonOfPath(err error) error {
 	return err
 }
 
-// folderFiles are the files of a folder that count once they are trusted.
+// folderFiles returns the names of the files of a folder that are used once they are trusted.
 func folderFiles() []string { return []string{config.FolderFile, config.ServersFile} }
 
-// names returns the files that are meant. A file of another name counts only where somebody names it.
+// names returns the files to trust. A file with another name is used only if --config or A2E_CONFIG names it.
 func (t trustCmd) names() ([]string, error) {
 	dir := t.File
 	if info, err := os.Stat(dir); dir != "" && (err != nil || !info.IsDir()) {
@@ -124,7 +124,7 @@ func (t trustCmd) names() ([]string, error) {
 	return names, nil
 }
 
-// remove takes files off the list; one at least has to be on it.
+// remove removes files from the list. At least one of them must be on it.
 func (t trustCmd) remove(sys *System, list trust.List, names []string) error {
 	var wrong []error
 	for _, name := range names {
@@ -144,7 +144,7 @@ func (t trustCmd) remove(sys *System, list trust.List, names []string) error {
 	return nil
 }
 
-// trusted returns the list of the user who runs this.
+// trusted returns the trust list of the current user.
 func trusted(src config.Source) trust.List {
 	if src.UserConfigDir == "" {
 		return trust.List{}
@@ -173,10 +173,10 @@ func listTrusted(sys *System, list trust.List) error {
 		}
 		t.row(state, e.Path)
 	}
-	return t.print(sys.Out, unbounded, sys.colors(sys.Out.File)) // a path that is cut is of no use
+	return t.print(sys.Out, unbounded, sys.colors(sys.Out.File)) // a shortened path would be useless
 }
 
-// printAsked shows what a file sets.
+// printAsked prints what a file sets.
 func printAsked(w io.Writer, name string, asked []config.Setting, variables []string) error {
 	does := make(map[string][]string)
 	for _, set := range asked {
@@ -201,13 +201,13 @@ func printAsked(w io.Writer, name string, asked []config.Setting, variables []st
 	return err
 }
 
-// effect is what keys of the config are for; a path that has one of them as a part has it.
+// effect groups config keys by what they do. A path with one of the keys as a part has this effect.
 type effect struct {
 	title string
 	keys  []string
 }
 
-// effects are in the order in which they are told, and looked for.
+// effects returns all effects, in the order in which they are printed and searched.
 func effects() []effect {
 	return []effect{
 		{"it starts programs", []string{"command", "args", "env", "custom_command", "merge_command", "check"}},
@@ -227,7 +227,7 @@ func effects() []effect {
 }
 
 func effectOf(path string) string {
-	path = strings.TrimPrefix(path, "plugins.env.") // there env is a type of plugin
+	path = strings.TrimPrefix(path, "plugins.env.") // here env is a type of plugin
 	parts := strings.FieldsFunc(path, func(r rune) bool { return r == '.' || r == '[' || r == ']' })
 	all := effects()
 	for _, e := range all {
@@ -238,7 +238,7 @@ func effectOf(path string) string {
 	return all[len(all)-1].title
 }
 
-// shownValue hides what is a secret, or has the name of one; a variable is none.
+// shownValue hides a value that is a secret or whose name suggests one. A reference to a variable is shown.
 func shownValue(s config.Setting) string {
 	name := s.Path[strings.LastIndexByte(s.Path, '.')+1:]
 	secret := s.Path == "state" || strings.Contains(s.Path, ".headers.") || name == "key" || redact.SpeaksOfSecret(name)

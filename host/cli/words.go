@@ -15,8 +15,8 @@ import (
 	"a2e/protocol"
 )
 
-// wirePhrases maps what plugins tell an agent, which names message types and fields, to what a
-// command tells a person, which names commands and flags. Earlier ones win.
+// wirePhrases maps the words that plugins use for agents (message types and fields) to words for a
+// person (commands and flags). Earlier pairs win.
 var wirePhrases = sync.OnceValue(func() *strings.Replacer {
 	return strings.NewReplacer(
 		"planning/task/list names", "a2e plan show lists",
@@ -55,20 +55,20 @@ var wirePhrases = sync.OnceValue(func() *strings.Replacer {
 })
 
 var (
-	// wireResolve is how an agent decides about nodes that were under way.
+	// wireResolve tells an agent how to decide about nodes that were under way.
 	wireResolve = lazily(`decide with "resume": true, "resolve": \{"([^"]*)": .*`)
-	// wireMember is a member of a chain, which a person writes into a YAML file.
+	// wireMember is a member of a chain; a person writes it into a YAML file.
 	wireMember = lazily(`"([a-z_]+)": (true|false)`)
-	// wireField is a field of the request that is wrong, as a JSON pointer.
+	// wireField is a wrong field of the request, as a JSON pointer.
 	wireField = lazily(`(^|[\s(])/([a-z_]+)(?:/\d+\b|/([^\s:;,)]+))?`)
 )
 
-// lazily returns an expression that is compiled at its first use: few commands need it.
+// lazily returns a regular expression that is compiled at its first use, as few commands need it.
 func lazily(expr string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(expr) })
 }
 
-// wordedError is an error in the words of the command line.
+// wordedError is an error with a text for the command line.
 type wordedError struct {
 	text string
 	err  error
@@ -77,16 +77,17 @@ type wordedError struct {
 func (e wordedError) Error() string { return e.text }
 func (e wordedError) Unwrap() error { return e.err }
 
-// inWords returns a command's error as a person should read it: without the wire's code, types and
-// fields. node is the command; nil = none. A file that was named and is missing is a usage error, and
-// a usage error ends with the help of the command, as those of the parser do.
+// inWords rewrites a command's error for a person: it removes the error codes, types and fields of
+// the protocol. node is the command, or nil if there is none. A missing file that the command line
+// names becomes a usage error. A usage error ends with a hint to the help of the command, like the
+// errors of the parser.
 func inWords(err error, node *kong.Node) error {
 	if err == nil {
 		return nil
 	}
 	text := err.Error()
 	if node != nil && node.Path() == "call" {
-		// the words of the wire are those that it was given
+		// this command takes the names of the protocol, so they stay
 	} else if wire, ok := errors.AsType[*protocol.Error](err); ok {
 		plain := wire.Message
 		if wire.Code == protocol.CodeSchemaViolation {
@@ -99,7 +100,7 @@ func inWords(err error, node *kong.Node) error {
 	} else {
 		text = wireMember().ReplaceAllString(wirePhrases().Replace(text), "$1: $2")
 	}
-	if path, ok := errors.AsType[*fs.PathError](err); ok { // once, and without the system call
+	if path, ok := errors.AsType[*fs.PathError](err); ok { // the path appears once, and without the system call
 		text = strings.Replace(text, path.Error(), path.Path+": "+path.Err.Error(), 1)
 		text = strings.Replace(text, path.Path+": "+path.Path+": ", path.Path+": ", 1)
 	}
@@ -115,7 +116,7 @@ func inWords(err error, node *kong.Node) error {
 	return wordedError{text, err}
 }
 
-// fieldOf returns how the wire calls what a flag or an argument gives.
+// fieldOf returns the protocol's name for a flag or an argument.
 func fieldOf(name string) string {
 	other := map[string]string{
 		"after": "deps", "plan": "plan_id", "task": "task_id", "id": "chain_id", "episode": "episode_id",
@@ -126,8 +127,8 @@ func fieldOf(name string) string {
 	return cmp.Or(other, strings.ReplaceAll(name, "-", "_"))
 }
 
-// flagOf returns how the command line calls a field of a request, a JSON pointer behind a separator;
-// a field that the command does not have stays.
+// flagOf returns the command line's name for a field of a request. field is a JSON pointer after a
+// separator. A field that the command does not have is returned unchanged.
 func flagOf(node *kong.Node, field string) string {
 	parts := wireField().FindStringSubmatch(field)
 	if node == nil {
@@ -150,8 +151,7 @@ func flagOf(node *kong.Node, field string) string {
 	return field
 }
 
-// missingFile reports whether an error is that of a file that the command line names and that is
-// not there.
+// missingFile reports whether the error is about a missing file that the command line names.
 func missingFile(err error, node *kong.Node) bool {
 	path, ok := errors.AsType[*fs.PathError](err)
 	if !ok || !errors.Is(err, fs.ErrNotExist) || node == nil {
@@ -165,8 +165,9 @@ func missingFile(err error, node *kong.Node) bool {
 		slices.ContainsFunc(node.Flags, func(f *kong.Flag) bool { return names(f.Value) })
 }
 
-// listenCode returns the exit code of an address that cannot be listened on: one that is taken or
-// forbidden is a failure of the transport, a malformed one a usage error.
+// listenCode returns the exit code for an error of listen: a malformed address is a usage error, an
+// address that is taken or forbidden is a failure of the transport, and everything else is an error
+// of the config.
 func listenCode(err error) int {
 	var refused *net.OpError
 	var address *net.AddrError

@@ -22,9 +22,9 @@ type workerCmd struct {
 	Command []string `arg:"" optional:"" passthrough:"partial" help:"What is started for each task, behind --. Default: the workers of the config."`
 }
 
-// Run serves until stdin ends or a signal; tasks come from there, or from a fleet.
+// Run serves until stdin ends or a signal arrives. The tasks come from stdin, over HTTP or from a fleet.
 func (w *workerCmd) Run(cmd *commands, sys *System) error {
-	if len(w.Command) > 0 && w.Command[0] == "--" { // kong leaves it in
+	if len(w.Command) > 0 && w.Command[0] == "--" { // kong leaves the -- in
 		w.Command = w.Command[1:]
 	}
 	if w.MaxTasks < 0 || w.MaxTasks > maxAtOnce {
@@ -55,7 +55,7 @@ func (w *workerCmd) Run(cmd *commands, sys *System) error {
 		func(cfg *config.Config) error { return w.adapt(cfg, sys) })
 }
 
-// adapt has the command line count for more than the config.
+// adapt changes the config by the command line, which takes precedence.
 func (w *workerCmd) adapt(cfg *config.Config, sys *System) error {
 	cfg.Fleet.Announce = config.AnnounceStartup
 	cfg.Fleet.AgentID = cmp.Or(w.AgentID, cfg.Fleet.AgentID)
@@ -74,7 +74,7 @@ func (w *workerCmd) adapt(cfg *config.Config, sys *System) error {
 	return w.equip(cfg, sys, ", a command as in a2e worker -- my-agent --print")
 }
 
-// onlyWorker takes all other workers out of the config.
+// onlyWorker removes all other workers from the config.
 func onlyWorker(cfg *config.Config, name string) error {
 	plugin, workers, err := workersOf(cfg)
 	if err != nil {

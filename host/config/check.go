@@ -24,7 +24,7 @@ import (
 	"a2e/protocol/fleet"
 )
 
-// check settles the paths of c and checks what the struct tags cannot.
+// check resolves the paths of c and checks the rules that struct tags cannot express.
 func (d *decoder) check(c *Config, src Source) {
 	if c.HostID == "" || len(c.HostID) > 256 || strings.ContainsFunc(c.HostID, unicode.IsControl) {
 		d.fail(d.at("host_id"), "host_id must be a name of 1 to 256 bytes in one line")
@@ -68,7 +68,7 @@ func (d *decoder) check(c *Config, src Source) {
 	d.wallOff(c, src)
 }
 
-// asWritten returns a path as a message shows it: with its variables, not with what they hold.
+// asWritten returns a path for messages: with the variables in it, not with their values.
 func asWritten(at *node, path string) string {
 	if strings.Contains(at.Text, "${") {
 		return at.Text
@@ -76,7 +76,7 @@ func asWritten(at *node, path string) string {
 	return path
 }
 
-// checkState finds addresses that are none.
+// checkState reports an invalid address of the state.
 func (d *decoder) checkState(c *Config) {
 	address := c.Postgres()
 	if address == "" {
@@ -90,8 +90,8 @@ func (d *decoder) checkState(c *Config) {
 	d.secrets.AddSecret(server.Password)
 }
 
-// Postgres is the address of the state where a PostgreSQL server keeps it, with its password; "" =
-// it is the file in StateDir.
+// Postgres returns the address of the PostgreSQL server that keeps the state, with its password. It
+// returns "" if the state is the file in StateDir.
 func (c *Config) Postgres() string {
 	if address := c.State.Reveal(); address != "sqlite:" {
 		return address
@@ -99,10 +99,10 @@ func (c *Config) Postgres() string {
 	return ""
 }
 
-// maxGroup is how many tools are in one group.
+// maxGroup is the maximum number of tools in a group.
 const maxGroup = 256
 
-// checkGroups finds names that cannot be called, and tools that are in two groups.
+// checkGroups reports names that cannot be called, and tools that are in two groups.
 func (d *decoder) checkGroups(groups Groups) {
 	in := make(map[string]string)
 	for _, group := range slices.Sorted(maps.Keys(groups)) {
@@ -111,14 +111,14 @@ func (d *decoder) checkGroups(groups Groups) {
 		case !protocol.IsTaskName(group):
 			d.fail(at, "groups: %.64q is not a valid group name; write 1 to %d bytes without spaces", group,
 				protocol.MaxTaskName)
-		case len(names) == 0 && at.Kind == list, len(names) > maxGroup: // another kind was said
+		case len(names) == 0 && at.Kind == list, len(names) > maxGroup: // another kind was reported already
 			d.fail(at, "groups.%s has %d tools; it should have between 1 and %d", group, len(names), maxGroup)
 		}
 		for i, name := range names {
 			_, isGroup := groups[name]
 			other, taken := in[name]
 			switch {
-			case name == "" && i < len(at.Items) && at.Items[i].Text != "": // that was said
+			case name == "" && i < len(at.Items) && at.Items[i].Text != "": // that was reported already
 			case !protocol.IsTaskName(name):
 				d.fail(at, "groups.%s: %.64q is not a valid tool name", group, name)
 			case isGroup:
@@ -133,10 +133,11 @@ func (d *decoder) checkGroups(groups Groups) {
 	}
 }
 
-// maxAgentID is the most bytes that a handshake takes as an agent's name.
+// maxAgentID is the maximum length of an agent's name in a handshake, in bytes.
 const maxAgentID = 1 << 10
 
-// checkAuth finds tokens that could be for two agents, and names that no agent can have. It shows no token.
+// checkAuth reports tokens that could be for two agents, and names that no agent can have. It shows no
+// token.
 func (d *decoder) checkAuth(c *Config) {
 	seen := map[[sha256.Size]byte]string{c.AuthToken.Hash(): "auth_token"}
 	for i, a := range c.Auth {
@@ -164,7 +165,7 @@ func (d *decoder) checkAudit(a *Audit) {
 	}
 }
 
-// resolve puts a relative path into dir.
+// resolve returns a path relative to dir, unless it is absolute.
 func resolve(dir, path string) string {
 	if filepath.IsAbs(path) || dir == "" {
 		return filepath.Clean(path)
@@ -172,7 +173,7 @@ func resolve(dir, path string) string {
 	return filepath.Join(dir, path)
 }
 
-// untilde puts the home folder in the place of a leading ~.
+// untilde replaces a leading ~ by the home folder.
 func untilde(home, path string) string {
 	rest, ok := strings.CutPrefix(path, "~")
 	if !ok || (rest != "" && rest[0] != '/' && rest[0] != filepath.Separator) {
@@ -181,8 +182,8 @@ func untilde(home, path string) string {
 	return home + rest
 }
 
-// homeDir asks the environment first and the user database only when that
-// says nothing (a parent may have cleared it).
+// homeDir returns the home folder from the environment, or from the user database if the environment
+// has none (a parent process may have cleared it).
 func homeDir(getenv func(string) string) string {
 	name := "HOME"
 	if runtime.GOOS == "windows" {
@@ -197,7 +198,7 @@ func homeDir(getenv func(string) string) string {
 	return os.TempDir()
 }
 
-// agentOf reads the child agent that the host is started for; nil = none is named.
+// agentOf returns the child agent for which the host was started, or nil if there is none.
 func agentOf(getenv func(string) string) (*fleet.Agent, error) {
 	text := envOr(getenv)(fleet.EnvAgent)
 	if text == "" {
@@ -220,14 +221,13 @@ func agentOf(getenv func(string) string) (*fleet.Agent, error) {
 	return agent, nil
 }
 
-// EnvState names the environment variable with the state of a host whose config has none.
+// EnvState is the environment variable with the state of a host whose config sets none.
 const EnvState = "A2E_STATE"
 
-// EnvStateDir names the environment variable with the state_dir of a host whose config has
-// none.
+// EnvStateDir is the environment variable with the state_dir of a host whose config sets none.
 const EnvStateDir = "A2E_STATE_DIR"
 
-// defaultStateDir is $A2E_STATE_DIR, $XDG_STATE_HOME/a2e, else the usual place of the system.
+// defaultStateDir returns $A2E_STATE_DIR, or $XDG_STATE_HOME/a2e, or the usual folder of the system.
 func defaultStateDir(getenv func(string) string) string {
 	getenv = envOr(getenv)
 	if dir := getenv(EnvStateDir); filepath.IsAbs(dir) {
@@ -248,18 +248,18 @@ func defaultStateDir(getenv func(string) string) string {
 	return filepath.Join(homeDir(getenv), ".local", "state", "a2e")
 }
 
-// Problem is one thing that is wrong in a file.
+// Problem is one error in a file.
 type Problem = yamltree.Problem
 
-// Warning is one thing that is accepted without effect.
+// Warning is something in a file that is accepted but has no effect.
 type Warning = Problem
 
-// Error is every problem of a file, in the order of the file.
+// Error contains all problems of a file, in the order of the file.
 type Error struct {
 	Problems []Problem // at least one
 }
 
-// maxShown bounds the text of an Error; Problems holds all.
+// maxShown is the maximum number of problems in the text of an Error; Problems contains all.
 const maxShown = 50
 
 // Error returns one line for each problem.
@@ -278,8 +278,8 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// problemsError sorts the problems by place, drops repetitions (an alias
-// repeats what it stands for) and gives nil when there is none.
+// problemsError sorts the problems by place and removes repetitions (an alias repeats the problems of
+// its anchor). It returns nil if there are no problems.
 func problemsError(problems []Problem) error {
 	if len(problems) == 0 {
 		return nil
@@ -294,7 +294,7 @@ func sortProblems(problems []Problem) {
 	})
 }
 
-// Suggest says what would be right instead of s.
+// Suggest returns a suggestion of what to write instead of s.
 func Suggest(s string, known []string) string {
 	if s == "" || !isName(s) {
 		return "known are " + strings.Join(known, ", ")
@@ -305,8 +305,7 @@ func Suggest(s string, known []string) string {
 	return "known are " + strings.Join(known, ", ")
 }
 
-// isName reports whether s looks like a key or a name rather than like content,
-// which error texts must not show.
+// isName reports whether s looks like a key or a name. Error texts must not show other texts.
 func isName(s string) bool {
 	for _, c := range s {
 		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && !strings.ContainsRune("_-./", c) {
@@ -316,7 +315,7 @@ func isName(s string) bool {
 	return len(s) <= 40
 }
 
-// named quotes s when it looks like a name, and hides it otherwise.
+// named returns s in quotes if it looks like a name, and hides it otherwise.
 func named(s string) string {
 	if isName(s) {
 		return fmt.Sprintf("%q", s)

@@ -1,24 +1,23 @@
 // Package config reads the host's configuration: one YAML file, or none.
 //
-// Everything in it is strict: an unknown key, a key that appears twice, a value
-// of the wrong type or out of range and a missing variable are errors that name
-// file, line and column and say what would be right, all of them at once.
-// Values may hold ${NAME} and ${NAME:-default}; $${ stands for ${. A variable
-// that is unset or empty counts as missing. Error and warning texts never hold
-// the value of a variable or of a secret.
+// The reader is strict: an unknown key, a repeated key, a value of the wrong type or out of range and
+// a missing variable are errors. They contain file, line and column and a suggestion, and all are
+// reported at once. Values may contain ${NAME} and ${NAME:-default}; $${ means a literal ${. A
+// variable that is unset or empty counts as missing. Error and warning texts never contain the value
+// of a variable or of a secret.
 //
-// The same struct tags drive decoding and the JSON Schema, here and in the
-// option structs of plugins (see [Options.Decode]):
+// The struct tags below control decoding and the JSON Schema, here and in the option structs of
+// plugins (see [Options.Decode]):
 //
 //	yaml:"name"        key of the field; "-" leaves it out, ",inline" lifts a struct's fields
 //	doc:"text"         description in the schema
-//	enum:"a,b"         the texts allowed
-//	min:"1" max:"9"    bounds of a number
-//	least:"9"          a number below is 0 or -1
+//	enum:"a,b"         the allowed texts
+//	min:"1" max:"9"    limits of a number
+//	least:"9"          lower limit of a number that may also be 0 or -1
 //	required:"true"    the key must be there
 //	filled:"yes"       a text that must not be empty
-//	secret:"yes"       a text that nothing may show, as what stands under that key
-//	shown:"yes"        a text that anybody may see, also where it comes from a variable
+//	secret:"yes"       a text that must not be shown, and that is a secret by its key
+//	shown:"yes"        a text that may be shown, even if it comes from a variable
 package config
 
 import (
@@ -32,29 +31,28 @@ import (
 	"a2e/protocol/fleet"
 )
 
-// Config is the whole configuration. Load gives it with every path absolute
-// or relative to the current folder, and every default filled in.
+// Config is the whole configuration. Load returns it with all defaults filled in. Each path is
+// absolute or relative to the current folder.
 type Config struct {
-	// File is the absolute path of the file it was read from; "" = none, all defaults.
+	// File is the absolute path of the config file; "" = there is none, and all values are defaults.
 	File string `yaml:"-"`
-	// Named says that --config or A2E_CONFIG named the file.
+	// Named reports whether --config or A2E_CONFIG named the file.
 	Named bool `yaml:"-"`
-	// Untrusted are the absolute paths of a2e.yaml in the current folder and .mcp.json in the
-	// workspace where nobody has trusted them, so that they are not used.
+	// Untrusted are the absolute paths of a2e.yaml in the current folder and .mcp.json in the workspace if
+	// the user does not trust them. Such files are not used.
 	Untrusted []string `yaml:"-"`
-	// Servers says where each MCP server of the files stands, as FILE:LINE:COLUMN, by its id.
+	// Servers maps the id of each MCP server in the files to its place, FILE:LINE:COLUMN.
 	Servers map[string]string `yaml:"-"`
-	// Off are the plugin types that are off because the list of plugins does not name them.
+	// Off are the plugin types that are off because the list of plugins does not contain them.
 	Off []string `yaml:"-"`
-	// Wall stands around the host's own files; nil = none are known.
+	// Wall protects the host's own files; nil = none are known.
 	Wall *wall.Wall `yaml:"-"`
-	// UserDir is the user's config folder of a2e, where skills may lie; "" = there is none.
+	// UserDir is the user's config folder of a2e, which may contain skills; "" = there is none.
 	UserDir string `yaml:"-"`
-	// Secrets has the values of the file that nothing may show: those of variables, tokens
-	// and what children get in their environment. Decoding the options of plugins adds to it.
+	// Secrets contains the values of the file that must not be shown: values of variables, tokens, and
+	// values for the environment of children. Decoding the options of plugins adds to it.
 	Secrets *redact.Set `yaml:"-"`
-	// Agent is the child agent that the host was started for, from the environment; nil =
-	// it was started for no particular one.
+	// Agent is the child agent for which the host was started, from the environment; nil = no child agent.
 	Agent *fleet.Agent `yaml:"-"`
 
 	HostID      string       `yaml:"host_id" shown:"yes"`
@@ -78,7 +76,8 @@ type Config struct {
 	MCPServers  any          `yaml:"mcpServers"`
 }
 
-// OffNote says which plugin types a list of plugins leaves off; "" = none.
+// OffNote returns a message that names the plugin types that the list of plugins leaves off, or "" if
+// there are none.
 func (c *Config) OffNote() string {
 	if len(c.Off) == 0 {
 		return ""
@@ -93,7 +92,7 @@ type AgentToken struct {
 	AgentID string `yaml:"agent_id" required:"true" shown:"yes" doc:"The agent that it is for: the session's agent_id, which a handshake may leave out."`
 }
 
-// Events is the name under which tools and skills stream.
+// Events says under which name tools and skills stream.
 type Events string
 
 // The values of Events.
@@ -102,7 +101,7 @@ const (
 	EventsNamespaced Events = "namespaced"
 )
 
-// Limits bounds what the host holds, in bytes and requests.
+// Limits are the limits of the host, in bytes and requests.
 type Limits struct {
 	MaxLineBytes   int `yaml:"max_line_bytes" min:"1024" max:"1073741824" doc:"Longest message line; longer ones are refused."`
 	MaxQueue       int `yaml:"max_queue" min:"1" max:"16777216" doc:"Requests that may wait; more are answered overloaded."`
@@ -110,8 +109,8 @@ type Limits struct {
 	MaxOutputBytes int `yaml:"max_output_bytes" min:"1024" max:"1073741824" doc:"Longest output of one call; the rest is spilled to a file."`
 }
 
-// Audit says where the audit log goes. A section without `enabled` turns it
-// on, an empty one too; without the section it is off.
+// Audit configures the audit log. A section without `enabled`, even an empty one, turns it on; without
+// the section it is off.
 type Audit struct {
 	Enabled         bool            `yaml:"enabled" doc:"Whether entries are written."`
 	Path            string          `yaml:"path" shown:"yes" filled:"yes" doc:"The log file, relative to state_dir."`
@@ -120,8 +119,8 @@ type Audit struct {
 	SessionIDSource SessionIDSource `yaml:"session_id_source" enum:"uuid,host_id" doc:"What the entries carry as session_id: the session's own id, or host_id."`
 }
 
-// Checkpoints bounds what is kept of the workspace. A section without enabled turns it on, as true
-// in its place does.
+// Checkpoints configures the checkpoints of the workspace. A section without enabled turns them on,
+// and so does true in place of the section.
 type Checkpoints struct {
 	Enabled        bool  `yaml:"enabled" doc:"Whether checkpoints are made."`
 	MaxCount       int   `yaml:"max_count" min:"2" max:"100000" doc:"How many are kept; the oldest are deleted."`
@@ -133,7 +132,7 @@ type Checkpoints struct {
 	Required       bool  `yaml:"required" doc:"Whether requests that may change files are refused when no checkpoint can be made. Otherwise a warning is logged."`
 }
 
-// SessionIDSource names the session id of audit entries.
+// SessionIDSource says which session id audit entries have.
 type SessionIDSource string
 
 // The values of SessionIDSource.
@@ -142,7 +141,7 @@ const (
 	SessionIDFromHost SessionIDSource = "host_id"
 )
 
-// HTTP says whom a2e serve --http serves, and how.
+// HTTP configures a2e serve --http.
 type HTTP struct {
 	Token       Secret   `yaml:"token" doc:"Token that each request must bring, as Authorization: Bearer TOKEN. Without it only addresses of this machine are served. Best as a variable: ${A2E_HTTP_TOKEN}."`
 	Origins     []string `yaml:"origins" shown:"yes" doc:"Origins of the web pages that may connect, such as https://app.example.org. Others are refused."`
@@ -153,12 +152,12 @@ type HTTP struct {
 	Metrics     bool     `yaml:"metrics" doc:"Whether GET /metrics tells Prometheus, and who reads OpenMetrics, of requests, sessions and processes. It needs the token as all else does."`
 }
 
-// Store says how the store of the plugins is kept.
+// Store configures the store of the plugins.
 type Store struct {
 	Synchronous Synchronous `yaml:"synchronous" enum:"normal,full" doc:"What an acknowledged write survives: normal = the death of the host; full = a power loss too, as each commit waits for the disk."`
 }
 
-// Synchronous is what an answered write outlives.
+// Synchronous says which failures an acknowledged write survives.
 type Synchronous string
 
 // The values of Synchronous.
@@ -167,7 +166,7 @@ const (
 	SynchronousFull   Synchronous = "full"
 )
 
-// Fleet describes this host as a worker.
+// Fleet configures this host as a worker.
 type Fleet struct {
 	AgentID       string   `yaml:"agent_id" shown:"yes" doc:"Name of the worker."`
 	Model         string   `yaml:"model" shown:"yes" doc:"Model it works with."`
@@ -175,19 +174,19 @@ type Fleet struct {
 	ContextWindow int      `yaml:"context_window" min:"0" doc:"Context window of that model, in tokens."`
 	Announce      Announce `yaml:"announce" enum:"first_task,startup" doc:"When the worker announces itself."`
 	MaxTasks      int      `yaml:"max_tasks" min:"1" max:"1024" doc:"How many tasks it works on at once."`
-	// Isolation and RequireClean are about the git repository of the workspace.
+	// Isolation and RequireClean concern the git repository of the workspace.
 	Isolation    fleet.Isolation `yaml:"isolation" enum:"none,worktree" doc:"worktree: each task is done in its own git worktree, which leaves its changes on the branch a2e/TASK_ID; none: in the workspace."`
 	RequireClean bool            `yaml:"require_clean" doc:"Refuse tasks that are marked as writing while the workspace has changes that are not committed."`
-	// ReplyURL and ReplyToken are for tasks that come over HTTP, by A2A.
+	// ReplyURL and ReplyToken are for tasks that arrive over HTTP, by A2A.
 	ReplyURL     string  `yaml:"reply_url" shown:"yes" doc:"Where the result of a task over HTTP is posted, as SendMessage of A2A, if it takes longer than its client waits: the orchestrator's own endpoint, such as http://127.0.0.1:9000/jsonrpc."`
 	AnswerWithin float64 `yaml:"answer_within" min:"0" max:"3600" doc:"Seconds that the answer to a message over HTTP waits for the end of its task; 0 = 25."`
 	ReplyToken   Secret  `yaml:"reply_token" doc:"The bearer token for that. Best as a variable: ${A2E_REPLY_TOKEN}."`
 }
 
-// defaultFleet is what holds where a config says nothing of a fleet.
+// defaultFleet is the Fleet of a config that sets nothing about a fleet.
 var defaultFleet = Fleet{Announce: AnnounceFirstTask, MaxTasks: 1, Isolation: fleet.IsolationNone}
 
-// Given reports whether the config says something of a fleet.
+// Given reports whether the config sets something about a fleet.
 func (f Fleet) Given() bool { return f != defaultFleet }
 
 // Announce says when a worker announces itself.
@@ -199,12 +198,11 @@ const (
 	AnnounceStartup   Announce = "startup"
 )
 
-// Groups are the names of tools, by the name of what they are for.
+// Groups maps the name of each group to the names of its tools.
 type Groups map[string][]string
 
-// Children says what child processes may read beyond the system's programs and
-// the workspace, and what they may use: 0 is the default, -1 leaves what the
-// host has.
+// Children says what child processes may read besides the system's programs and the workspace, and
+// what they may use: 0 is the default, -1 keeps the limit of the host.
 type Children struct {
 	Read         []string `yaml:"read" shown:"yes" filled:"yes"`
 	MemoryBytes  int64    `yaml:"memory_bytes" min:"-1" least:"67108864"`
@@ -226,8 +224,8 @@ type Plugin struct {
 	Options   Options `yaml:"metadata" doc:"enabled, priority, exclusive and the options of the type."`
 }
 
-// Default is the configuration without a file: every plugin type of
-// src.Available on under its own name, the workspace src.Dir, the audit off.
+// Default returns the configuration without a file: every plugin type in src.Available is on under its
+// own name, the workspace is src.Dir, and the audit log is off.
 func Default(src Source) *Config {
 	c := &Config{
 		Secrets:   cmp.Or(src.Secrets, redact.New(nil)),
@@ -259,7 +257,7 @@ func defaultPlugins(types []string) []Plugin {
 	plugins := make([]Plugin, 0, len(types))
 	for _, t := range types {
 		if t == typeExec {
-			continue // it is nothing without its command
+			continue // it needs its command
 		}
 		plugins = append(plugins, Plugin{Name: t, Type: t, Enabled: true})
 	}

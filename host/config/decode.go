@@ -22,17 +22,17 @@ var (
 	durationType = reflect.TypeFor[time.Duration]()
 )
 
-// decoder fills Go values from nodes and gathers what is wrong.
+// decoder fills Go values from nodes and collects the problems.
 type decoder struct {
-	getenv   func(string) string // nil = variables are not put in
-	secrets  *redact.Set         // gets the values that nothing may show
+	getenv   func(string) string // nil = variables are not replaced
+	secrets  *redact.Set         // receives the values that must not be shown
 	problems []Problem
 	warnings []Warning
-	root     *node    // of the file; nil = there is none
+	root     *node    // top node of the file; nil = there is no file
 	types    []string // of plugins; see knownTypes
 }
 
-// placed is a node or a member.
+// placed is a node or a member, both of which have a place.
 type placed interface{ Where() position }
 
 func (d *decoder) fail(at placed, format string, args ...any) {
@@ -49,8 +49,7 @@ func problemAt(at placed, format string, args ...any) Problem {
 	return Problem{Place: at.Where(), Message: fmt.Sprintf(format, args...)}
 }
 
-// value decodes n into v. path names n in messages; rules are the tags of the
-// field it goes to.
+// value decodes n into v. path is the name of n in messages; rules are the tags of its struct field.
 func (d *decoder) value(n *node, v reflect.Value, path string, rules reflect.StructTag) {
 	switch v.Type() {
 	case secretType:
@@ -92,7 +91,7 @@ func (d *decoder) value(n *node, v reflect.Value, path string, rules reflect.Str
 	}
 }
 
-// hide keeps the value of a Secret from being shown.
+// hide adds the value of a Secret to the secrets.
 func (d *decoder) hide(key, value string) {
 	if key == "key" {
 		d.secrets.AddSecret(value)
@@ -101,12 +100,12 @@ func (d *decoder) hide(key, value string) {
 	}
 }
 
-// options are those at n, to be decoded later.
+// options returns the options at n, which are decoded later.
 func (d *decoder) options(n *node, path string) Options {
 	return Options{path: path, node: n, getenv: d.getenv, secrets: d.secrets}
 }
 
-// is reports whether n is a mapping or a list, as it must be.
+// is reports whether n is a mapping or a list, as kind requires; if not, it adds a problem.
 func (d *decoder) is(n *node, kind yamltree.Kind, path string) bool {
 	if n.Kind == kind {
 		return true
@@ -124,12 +123,12 @@ func (d *decoder) is(n *node, kind yamltree.Kind, path string) bool {
 	return false
 }
 
-// wrong reports a value of another type than it should be.
+// wrong adds the problem that a value has the wrong type.
 func (d *decoder) wrong(n *node, path, right string) {
 	d.fail(n, "%s must be %s, not %s", path, right, what(n))
 }
 
-// what describes a node without showing its content.
+// what returns the kind of a node for messages, without its content.
 func what(n *node) string {
 	switch {
 	case n.Kind != scalar:
@@ -146,7 +145,8 @@ func what(n *node) string {
 	return "a string"
 }
 
-// section decodes a mapping whose presence sets a boolean of it, called name, which may stand in its place.
+// section decodes a mapping whose presence sets its boolean field called name; a boolean may stand in
+// its place.
 func (d *decoder) section(n *node, v reflect.Value, path, name string) {
 	f, _ := fieldsOf(v.Type()).find(name)
 	on, is := booleans(n.Text)
@@ -161,7 +161,7 @@ func (d *decoder) section(n *node, v reflect.Value, path, name string) {
 	}
 }
 
-// object decodes a mapping into a struct; keys without a value keep the default.
+// object decodes a mapping into a struct. For keys without a value the defaults stay.
 func (d *decoder) object(n *node, v reflect.Value, path string) {
 	if !d.is(n, mapping, path) {
 		return
@@ -193,7 +193,7 @@ func (d *decoder) object(n *node, v reflect.Value, path string) {
 	}
 }
 
-// top is the path of the file's own mapping.
+// top is the path of the mapping that is the whole file.
 const top = "the file"
 
 // lastKey returns the last key of a path.
@@ -219,7 +219,7 @@ func (d *decoder) dictionary(n *node, v reflect.Value, path string, rules reflec
 	v.Set(out)
 }
 
-// shortKey keeps content that was written as a key out of messages.
+// shortKey returns a key for messages, or "…" if it looks like content.
 func shortKey(key string) string {
 	if isName(key) {
 		return key
@@ -238,9 +238,9 @@ func (d *decoder) slice(n *node, v reflect.Value, path string, rules reflect.Str
 	v.Set(out)
 }
 
-// DecodeText fills dst, a pointer to a struct with yaml tags, from YAML text by the
-// rules of Options.Decode, but puts no variables in: ${…} stays as it is. file is
-// the name for messages. The error is an *Error with every problem.
+// DecodeText fills dst, a pointer to a struct with yaml tags, from YAML text by the rules of
+// Options.Decode, but does not replace variables: ${…} stays. file is the name for messages. The error
+// is an *Error with every problem.
 func DecodeText(file string, text []byte, dst any) error {
 	root, problems := parse(file, text)
 	if len(problems) > 0 {
@@ -251,12 +251,12 @@ func DecodeText(file string, text []byte, dst any) error {
 
 const redacted = redact.Text
 
-// Secret is a text that no log, error or encoding shows. Its zero value is "".
+// Secret is a text that logs, errors and encodings do not show. Its zero value is "".
 type Secret struct {
 	text *string // behind a pointer, which fmt does not follow in an unexported field
 }
 
-// NewSecret wraps s.
+// NewSecret makes a Secret with the text s.
 func NewSecret(s string) Secret { return Secret{text: &s} }
 
 // Reveal returns the text. Compare tokens by Hash instead.
@@ -267,10 +267,10 @@ func (s Secret) Reveal() string {
 	return *s.text
 }
 
-// Hash is the SHA-256 of the text, for comparing in constant time.
+// Hash returns the SHA-256 of the text, for comparisons in constant time.
 func (s Secret) Hash() [sha256.Size]byte { return sha256.Sum256([]byte(s.Reveal())) }
 
-// String returns "[redacted]", also for the empty secret.
+// String returns "[redacted]", even for the empty secret.
 func (Secret) String() string { return redacted }
 
 // GoString returns "[redacted]".
@@ -288,7 +288,7 @@ func (s *Secret) UnmarshalJSON(raw []byte) error { return json.Unmarshal(raw, &s
 // MarshalText returns "[redacted]".
 func (Secret) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 
-// field is one key of a struct.
+// field is a struct field with its key.
 type field struct {
 	name string
 	reflect.StructField
@@ -296,7 +296,7 @@ type field struct {
 
 type fields []field
 
-// fieldsOf lists the keys of a struct type in its order, those of embedded structs among them.
+// fieldsOf returns the fields of a struct type in their order, including those of embedded structs.
 func fieldsOf(t reflect.Type) (all fields) {
 	for _, f := range reflect.VisibleFields(t) {
 		name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")

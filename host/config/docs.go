@@ -1,6 +1,6 @@
 package config
 
-// docs describes the keys whose text is too long for a tag.
+// docs returns the descriptions that are too long for a tag, by key.
 func docs() map[string]string {
 	return map[string]string{
 		"host_id": "Name of this host; the audit log shows it when session_id_source is host_id.",
@@ -31,7 +31,7 @@ func docs() map[string]string {
 			"offers nothing.",
 		"mcpServers": "The MCP servers, as every MCP client writes them: an option of the plugin mcp, which " +
 			"takes it from here.",
-		// of auth and children
+		// for auth and children
 		"token": "Token that the agent must present. Best as a variable: ${A2E_TOKEN_OF_ALICE}.",
 		"read":  "Further files and folders that they may read, relative to the current folder. They must exist.",
 		"memory_bytes": "Memory of a child and all that it starts, together; 0 = half of the machine's, but at least " +

@@ -11,18 +11,18 @@ import (
 	"strings"
 )
 
-// Files that a folder may have for itself.
+// Files that a folder may contain for a2e.
 const (
 	FolderFile  = "a2e.yaml"
-	ServersFile = ".mcp.json" // of MCP servers, as other MCP clients have it
+	ServersFile = ".mcp.json" // lists MCP servers, in the format of other MCP clients
 )
 
-// maxNamed bounds how many keys a warning names.
+// maxNamed is the maximum number of keys that a warning names.
 const maxNamed = 12
 
-// inFolder returns a file of a folder, and whether it is trusted. It is known by the real path of
-// the folder that it lies in; should it be a link itself, what that leads to is what is read and
-// trusted.
+// inFolder reads a file in a folder and checks whether it is trusted. The file is identified by its
+// name and the real path of its folder. If the file itself is a link, the content of its target is
+// read and checked.
 func inFolder(src Source, dir, name string) *file {
 	f := &file{name: filepath.Join(dir, name)}
 	var err error
@@ -46,8 +46,8 @@ func inFolder(src Source, dir, name string) *file {
 	return f
 }
 
-// FolderPath returns the path by which a file of a folder is known: absolute, without links on the
-// way to it.
+// FolderPath returns the path that identifies a file in a folder: absolute, with the links in the
+// folder's path resolved.
 func FolderPath(name string) (string, error) {
 	dir, err := filepath.Abs(filepath.Dir(name))
 	if err == nil {
@@ -56,8 +56,8 @@ func FolderPath(name string) (string, error) {
 	return filepath.Join(dir, filepath.Base(name)), err
 }
 
-// unused tells that nothing in the file counts, and what it asks for; nothing of a file that
-// says nothing.
+// unused returns the warning that the file is not used, with what it would set; nil if the file sets
+// nothing.
 func (f *file) unused() []Warning {
 	w := Warning{Place: position{File: f.name}, Message: "not trusted (" + f.err.Error() + "), so it is not used"}
 	root, err := asking(f.name, f.data)
@@ -81,14 +81,14 @@ func (f *file) unused() []Warning {
 	return []Warning{w}
 }
 
-// asking reads a file that a folder has for itself: what would count of it.
+// asking returns the parts of a folder's own file that would be used.
 func asking(name string, content []byte) (*node, error) {
 	servers, read := filepath.Base(name) == ServersFile, parse
 	if servers {
 		read = parseJSON
 	}
 	root, problems := read(name, content)
-	if len(problems) > 0 { // such as a key that appears twice: then nobody knows what was meant
+	if len(problems) > 0 { // a repeated key, for example: its meaning is not clear
 		return nil, problemsError(problems)
 	}
 	if servers {
@@ -97,7 +97,7 @@ func asking(name string, content []byte) (*node, error) {
 	return root, nil
 }
 
-// keysOf returns the keys of a file, and in the place of plugins and mcpServers what is in them.
+// keysOf returns the keys of a file; for plugins and mcpServers it returns the keys inside them.
 func keysOf(root *node) (names []string) {
 	for _, m := range root.Members {
 		if m.Key != "plugins" && m.Key != "mcpServers" || len(m.Value.Members)+len(m.Value.Items) == 0 {
@@ -114,8 +114,8 @@ func keysOf(root *node) (names []string) {
 	return names
 }
 
-// Asks tells what the content of a config sets, and which environment variables it puts in.
-// name is for messages.
+// Asks returns what the content of a config sets, and which environment variables it uses. name is the
+// name for messages.
 func Asks(name string, content []byte) (all []Setting, variables []string, err error) {
 	root, err := asking(name, content)
 	if err != nil || root.Kind == mapping && len(root.Members) == 0 {
@@ -126,11 +126,11 @@ func Asks(name string, content []byte) (all []Setting, variables []string, err e
 	return settings(root, top, nil), slices.Compact(variables), nil
 }
 
-// eachVariable returns the names of the variables in n.
+// eachVariable calls do with the name of each variable in n.
 func eachVariable(n *node, do func(name string)) {
 	_, _, _ = expand(n.Text, func(name string) string {
 		do(name)
-		return "x" // goes on with the next
+		return "x" // so that expand continues
 	})
 	for _, m := range n.Members {
 		eachVariable(m.Value, do)
@@ -140,7 +140,7 @@ func eachVariable(n *node, do func(name string)) {
 	}
 }
 
-// some lists names, but not too many.
+// some returns the names as a text, but not too many.
 func some(names []string) string {
 	if len(names) > maxNamed {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNamed], ", "), len(names)-maxNamed)
@@ -148,14 +148,14 @@ func some(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// Setting is one value of a file.
+// Setting is one value in a file.
 type Setting struct {
-	Path  string // such as plugins[0].metadata.command, as it stands in the file
-	Value string // in one line, variables not put in
+	Path  string // its place in the file, such as plugins[0].metadata.command
+	Value string // in one line, without replaced variables
 }
 
-// settings adds the values in n to all: mappings and lists of them one by one, another list
-// as a whole.
+// settings appends the values in n to all: the values in a mapping, and in a list of mappings or
+// lists, one by one, any other list as a whole.
 func settings(n *node, path string, all []Setting) []Setting {
 	deep := slices.ContainsFunc(n.Items, func(item *node) bool { return item.Kind != scalar })
 	switch {
@@ -173,7 +173,7 @@ func settings(n *node, path string, all []Setting) []Setting {
 	return append(all, Setting{path, shown(n)})
 }
 
-// shown returns a text, a list of texts or what is empty as YAML has it in brackets.
+// shown returns a text, a list of texts or an empty value in YAML's notation with brackets.
 func shown(n *node) string {
 	var parts []string
 	switch {

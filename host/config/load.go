@@ -15,36 +15,35 @@ import (
 	"a2e/protocol"
 )
 
-// Source says where Load looks and what this build can do.
+// Source says where Load looks for files, and which plugins this build has.
 type Source struct {
-	// Path is the file of --config; "" looks further: $A2E_CONFIG, a2e.yaml in
-	// Dir, a2e/config.yaml in UserConfigDir.
+	// Path is the file of --config. "" = Load looks for $A2E_CONFIG, then a2e.yaml in Dir, then
+	// a2e/config.yaml in UserConfigDir.
 	Path string
-	// Getenv returns a variable, "" when it is unset. nil is an empty environment.
+	// Getenv returns the value of a variable, or "" if it is unset. nil = an empty environment.
 	Getenv func(string) string
-	// Dir is the current folder: workspace, state_dir and file names are relative to it.
+	// Dir is the current folder. The workspace, state_dir and file names are relative to it.
 	Dir string
-	// UserConfigDir is what os.UserConfigDir gives; "" skips it.
+	// UserConfigDir is the result of os.UserConfigDir; "" = there is none.
 	UserConfigDir string
-	// Secrets gets the values that nothing may show; nil = a new one.
+	// Secrets receives the values that must not be shown; nil = a new Set.
 	Secrets *redact.Set
 	// Available lists the plugin types of this build.
 	Available []string
-	// Trust tells why the content of a file in the current folder or the workspace is not trusted,
-	// nil = it is. path is absolute. A nil func trusts none.
+	// Trust returns the reason why the content of a file in the current folder or the workspace is not
+	// trusted, or nil if it is trusted. path is absolute. A nil func trusts no file.
 	Trust func(path string, content []byte) error
-	// Server tells what is wrong with an entry of .mcp.json; nil takes all.
+	// Server returns an error for an invalid entry of .mcp.json; nil = all entries are accepted.
 	Server func(id string, entry any) error
 }
 
-// Load finds and reads the configuration. Without any file it is Default(src)
-// and no YAML is read. A file that --config or A2E_CONFIG names must exist. The
-// error is an *Error with every problem when the content is wrong. Warnings
-// tell what was accepted without effect, in the order of the file.
+// Load finds and reads the configuration. Without a file it returns Default(src). A file that --config
+// or A2E_CONFIG names must exist. If the content is wrong, the error is an *Error with every problem.
+// The warnings report what was accepted without effect, in the order of the file.
 //
-// a2e.yaml in Dir was perhaps written by the agent, or came with the folder, as .mcp.json in the
-// workspace. Unless src.Trust knows the content, nothing in the file counts, and nothing in it is an
-// error: one warning names what it asks for.
+// An agent may have written a2e.yaml in Dir or .mcp.json in the workspace, or the file came with the
+// folder. Unless src.Trust accepts the content, the file is not used and its mistakes are no errors:
+// one warning says what it would set.
 func Load(src Source) (*Config, []Warning, error) {
 	src.Getenv = envOr(src.Getenv)
 	f, err := asked(src)
@@ -70,7 +69,7 @@ func Load(src Source) (*Config, []Warning, error) {
 	return c, append(warnings, c.addServers(src)...), nil
 }
 
-// read decodes the content of a file, or gives the defaults where there is none.
+// read decodes the content of a file, or returns the defaults if there is no file.
 func read(src Source, f *file) (*Config, []Warning, error) {
 	c := Default(src)
 	d := decoder{getenv: src.Getenv, secrets: c.Secrets, types: knownTypes(src.Available)}
@@ -96,7 +95,7 @@ func read(src Source, f *file) (*Config, []Warning, error) {
 	return c, d.warnings, nil
 }
 
-// config decodes the file's mapping into c.
+// config decodes the mapping of the file into c.
 func (d *decoder) config(c *Config, src Source) {
 	d.adapt()
 	plugins, servers := take(d.root, "plugins").Value, take(d.root, "mcpServers").Value
@@ -110,8 +109,8 @@ func (d *decoder) config(c *Config, src Source) {
 	}
 }
 
-// servers gives the MCP servers at the top of the file to the plugin for them. A list that does not name that plugin
-// need not.
+// servers adds the MCP servers at the top of the file to the options of the plugin mcp. A list of
+// plugins need not contain that plugin.
 func (d *decoder) servers(n *node, c *Config, available []string) {
 	const typ = string(protocol.CapMCP)
 	to := c.mcp()
@@ -134,19 +133,19 @@ func (d *decoder) servers(n *node, c *Config, available []string) {
 	to.Options = d.options(to.Options.set("mcpServers", n).node, "plugins."+typ)
 }
 
-// file is a config that was found: its content is read once, so that what is looked at is
-// what counts.
+// file is a config file that was found. Its content is read only once, so that the checked content is
+// the one that is used.
 type file struct {
-	name  string // for messages; "" = there is none
+	name  string // for messages; "" = there is no file
 	path  string // absolute
-	named bool   // by --config or A2E_CONFIG
+	named bool   // named by --config or A2E_CONFIG
 	data  []byte
-	err   error // of the folder's own file: why it does not count; nil = it is trusted
+	err   error // why a folder's own file is not used; nil = it is trusted
 }
 
 func (f *file) trusted() bool { return f.name != "" && f.err == nil }
 
-// asked returns the file that --config or A2E_CONFIG names.
+// asked returns the file that --config or A2E_CONFIG names, or an empty one.
 func asked(src Source) (*file, error) {
 	name, by := src.Path, "--config"
 	if name == "" {
@@ -166,7 +165,7 @@ func asked(src Source) (*file, error) {
 	return f, nil
 }
 
-// ofUser returns a file of the user's own.
+// ofUser returns a file in the user's config folder of a2e, or an empty one.
 func ofUser(src Source, name string) (*file, error) {
 	if src.UserConfigDir == "" {
 		return &file{}, nil
@@ -185,7 +184,7 @@ func ofUser(src Source, name string) (*file, error) {
 	return &file{name: path, path: path, data: data}, nil
 }
 
-// cause drops the path that an *fs.PathError repeats.
+// cause removes the path from an *fs.PathError, because messages contain it already.
 func cause(err error) error {
 	if at, ok := errors.AsType[*fs.PathError](err); ok {
 		return at.Err
@@ -193,8 +192,8 @@ func cause(err error) error {
 	return err
 }
 
-// ReadRegular reads a file that nobody has named: a pipe there would hang the start. It reads at
-// most one byte more than a config may have.
+// ReadRegular reads a file that the user did not name: if it were a pipe, the start would block. It
+// reads at most one byte more than the maximum size of a config.
 func ReadRegular(path string) ([]byte, error) {
 	switch info, err := os.Stat(path); {
 	case err != nil:
@@ -202,10 +201,10 @@ func ReadRegular(path string) ([]byte, error) {
 	case !info.Mode().IsRegular():
 		return nil, errors.New("not a regular file")
 	}
-	return readFile(path, os.O_RDONLY|syscall.O_NONBLOCK) // it may be another one by now
+	return readFile(path, os.O_RDONLY|syscall.O_NONBLOCK) // it may have been replaced since
 }
 
-// readFile reads at most one byte more than a config may have.
+// readFile reads at most one byte more than the maximum size of a config.
 func readFile(path string, flags int) ([]byte, error) {
 	f, err := os.OpenFile(path, flags, 0)
 	if err != nil {

@@ -26,17 +26,17 @@ const (
 	mapping = yamltree.Mapping
 )
 
-// node is one value of a file, aliases and merges resolved.
+// node is one value of a file, with aliases and merges resolved.
 type (
 	node     = yamltree.Node
 	member   = yamltree.Member
 	position = yamltree.Place
 )
 
-// at follows keys from the top of the file.
+// at returns the node at the end of a path of keys, from the top of the file.
 func (d *decoder) at(keys ...string) *node { return place(d.root, keys...) }
 
-// take removes a key of a mapping and returns it; without a value there is none.
+// take removes a key of a mapping and returns it, or returns a zero member if there is no such key.
 func take(n *node, key string) (taken member) {
 	if n.At(key) != nil {
 		i := slices.IndexFunc(n.Members, func(m member) bool { return m.Key == key })
@@ -46,14 +46,15 @@ func take(n *node, key string) (taken member) {
 	return taken
 }
 
-// rename gives a member another key where that is free.
+// rename changes the key of a member if the new key is free.
 func rename(n *node, from, to string) {
 	if i := slices.IndexFunc(n.Members, func(m member) bool { return m.Key == from }); i >= 0 && n.At(to) == nil {
 		n.Members[i].Key = to
 	}
 }
 
-// place follows keys; a node that is nowhere in the file when the path ends early.
+// place returns the node at the end of a path of keys. If the path ends early, it returns an empty
+// node.
 func place(n *node, keys ...string) *node {
 	found := n
 	for _, key := range keys {
@@ -68,8 +69,8 @@ func place(n *node, keys ...string) *node {
 	return &node{Place: position{File: n.File}}
 }
 
-// parse reads one document. A file without any gives an empty mapping. The
-// node is nil when nothing of the file can be used.
+// parse parses the one document of a file. Without a document it returns an empty mapping. The node is
+// nil if the file cannot be used at all.
 func parse(file string, data []byte) (*node, []Problem) {
 	if len(data) > maxFileBytes {
 		return nil, []Problem{problemAt(position{File: file}, "the file is larger than %d bytes", maxFileBytes)}
@@ -91,7 +92,7 @@ func parse(file string, data []byte) (*node, []Problem) {
 	return root, problems
 }
 
-// yamlProblem tells of a file that is no YAML.
+// yamlProblem returns the problem of a file that is not YAML.
 func yamlProblem(file string, data []byte, err error) Problem {
 	var at *yaml.LoadError
 	if !errors.As(err, &at) {
@@ -116,8 +117,8 @@ func yamlProblem(file string, data []byte, err error) Problem {
 	return problemAt(position{File: file, Line: at.Mark.Line, Column: at.Mark.Column}, "not valid YAML: %s", message)
 }
 
-// yamlHints are messages of the YAML library, and what to say instead. Some of them quote the
-// file, and a token may well begin with a star.
+// yamlHints returns messages of the YAML library and better ones. Some of the library's messages quote
+// the file, and a token may begin with a star.
 func yamlHints() [][2]string {
 	return [][2]string{
 		{"anchor", "an alias (*name) without its anchor (&name); put a string that begins with * in quotes"},
@@ -132,13 +133,13 @@ func yamlHints() [][2]string {
 	}
 }
 
-// errBadVariable is for ${ that begins no variable. It shows nothing of the
-// text, which may be a secret with odd characters.
+// errBadVariable is the error for ${ without a valid variable. It shows nothing of the text, which may
+// be a secret with unusual characters.
 var errBadVariable = errors.New("a variable is written ${NAME} or ${NAME:-default}, without one inside the other; " +
 	"$${ stands for ${")
 
-// expand puts variables in: ${NAME}, ${NAME:-default}, and $${ for ${. Other
-// dollar signs stay. changed reports whether a variable was put in.
+// expand replaces variables: ${NAME}, ${NAME:-default}, and $${ by ${. Other dollar signs stay.
+// changed reports whether a variable was replaced.
 func expand(text string, getenv func(string) string) (out string, changed bool, err error) {
 	var b strings.Builder
 	for {

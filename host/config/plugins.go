@@ -13,8 +13,8 @@ import (
 	"a2e/protocol"
 )
 
-// knownTypes lists the plugin types that a build has, and the capabilities of the protocol: a
-// plugin of such a type may be meant for another build.
+// knownTypes returns the plugin types of a build and those of the protocol's capabilities: a plugin of
+// such a type may be meant for another build.
 func knownTypes(available []string) []string {
 	known := slices.Clone(available)
 	for _, c := range protocol.PluginCapabilities() {
@@ -25,18 +25,18 @@ func knownTypes(available []string) []string {
 	return known
 }
 
-// typeExec is the type of a plugin in another language.
+// typeExec is the type of a plugin that is a separate program in any language.
 const typeExec = "exec"
 
-// found is a plugin, and where its name and its type stand.
+// found is a plugin with the places of its name and its type.
 type found struct {
 	Plugin
 	at, typ placed
 }
 
-// plugins decodes what stands under `plugins`: a list names exactly what is on, a mapping
-// changes the defaults. Plugins of a type that this build lacks are left out with a warning.
-// off are the types that a list does not name.
+// plugins decodes the value of `plugins`: a list contains exactly the plugins that are on, a mapping
+// changes the defaults. Plugins of a type that this build lacks are skipped with a warning. off are
+// the types that a list does not contain.
 func (d *decoder) plugins(n *node, available []string) (all []Plugin, off []string) {
 	if n.Kind == scalar {
 		d.wrong(n, "plugins", "a mapping such as {proc: {max_procs: 3}, env: false}, or a list of {name: …, type: …}")
@@ -76,7 +76,7 @@ func (d *decoder) plugins(n *node, available []string) (all []Plugin, off []stri
 		}
 		return all, off
 	}
-	all = append(all, defaults...) // in the order that they have without a config
+	all = append(all, defaults...) // in their order without a config
 	slices.SortStableFunc(all, func(a, b Plugin) int {
 		return slices.Index(available, a.Type) - slices.Index(available,
 			b.Type)
@@ -84,14 +84,14 @@ func (d *decoder) plugins(n *node, available []string) (all []Plugin, off []stri
 	return all, nil
 }
 
-// control is what the host itself reads from a plugin's metadata.
+// control is the part of a plugin's metadata that the host itself uses.
 type control struct {
 	Enabled   bool `yaml:"enabled" doc:"Whether the plugin is loaded."`
 	Priority  int  `yaml:"priority" min:"-1000000" max:"1000000" doc:"Higher is asked first."`
 	Exclusive bool `yaml:"exclusive" doc:"Whether it answers its message types alone."`
 }
 
-// listed decodes one entry of the list.
+// listed decodes one entry of a list of plugins.
 func (d *decoder) listed(item *node, path string) (p found, ok bool) {
 	if item.Kind != mapping {
 		d.wrong(item, path, "a mapping, such as {name: tools, type: tools}")
@@ -109,8 +109,8 @@ func (d *decoder) listed(item *node, path string) (p found, ok bool) {
 	return p, ok
 }
 
-// mapped decodes one entry of the mapping: under a type its options, and under another name
-// those of a plugin with its type among them.
+// mapped decodes one entry of a mapping of plugins. The key is a type, or the name of a plugin whose
+// options contain its type.
 func (d *decoder) mapped(m member, path string) (p found, ok bool) {
 	name := canonical(m.Key)
 	p = found{Plugin: Plugin{Name: name, Type: name, Enabled: true}, at: m, typ: m}
@@ -121,7 +121,7 @@ func (d *decoder) mapped(m member, path string) (p found, ok bool) {
 	case v.Kind == mapping:
 		return d.optioned(p, v, path)
 	case v.Null():
-	case v.Kind == scalar && !slices.Contains(d.types, name): // an option that is not indented, say
+	case v.Kind == scalar && !slices.Contains(d.types, name): // for example an option that is not indented
 	default:
 		const want = "a mapping of options, or true or false"
 		text, is := d.text(v, path, want, "")
@@ -136,7 +136,8 @@ func (d *decoder) mapped(m member, path string) (p found, ok bool) {
 	return p, ok
 }
 
-// optioned decodes an entry of the mapping that has options, perhaps with its type among them.
+// optioned decodes an entry of the mapping whose value is a mapping of options, which may contain the
+// type.
 func (d *decoder) optioned(p found, options *node, path string) (_ found, ok bool) {
 	before := len(d.problems)
 	text, typePath := p.Type, path
@@ -163,7 +164,7 @@ func (d *decoder) optioned(p found, options *node, path string) (_ found, ok boo
 	return p, len(d.problems) == before
 }
 
-// takeOwn takes the host's own keys out of the options of a plugin.
+// takeOwn removes the host's own keys from the options of a plugin and returns them.
 func takeOwn(options *node) *node {
 	own := &node{Kind: mapping}
 	for _, f := range fieldsOf(reflect.TypeFor[control]()) {
@@ -180,7 +181,7 @@ func (d *decoder) control(p *Plugin, own *node, path string) {
 	p.Enabled, p.Priority, p.Exclusive = c.Enabled, c.Priority, c.Exclusive
 }
 
-// typed returns the type that a text names.
+// typed returns the plugin type for a text, or adds a problem.
 func (d *decoder) typed(at placed, text, path string) (string, bool) {
 	typ, known := canonical(text), d.types
 	if slices.Contains(known, typ) {
@@ -198,8 +199,8 @@ func (d *decoder) typed(at placed, text, path string) (string, bool) {
 	return typ, false
 }
 
-// Options is the part of a plugin's `metadata` that belongs to the plugin. The
-// zero value has no options.
+// Options is the part of a plugin's `metadata` that belongs to the plugin. The zero value has no
+// options.
 type Options struct {
 	path    string
 	node    *node
@@ -207,8 +208,8 @@ type Options struct {
 	secrets *redact.Set
 }
 
-// ParseOptions reads options from YAML text, as Load does from a file. file is
-// the name for messages; a nil getenv is an empty environment.
+// ParseOptions reads options from YAML text, as Load does from a file. file is the name for messages;
+// a nil getenv is an empty environment.
 func ParseOptions(file string, text []byte, getenv func(string) string) (Options, error) {
 	root, problems := parse(file, text)
 	if len(problems) > 0 {
@@ -219,11 +220,10 @@ func ParseOptions(file string, text []byte, getenv func(string) string) (Options
 	return d.options(root, "metadata"), problemsError(d.problems)
 }
 
-// Decode fills dst, a pointer to a struct with yaml tags (see the package
-// comment), with the options. Keys that the file does not name, or names
-// without a value, leave their field as it is, so defaults go in before. The
-// error is an *Error with every problem: unknown options, wrong types, values
-// out of range, missing variables. dst is then partly filled.
+// Decode fills dst, a pointer to a struct with yaml tags (see the package comment), with the options.
+// If the file does not contain a key, or gives it no value, the field stays as it is, so set the
+// defaults before. The error is an *Error with every problem: unknown options, wrong types, values out
+// of range, missing variables. dst is then partly filled.
 //
 // Fields may be strings, booleans, numbers, time.Duration (seconds, or a text
 // such as 1m30s), Secret, any, structs, pointers, slices, and maps with string
@@ -241,8 +241,8 @@ func (o Options) Decode(dst any) error {
 	return problemsError(d.problems)
 }
 
-// At says which option an error is about: the keys that lead to it, the index of an item of a
-// list among them. See Options.Place.
+// At adds to an error the option that it is about: the path of keys to the option, with the indexes of
+// list items. See Options.Place.
 func At(err error, keys ...string) error {
 	if err == nil {
 		return nil
@@ -258,8 +258,8 @@ type optionError struct {
 func (e *optionError) Error() string { return strings.Join(e.keys, ".") + ": " + e.err.Error() }
 func (e *optionError) Unwrap() error { return e.err }
 
-// Place makes an *Error of one that the making of a plugin ended in: one problem for each
-// error that At was told of, at its place in the file, else one at the place of the plugin.
+// Place converts an error from making a plugin to an *Error: one problem at the place of each option
+// that was named with At, or one problem at the place of the plugin.
 func (o Options) Place(err error) error {
 	if _, placed := errors.AsType[*Error](err); err == nil || placed || o.node == nil {
 		return err
@@ -267,7 +267,7 @@ func (o Options) Place(err error) error {
 	return problemsError(o.place(err, "", o.node))
 }
 
-// place looks for what went wrong below n, whose path is as far as it is known.
+// place returns the problems of an error about n or values below n; path is the path of n.
 func (o Options) place(err error, path string, n *node) (all []Problem) {
 	if at, ok := err.(*optionError); ok {
 		for _, key := range at.keys {
@@ -308,7 +308,7 @@ func (o Options) place(err error, path string, n *node) (all []Problem) {
 	return []Problem{p}
 }
 
-// below returns the value of a key or an index, or n itself where there is none.
+// below returns the value of a key or an index, or n itself if there is none.
 func below(n *node, key string) *node {
 	if i, err := strconv.Atoi(key); err == nil && n.Kind == list && i >= 0 && i < len(n.Items) {
 		return n.Items[i]
@@ -319,8 +319,8 @@ func below(n *node, key string) *node {
 	return n
 }
 
-// Where returns FILE:LINE:COLUMN of an option such as workspace.deny or deny[2], or of what it would stand in;
-// "" = the options are of no file.
+// Where returns FILE:LINE:COLUMN of an option such as workspace.deny or deny[2], or of its nearest
+// parent if it is missing. It returns "" if the options are from no file.
 func (o Options) Where(key string) string {
 	if o.node == nil {
 		return ""
@@ -332,7 +332,7 @@ func (o Options) Where(key string) string {
 	return n.String()
 }
 
-// Keep returns options in which a list has only some of its items, by their index.
+// Keep returns the options with only those items of a list for which keep returns true.
 func (o Options) Keep(name string, keep func(i int) bool) Options {
 	given := o.node.At(name)
 	if given == nil {
@@ -348,7 +348,7 @@ func (o Options) Keep(name string, keep func(i int) bool) Options {
 	return o.set(name, &n)
 }
 
-// set returns options with another value of one.
+// set returns the options with one option changed.
 func (o Options) set(name string, value *node) Options {
 	n := &node{Kind: mapping}
 	if o.node != nil {

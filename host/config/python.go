@@ -10,9 +10,9 @@ import (
 	"a2e/protocol"
 )
 
-// ignored are the keys, mostly of the Python host, that mean nothing here, each with what to do instead. They
-// stand at the top of the file (""), in a section of it, and in the options of every plugin ("*") or of those of
-// one type.
+// ignored returns the keys, mostly of the Python host, that have no meaning here, with what to do
+// instead. in is "" for the top of the file, the name of a section, "*" for the options of every
+// plugin, or a plugin type.
 func ignored(in string) map[string]string {
 	const (
 		export    = "there are no snapshots; `a2e state export` and `import` save the state and restore it"
@@ -47,7 +47,7 @@ func ignored(in string) map[string]string {
 	}[in]
 }
 
-// optionAliases maps the option names of the Python host to ours.
+// optionAliases maps option names of the Python host to the names of this host.
 func optionAliases(typ string) map[string]string {
 	all := map[string]string{
 		"ALLOWED_COMMANDS": "allowed_commands", "DEFAULT_TIMEOUT": "timeout", "MAX_OUTPUT_BYTES": "max_output_bytes",
@@ -62,7 +62,7 @@ func optionAliases(typ string) map[string]string {
 	return all
 }
 
-// canonical returns the type that a text names, which may be an alias.
+// canonical returns the plugin type for a text, which may be an alias.
 func canonical(typ string) string {
 	if capability, is := protocol.CapabilityAliases()[typ]; is {
 		return string(capability)
@@ -70,8 +70,9 @@ func canonical(typ string) string {
 	return typ
 }
 
-// adapt gives the file the form of this host where it has that of the Python host, before it is decoded. What
-// means nothing here is taken out with a warning; what restricts there and nothing here is an error.
+// adapt converts the form of the Python host to the form of this host, before the file is decoded.
+// Keys without a meaning here are removed with a warning; restrictions that would have no effect here
+// are errors.
 func (d *decoder) adapt() {
 	root := d.root
 	if token := root.At("server").At("auth_token"); token != nil && !token.Null() && root.At("auth_token") == nil {
@@ -85,7 +86,8 @@ func (d *decoder) adapt() {
 	d.adaptPlugins(root.At("plugins"), cmp.Or(d.at("workspace").Text, "."))
 }
 
-// ignore takes out the keys that mean nothing where n stands, with a warning of each at its first place.
+// ignore removes the keys that have no meaning at n, with one warning for each key, at its first
+// place.
 func (d *decoder) ignore(n *node, in string) {
 	if n == nil {
 		return
@@ -102,7 +104,7 @@ func (d *decoder) ignore(n *node, in string) {
 	})
 }
 
-// adaptLimits takes global_limits.max_workers over as max_parallel.
+// adaptLimits converts global_limits.max_workers to max_parallel.
 func (d *decoder) adaptLimits(all *node) {
 	for _, m := range all.Members {
 		if m.Key != "max_workers" {
@@ -114,7 +116,8 @@ func (d *decoder) adaptLimits(all *node) {
 	take(d.root, "global_limits")
 }
 
-// adaptPlugins adapts both forms of plugins. Only entries of a list may have a cls, and are for the Python host.
+// adaptPlugins adapts both forms of plugins. Only list entries may have a cls, which is for the Python
+// host.
 func (d *decoder) adaptPlugins(plugins *node, workspace string) {
 	if plugins == nil {
 		return
@@ -142,8 +145,8 @@ func (d *decoder) adaptPlugins(plugins *node, workspace string) {
 	}
 }
 
-// adaptEntry adapts an entry with a class: its options may stand under config, and its type may be its name or a
-// part of the class.
+// adaptEntry adapts an entry with a class: its options may be in config, and its type may be its name
+// or a part of the class name.
 func (d *decoder) adaptEntry(item *node, cls member, path string) {
 	if config := item.At("config"); config != nil && item.At("metadata") == nil {
 		rename(item, "config", "metadata")
@@ -162,7 +165,7 @@ func (d *decoder) adaptEntry(item *node, cls member, path string) {
 	}
 }
 
-// shownClass returns the name of a class, if it looks like one.
+// shownClass returns the name of a class for messages, or "a class" if it does not look like a name.
 func shownClass(cls *node) string {
 	odd := func(part string) bool { return !isName(part) }
 	if cls.Kind != scalar || slices.ContainsFunc(strings.Split(cls.Text, "."), odd) {
@@ -202,7 +205,8 @@ func (d *decoder) adaptOptions(meta *node, typ, path, workspace string) {
 	}
 }
 
-// adaptServers adapts a list of MCP servers. Those of transport direct are objects within the Python host.
+// adaptServers adapts a list of MCP servers. Servers with transport direct are objects in the Python
+// host.
 func (d *decoder) adaptServers(n *node, path string) {
 	var kept []*node
 	for i, item := range n.Items {

@@ -13,7 +13,7 @@ import (
 	"a2e/host/schema"
 )
 
-// What a value of each kind must be, for messages.
+// What a value of each type must be, for messages.
 const (
 	wantText     = "a string"
 	wantBool     = "true or false"
@@ -49,7 +49,7 @@ func (d *decoder) scalar(n *node, v reflect.Value, path string, rules reflect.St
 	}
 }
 
-// number decodes a number, or a duration, within the bounds of the rules.
+// number decodes a number, or a duration, within the limits of the rules.
 func (d *decoder) number(n *node, v reflect.Value, path string, rules reflect.StructTag) {
 	want := wantOf(lastKey(path), v.Type())
 	text, ok := d.text(n, path, want, rules)
@@ -89,9 +89,9 @@ func bound(rules reflect.StructTag, name string) (float64, bool) {
 	return f, err == nil
 }
 
-// text returns the text of a scalar that must be what want says. A string must not look like a number or a
-// boolean, as it may not mean what it looks like (0123, true); what is no string must not stand in quotes, unless
-// it may have a unit.
+// text returns the text of a scalar that must be what want says. A string must not look like a number
+// or a boolean, since its meaning may differ from its look (0123, true). Other values must not be in
+// quotes, unless they may have a unit.
 func (d *decoder) text(n *node, path, want string, rules reflect.StructTag) (string, bool) {
 	if n.Kind != scalar || n.Null() {
 		d.wrong(n, path, want)
@@ -115,10 +115,10 @@ func (d *decoder) text(n *node, path, want string, rules reflect.StructTag) (str
 	return "", false
 }
 
-// expanded puts variables in. What they hold is secret, but for fields whose rules say
-// that they are for everybody to see.
+// expanded replaces the variables in n. Their values are secret, unless the rules say that the field
+// may be shown.
 func (d *decoder) expanded(n *node, path string, rules reflect.StructTag) (text string, changed, ok bool) {
-	if d.getenv == nil { // a file without variables
+	if d.getenv == nil { // variables are not replaced
 		return n.Text, false, true
 	}
 	text, changed, err := expand(n.Text, func(name string) string {
@@ -134,7 +134,7 @@ func (d *decoder) expanded(n *node, path string, rules reflect.StructTag) (text 
 	return text, changed, err == nil
 }
 
-// allowed checks the enum rule.
+// allowed checks the rule enum.
 func (d *decoder) allowed(n *node, s, path string, rules reflect.StructTag) bool {
 	enum := rules.Get("enum")
 	if enum == "" {
@@ -145,15 +145,14 @@ func (d *decoder) allowed(n *node, s, path string, rules reflect.StructTag) bool
 		return true
 	}
 	hint := ""
-	if isName(n.Text) { // not what a variable holds
+	if isName(n.Text) { // never the value of a variable
 		hint = strings.TrimSuffix(": "+schema.DidYouMean(n.Text, values), ": ")
 	}
 	d.fail(n, "%s must be one of %s%s", path, strings.Join(values, ", "), hint)
 	return false
 }
 
-// any returns the value that the file shows: nil, bool, int64, uint64, float64,
-// string, []any or map[string]any.
+// any returns the value of a node: nil, bool, int64, uint64, float64, string, []any or map[string]any.
 func (d *decoder) any(n *node, path string) any {
 	switch n.Kind {
 	case mapping:
@@ -173,7 +172,7 @@ func (d *decoder) any(n *node, path string) any {
 	if !changed || !n.Plain {
 		return bare(text, n.Tag)
 	}
-	if _, err := finite(text); err == nil { // a bare text that a variable made
+	if _, err := finite(text); err == nil { // a text without quotes that a variable made
 		return bare(text, "!!int")
 	}
 	if text == "true" || text == "false" {
@@ -182,7 +181,7 @@ func (d *decoder) any(n *node, path string) any {
 	return text
 }
 
-// bare reads a scalar by its YAML type; what fits no Go number stays a text.
+// bare converts a scalar by its YAML type. A number that fits no Go type stays a text.
 func bare(text, tag string) any {
 	switch tag {
 	case "!!null":
@@ -222,8 +221,8 @@ func booleans(text string) (b, known bool) {
 	return false, false
 }
 
-// wantOf says what a number must be. The name of its key tells whether it has a unit, for people who
-// write 10MB or 1m30s.
+// wantOf returns what a number must be. Its key says whether it may have a unit, for people who write
+// 10MB or 1m30s.
 func wantOf(key string, t reflect.Type) string {
 	switch {
 	case strings.HasSuffix(key, "_bytes"):
@@ -238,8 +237,8 @@ func wantOf(key string, t reflect.Type) string {
 
 func hasUnit(want string) bool { return want == wantBytes || want == wantDuration }
 
-// numberOf reads a number that v is to hold: whole is what an integer or a duration gets, f its value in seconds,
-// bytes or as it stands.
+// numberOf parses a number for v: whole is the value for an integer or a duration, f the number of
+// seconds, of bytes, or the number itself.
 func numberOf(text, want string, v reflect.Value) (whole int64, f float64, err error) {
 	if want == wantBytes {
 		text = bytesOf(text)
@@ -262,8 +261,8 @@ func numberOf(text, want string, v reflect.Value) (whole int64, f float64, err e
 	return whole, float64(whole), err
 }
 
-// bytesOf returns a size as the bare number that it stands for: kB, MB, GB and TB count by 1000, KiB, MiB, GiB and
-// TiB by 1024. Other texts stay.
+// bytesOf converts a size with a unit to a plain number: kB, MB, GB and TB are powers of 1000, KiB,
+// MiB, GiB and TiB of 1024. Other texts are returned unchanged.
 func bytesOf(text string) string {
 	size, ok := strings.CutSuffix(strings.ToUpper(strings.TrimSpace(text)), "B")
 	base := 1000.0

@@ -17,12 +17,12 @@ import (
 
 const variableRef = "#/$defs/variable"
 
-// Schema returns the JSON Schema (2020-12) of the config file, indented. options
-// maps plugin types to a value of their option struct, whose non-zero fields
-// show as defaults; types without an entry take any options.
+// Schema returns the JSON Schema (2020-12) of the config file, indented. options maps plugin types to
+// a value of their option struct, whose non-zero fields become defaults; types without an entry accept
+// any options.
 func Schema(options map[string]any) ([]byte, error) {
 	defaults := Default(Source{})
-	defaults.StateDir = "" // depends on the machine
+	defaults.StateDir = "" // it depends on the machine
 	var d describer
 	s := d.object(reflect.ValueOf(*defaults))
 	s.Schema = "https://json-schema.org/draft/2020-12/schema"
@@ -42,10 +42,10 @@ func Schema(options map[string]any) ([]byte, error) {
 	return json.Marshal(s, json.Deterministic(true), jsontext.WithIndent("  "))
 }
 
-// describer makes schemas of Go values, and keeps the first error: a type that has no schema.
+// describer makes schemas of Go values, and keeps the first error about a type that has no schema.
 type describer struct{ err error }
 
-// plugins describes both forms of plugins. The options of a type stand once, under $defs.
+// plugins describes both forms of plugins. The options of a type are described only once, under $defs.
 func (d *describer) plugins(s *jsonschema.Schema, options map[string]any) {
 	item := d.object(reflect.ValueOf(Plugin{}))
 	item.Properties["cls"] = useless()
@@ -66,7 +66,7 @@ func (d *describer) plugins(s *jsonschema.Schema, options map[string]any) {
 		all = append(all, same...)
 		isType := &jsonschema.Schema{Enum: anys(same)}
 		meta := d.metadata(t, options[t])
-		meta.Properties["type"] = isType // in the mapping alone; Load knows
+		meta.Properties["type"] = isType // only in the mapping, which Load checks
 		s.Defs["options_"+t] = meta
 		ref := &jsonschema.Schema{Ref: "#/$defs/options_" + t}
 		when := &jsonschema.Schema{Properties: map[string]*jsonschema.Schema{"type": isType}}
@@ -113,7 +113,7 @@ func (d *describer) metadata(typ string, options any) *jsonschema.Schema {
 	return meta
 }
 
-// ignore adds keys that are accepted without effect.
+// ignore adds the keys that have no effect.
 func ignore(s *jsonschema.Schema, in string) {
 	for name := range ignored(in) {
 		s.Properties[name] = useless()
@@ -124,7 +124,7 @@ func useless() *jsonschema.Schema {
 	return &jsonschema.Schema{Deprecated: true, Description: "Of the Python host or an older a2e; of no use here."}
 }
 
-// object describes a struct by its tags; v's fields are the defaults.
+// object describes a struct by its tags; the values of v's fields are the defaults.
 func (d *describer) object(v reflect.Value) *jsonschema.Schema {
 	s := &jsonschema.Schema{
 		Type:                 "object",
@@ -137,7 +137,7 @@ func (d *describer) object(v reflect.Value) *jsonschema.Schema {
 	}
 	for _, f := range fieldsOf(v.Type()) {
 		p := d.value(f.Type, v.FieldByIndex(f.Index), f.Tag)
-		if hasUnit(wantOf(f.name, f.Type)) && len(p.AnyOf) > 0 { // 10MB, 1m30s
+		if hasUnit(wantOf(f.name, f.Type)) && len(p.AnyOf) > 0 { // for example 10MB or 1m30s
 			p.AnyOf = slices.Insert(p.AnyOf, 1, &jsonschema.Schema{Type: "string", Pattern: `^[0-9.]+ *[A-Za-zµ]*`})
 		}
 		p.Description = cmp.Or(f.Tag.Get("doc"), docs()[f.name])
@@ -150,7 +150,7 @@ func (d *describer) object(v reflect.Value) *jsonschema.Schema {
 	return s
 }
 
-// value describes a field, which may also be a variable when its value is a scalar.
+// value describes a field. A scalar may also be a variable.
 func (d *describer) value(t reflect.Type, v reflect.Value, rules reflect.StructTag) *jsonschema.Schema {
 	s := d.typed(t, v, rules)
 	switch s.Type {

@@ -14,12 +14,12 @@ import (
 	"a2e/protocol"
 )
 
-// UserServersFile has the user's own MCP servers, in the user's config folder of a2e.
+// UserServersFile is the file with the user's own MCP servers, in the user's config folder of a2e.
 const UserServersFile = "mcp.json"
 
-// addServers adds the MCP servers of the workspace's .mcp.json, once that is trusted, and the user's own
-// where no config is named. Those of the config win. What cannot be used of these files, which other
-// clients write too, is left out with a warning.
+// addServers adds the MCP servers of the workspace's .mcp.json if it is trusted and, if no config is
+// named, the user's own servers. Servers of the config take precedence. Other clients also write these
+// files, so unusable entries are skipped with a warning.
 func (c *Config) addServers(src Source) (warnings []Warning) {
 	to := c.mcp()
 	if to == nil {
@@ -53,7 +53,7 @@ func (c *Config) addServers(src Source) (warnings []Warning) {
 	return warnings
 }
 
-// mcp returns the plugin for MCP servers; nil = it is off.
+// mcp returns the plugin for MCP servers, or nil if it is off.
 func (c *Config) mcp() *Plugin {
 	i := slices.IndexFunc(c.Plugins, func(p Plugin) bool { return p.Type == string(protocol.CapMCP) && p.Enabled })
 	if i < 0 {
@@ -62,7 +62,7 @@ func (c *Config) mcp() *Plugin {
 	return &c.Plugins[i]
 }
 
-// note keeps where servers stand.
+// note records the places of servers.
 func (c *Config) note(servers *node) {
 	if servers == nil {
 		return
@@ -79,7 +79,7 @@ func (c *Config) note(servers *node) {
 	}
 }
 
-// addFile adds the servers of one file to the options of a plugin.
+// addFile adds the servers of one file to the options o of the plugin.
 func (c *Config) addFile(src Source, f *file, o *Options) (warnings []Warning) {
 	root, problems := parseJSON(f.name, f.data)
 	all := place(root, "mcpServers")
@@ -109,12 +109,13 @@ func (c *Config) addFile(src Source, f *file, o *Options) (warnings []Warning) {
 	return warnings
 }
 
-// startsThis reports whether a server is this program, which other clients start from the same file.
+// startsThis reports whether a server is this program, which other clients start through the same
+// file.
 func startsThis(entry *node) bool {
 	return strings.TrimSuffix(filepath.Base(place(entry, "command").Text), ".exe") == "a2e"
 }
 
-// checkEntry tells what is wrong with an entry, such as a variable that is not set.
+// checkEntry returns an error for an invalid entry, for example if a variable is not set.
 func checkEntry(src Source, secrets *redact.Set, m member) error {
 	d := decoder{getenv: src.Getenv, secrets: secrets}
 	entry := d.any(m.Value, shortKey(m.Key))
@@ -127,7 +128,7 @@ func checkEntry(src Source, secrets *redact.Set, m member) error {
 	return src.Server(m.Key, entry)
 }
 
-// withServer returns options with one more server, in the form that those have which are there.
+// withServer returns the options with one more server, in the form of the existing servers.
 func (o Options) withServer(m member) Options {
 	key := "mcpServers"
 	there := o.node.At(key)
@@ -146,14 +147,15 @@ func (o Options) withServer(m member) Options {
 	return o.set(key, &all)
 }
 
-// ServerOptions returns options of the plugin for MCP servers with one server, whose entry is JSON.
+// ServerOptions returns options of the plugin for MCP servers with a single server, whose entry is
+// JSON.
 func ServerOptions(id string, entry []byte, getenv func(string) string) (Options, error) {
 	root, problems := parseJSON(ServersFile, entry)
 	o := Options{path: string(protocol.CapMCP), node: &node{Kind: mapping}, getenv: envOr(getenv)}
 	return o.withServer(member{Place: root.Place, Key: id, Value: root}), problemsError(problems)
 }
 
-// parseJSON is parse for JSON, of which YAML takes all but a few escapes.
+// parseJSON is parse for JSON. YAML accepts JSON except for a few escapes.
 func parseJSON(file string, data []byte) (*node, []Problem) {
 	if len(data) > maxFileBytes {
 		return parse(file, data)
@@ -161,7 +163,7 @@ func parseJSON(file string, data []byte) (*node, []Problem) {
 	v := jsontext.Value(bytes.TrimRight(bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")), " \t\r\n"))
 	err := jsontext.NewDecoder(bytes.NewReader(v)).SkipValue()
 	if err == nil && bytes.Contains(v, []byte(`\u`)) {
-		v = slices.Clone(v) // the escapes go
+		v = slices.Clone(v) // a copy, in which the escapes are replaced
 		err = v.Format(jsontext.WithIndent("  "))
 	}
 	if err == nil && v.IsValid() {

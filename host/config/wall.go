@@ -9,20 +9,20 @@ import (
 	"a2e/host/sandbox"
 )
 
-// own is a folder of the host's own files.
+// own is a folder with files of the host.
 type own struct {
-	dir  string // absolute, with the links in it
-	file bool   // the host's files lie right in it, among whatever else does
-	what string // as messages call it
-	at   *node  // where it was chosen; nil = it is the usual place
+	dir  string // absolute, with links
+	file bool   // the host's files are directly in it, possibly next to other files
+	what string // its name in messages
+	at   *node  // the node that sets it; nil = the default
 }
 
-// wallOff tells what of the host's own files agents are to be kept from, and refuses what
-// nothing keeps them from.
+// wallOff sets up the wall that keeps agents from the host's own files, and refuses places that cannot
+// be protected.
 func (d *decoder) wallOff(c *Config, src Source) {
 	workspace, err := filepath.Abs(c.Workspace)
 	if err != nil {
-		return // the folder was refused
+		return // the folder was refused already
 	}
 	real := wall.Real(workspace)
 	w := &wall.Wall{Open: []string{real}, Loose: src.Getenv(sandbox.EnvConfined) != ""}
@@ -31,7 +31,7 @@ func (d *decoder) wallOff(c *Config, src Source) {
 			continue
 		}
 		d.place(c, &o, src, workspace, real)
-		// a folder that the host shares with others is hidden in the workspace alone
+		// a folder that the host shares with others is hidden only inside the workspace
 		if dir := wall.Real(o.dir); !w.Hides(dir) && (!o.file || wall.Within(real, dir)) {
 			w.Hidden = append(w.Hidden, dir)
 		}
@@ -49,7 +49,7 @@ func (d *decoder) wallOff(c *Config, src Source) {
 	c.Wall = w
 }
 
-// ownFolders lists where the host keeps its files.
+// ownFolders returns the folders with the host's own files.
 func (d *decoder) ownFolders(c *Config, src Source) []own {
 	state := own{dir: c.StateDir, what: "state_dir"}
 	if d.root.At("state_dir") != nil || src.Getenv(EnvStateDir) != "" {
@@ -65,8 +65,8 @@ func (d *decoder) ownFolders(c *Config, src Source) []own {
 	return all
 }
 
-// place refuses a folder of the host where agents would get at it. The usual places are
-// not refused, as a home folder may be a workspace; `doctor` tells what that means.
+// place refuses a folder of the host that agents could reach. Default folders are not refused, because
+// a home folder may be the workspace; `doctor` explains the consequences.
 func (d *decoder) place(c *Config, o *own, src Source, workspace, real string) {
 	if o.at == nil {
 		return
@@ -86,7 +86,7 @@ func (d *decoder) place(c *Config, o *own, src Source, workspace, real string) {
 	}
 }
 
-// throughLink reports whether a path in a folder goes through a link below that.
+// throughLink reports whether a path inside a folder goes through a link below that folder.
 func throughLink(dir, path string) bool {
 	rel, err := filepath.Rel(dir, path)
 	if err != nil {

@@ -1,8 +1,8 @@
-// Package dialect is what the protocols beside A2E on the host's pipe have in common. Each of
-// them (jsonrpc, mcp, fleet) is a host.Dialect in a folder of its own and goes the same way:
+// Package dialect is the common code of the protocols beside A2E on the host's pipe. Each of
+// them (jsonrpc, mcp, fleet) is a host.Dialect in a folder of its own and works in the same way:
 //
 //	line ─ host.Work ─ host's scheduler ─ token (Guard) ─ session (BeginSession, Merge) ─ plugins ─ one answer
-//	end of the input: Drain waits for the answers of what was taken, of which the host cuts off the rest
+//	end of the input: Drain waits for the answers to all that was taken; the host stops what takes too long
 package dialect
 
 import (
@@ -16,8 +16,8 @@ import (
 	"a2e/protocol"
 )
 
-// Guard slows down who tries tokens. After maxFailures wrong ones in a row each further
-// answer takes authDelay, so that nobody can try many.
+// Guard slows down a client that tries tokens: after maxFailures wrong tokens in a row, each further wrong one is
+// answered only after authDelay.
 type Guard struct{ failed atomic.Int64 }
 
 const (
@@ -25,8 +25,8 @@ const (
 	authDelay   = time.Second
 )
 
-// Checked notes whether a token was right, and waits after too many wrong ones, at most until
-// ctx ends. It returns ok.
+// Checked takes whether a token was right and returns that. After too many wrong tokens it waits first, at most until
+// ctx ends.
 func (g *Guard) Checked(ctx context.Context, ok bool) bool {
 	if ok {
 		g.failed.Store(0)
@@ -39,13 +39,13 @@ func (g *Guard) Checked(ctx context.Context, ok bool) bool {
 	return ok
 }
 
-// Bell wakes one goroutine that looks for work. Its channel has room for one.
+// Bell wakes one goroutine that waits for work. Its channel has room for one element.
 type Bell chan struct{}
 
 // NewBell returns a Bell.
 func NewBell() Bell { return make(Bell, 1) }
 
-// Ring has the goroutine look, now or when it has time.
+// Ring wakes the goroutine: at once if it waits, else as soon as it waits again. Ring itself never waits.
 func (b Bell) Ring() {
 	select {
 	case b <- struct{}{}:
@@ -53,7 +53,8 @@ func (b Bell) Ring() {
 	}
 }
 
-// Shift takes the first element off a list; false = there is none. The list holds it no more.
+// Shift removes the first element of a list and returns it; false = the list is empty. The list keeps no reference to
+// the element.
 func Shift[T any](list *[]T) (first T, ok bool) {
 	if len(*list) == 0 {
 		return first, false
@@ -64,8 +65,8 @@ func Shift[T any](list *[]T) (first T, ok bool) {
 	return first, true
 }
 
-// AwaitPlugins waits until each plugin knows what it serves, as a handshake does: at most ten
-// seconds, or until ctx ends. ctx names the host.
+// AwaitPlugins waits until each plugin knows what it serves, as a handshake does. It waits for ten seconds at most, or
+// until ctx ends. ctx names the host.
 func AwaitPlugins(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -74,23 +75,23 @@ func AwaitPlugins(ctx context.Context) {
 
 // Session is a session of the host's plugins.
 type Session struct {
-	Ctx context.Context // of its requests
-	End func()          // tells the plugins that it is over; called once
+	Ctx context.Context // for its requests
+	End func()          // tells the plugins that the session is over; must be called once
 }
 
-// BeginSession is host.BeginSession for an agent that is asked nothing.
+// BeginSession begins a session by host.BeginSession for an agent that cannot be asked anything.
 func BeginSession(ctx context.Context, agent string) *Session {
 	ctx, _, end := host.BeginSession(ctx, agent, nil)
 	return &Session{ctx, end}
 }
 
-// merged is a context with the end of one and the values of both.
+// merged is a context with the end of one context and the values of two.
 type merged struct {
 	context.Context
 	values context.Context
 }
 
-// Merge returns a context that ends with ctx and has the values of values as well.
+// Merge returns a context that ends with ctx. It has the values of ctx and, after them, those of values.
 func Merge(values, ctx context.Context) context.Context { return merged{ctx, values} }
 
 // Value implements context.Context.
@@ -101,8 +102,8 @@ func (m merged) Value(key any) any {
 	return m.values.Value(key)
 }
 
-// Write is Write of a store that does not wait longer than ctx: the store itself does while
-// another host writes, and what has its turn then may be done after all.
+// Write calls to.Write, but does not wait longer than ctx. The store itself waits while another host writes, so fn may
+// still run after Write has returned an error.
 func Write(ctx context.Context, to store.Opener, fn func(*store.Tx) error) error {
 	done := make(chan error, 1)
 	go func() { done <- to.Write(ctx, fn) }()
@@ -114,7 +115,7 @@ func Write(ctx context.Context, to store.Opener, fn func(*store.Tx) error) error
 	}
 }
 
-// Over returns a channel that is closed when wait returns, which should be soon.
+// Over runs wait on a goroutine and returns a channel that is closed when wait returns. wait must return soon.
 func Over(wait func()) <-chan struct{} {
 	over := make(chan struct{})
 	go func() {
@@ -124,7 +125,7 @@ func Over(wait func()) <-chan struct{} {
 	return over
 }
 
-// Await waits until a channel is closed, but not longer than a time: a plugin may not stop.
+// Await waits until a channel is closed, but no longer than patience, because a plugin may never stop.
 func Await(over <-chan struct{}, patience time.Duration) {
 	select {
 	case <-over:
@@ -132,7 +133,7 @@ func Await(over <-chan struct{}, patience time.Duration) {
 	}
 }
 
-// IsMissing reports whether an error says that no plugin serves what was asked for.
+// IsMissing reports whether an error says that no plugin serves the request.
 func IsMissing(err error) bool {
 	var e *protocol.Error
 	return errors.As(err, &e) && e.Code == protocol.CodeCapabilityMissing

@@ -23,8 +23,9 @@ func keepFiles(s *host.Services, to host.Target, next host.Handler) host.Handler
 	}
 }
 
-// changer names a request that may change files of the workspace; "" = it does not. That is a tool that
-// does not say that it only reads, whatever runs a program, and what the protocol does not know.
+// changer returns a description of a request that may change files of the workspace; "" = it changes none. Such a
+// request calls a tool that is not declared read-only, runs a program, or has a type that the protocol does not
+// know.
 func changer(s *host.Services, to host.Target, obj protocol.Object) string {
 	switch to.Type {
 	case protocol.TypeToolCallReq:
@@ -53,8 +54,8 @@ func runsEnvironments(p host.Plugin) bool {
 	return info.Capability == protocol.CapEnv && info.Children
 }
 
-// changingTool is changer for calls of tools. Those that a ToolDescriber serves are its own concern: it
-// alone knows, maybe only after it has waited for them, which there are and what they do.
+// changingTool is changer for calls of tools. It leaves the tools of a ToolDescriber to that plugin: only the
+// plugin knows, maybe after it has waited for them, which tools there are and what they do.
 func changingTool(s *host.Services, to host.Target, obj protocol.Object) string {
 	foreign := func(p host.Plugin) bool {
 		_, describes := host.As[host.ToolDescriber](p)

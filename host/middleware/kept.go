@@ -12,10 +12,10 @@ import (
 // maxLists is how many answers to tool/list are kept, each for requests with the same filters.
 const maxLists = 4
 
-// toolLists are the last answers to tool/list, encoded, for as long as the tools are in the same state.
+// toolLists has the last answers to tool/list, encoded. They are valid as long as the tools are in the same state.
 type toolLists struct {
 	mu    sync.Mutex
-	state []any              // of host.Services.ToolState; guarded by mu
+	state []any              // the result of host.Services.ToolState; guarded by mu
 	all   map[string]encoded // by the request's filters; guarded by mu
 }
 
@@ -25,8 +25,8 @@ type encoded []byte
 // AppendJSON implements protocol.Appender.
 func (e encoded) AppendJSON(dst []byte) ([]byte, error) { return append(dst, e...), nil }
 
-// keepTools answers a request for the list of tools with the bytes of the last answer, if nothing has changed.
-// A query is answered anew: its order follows the weights.
+// keepTools answers a request for the list of tools with the bytes of the last answer, if nothing has changed. It
+// does not keep the answer to a query, because its order depends on the weights.
 func keepTools(services *host.Services, _ host.Target, next host.Handler) host.Handler {
 	kept := &toolLists{all: make(map[string]encoded)}
 	return func(ctx context.Context, obj protocol.Object, emit host.Emitter) (any, error) {
@@ -58,7 +58,7 @@ func keepTools(services *host.Services, _ host.Target, next host.Handler) host.H
 	}
 }
 
-// get returns the answer for some filters; nil = there is none, or the tools have changed.
+// get returns the answer for some filters, or nil if there is none or the tools have changed.
 func (l *toolLists) get(state []any, filters string) encoded {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -68,7 +68,7 @@ func (l *toolLists) get(state []any, filters string) encoded {
 	return l.all[filters]
 }
 
-// put keeps an answer. Those of another state go.
+// put keeps an answer. It drops the answers of another state, and all answers if there are maxLists already.
 func (l *toolLists) put(state []any, filters string, answer encoded) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

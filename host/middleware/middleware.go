@@ -1,12 +1,12 @@
-// Package middleware is what the host does around requests that no plugin can see to alone. It uses
-// the contract of plugins and no more of the host.
+// Package middleware has the steps around requests that no single plugin can do. It uses only the contract of
+// plugins, and nothing else of the host.
 //
-//	kept.go        lists of tools, answered again as long as nothing changes
+//	kept.go        lists of tools, used again as long as nothing changes
 //	search.go      the order of lists of tools and skills, by a query and by weight; rank.go ranks
 //	checkpoint.go  the state of the workspace is kept before a request that may change it
-//	override.go    what components were set to: descriptions, texts, time limits
+//	override.go    overrides of components: descriptions, texts, time limits
 //
-// What is measured of a request (log, audit, trace) comes with its answer: see trail.go of the host.
+// The log, audit and trace of a request are made with its answer: see trail.go of the host.
 package middleware
 
 import (

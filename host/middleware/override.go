@@ -11,13 +11,14 @@ import (
 	"a2e/protocol"
 )
 
-// showFunc serves a request by next, with overrides of a kind of components.
+// showFunc serves a request by next, and applies the overrides of one kind of components.
 type showFunc func(ctx context.Context, all map[string]*host.Override, obj protocol.Object, next askFunc) (any, error)
 
-// askFunc asks the plugins that a request is for.
+// askFunc passes a request to the plugins.
 type askFunc func(ctx context.Context, obj protocol.Object) (any, error)
 
-// shows lists the requests in which overrides show, whichever plugin serves them.
+// shows returns the kind of components whose overrides apply to requests of type t, and the function that applies
+// them; nil = none do.
 func shows(t protocol.Type) (kind string, show showFunc) {
 	switch t {
 	case protocol.TypeToolListReq:
@@ -34,7 +35,7 @@ func shows(t protocol.Type) (kind string, show showFunc) {
 	return "", nil
 }
 
-// override shows components, and bounds calls, as they were set.
+// override applies overrides to the components in answers, and to the time limits of calls.
 func override(s *host.Services, to host.Target, next host.Handler) host.Handler {
 	kind, show := shows(to.Type)
 	if show == nil || !s.KeepsOverrides() {
@@ -42,7 +43,7 @@ func override(s *host.Services, to host.Target, next host.Handler) host.Handler 
 	}
 	calls := to.Type == protocol.TypeToolCallReq
 	return func(ctx context.Context, obj protocol.Object, emit host.Emitter) (any, error) {
-		if calls && s.ShortTool(obj.Text("tool_name")) { // the first call of one does not wait for the store
+		if calls && s.ShortTool(obj.Text("tool_name")) { // so its first call does not wait for the store
 			return next(ctx, obj, emit)
 		}
 		all := s.Overrides(kind)
@@ -55,7 +56,7 @@ func override(s *host.Services, to host.Target, next host.Handler) host.Handler 
 	}
 }
 
-// limitCall bounds a call of a tool in time.
+// limitCall bounds a call of a tool by the time limit of its override.
 func limitCall(ctx context.Context, all map[string]*host.Override, obj protocol.Object, next askFunc) (any, error) {
 	name := obj.Text("tool_name")
 	o := all[name]
@@ -66,7 +67,7 @@ func limitCall(ctx context.Context, all map[string]*host.Override, obj protocol.
 	own, cancel := context.WithTimeoutCause(host.WithLimit(ctx, name), o.Timeout, late)
 	defer cancel()
 	answer, err := next(own, obj)
-	if err == nil || ctx.Err() != nil || own.Err() == nil { // where the request itself was stopped, the host knows why
+	if err == nil || ctx.Err() != nil || own.Err() == nil { // if the request itself was stopped, the host knows why
 		return answer, err
 	}
 	var known *protocol.Error
@@ -76,8 +77,8 @@ func limitCall(ctx context.Context, all map[string]*host.Override, obj protocol.
 	return nil, late
 }
 
-// showTools shows tools as they were set. One that is deferred by itself, and set not to be,
-// is listed too.
+// showTools lists tools with their overrides. A tool that is deferred by itself, but not by its override, is listed
+// too.
 func showTools(ctx context.Context, all map[string]*host.Override, obj protocol.Object, next askFunc) (any, error) {
 	var req protocol.ToolListRequest
 	if err := protocol.Decode(obj, nil, &req); err != nil {
@@ -115,7 +116,7 @@ func showTools(ctx context.Context, all map[string]*host.Override, obj protocol.
 	return resp, nil
 }
 
-// showing serves a request whose answer shows components as they were set.
+// showing returns a showFunc that applies show to the decoded answer.
 func showing[T any](show func(all map[string]*host.Override, obj protocol.Object, resp *T)) showFunc {
 	return func(ctx context.Context, all map[string]*host.Override, obj protocol.Object, next askFunc) (any, error) {
 		answer, err := next(ctx, obj)
@@ -131,7 +132,7 @@ func showing[T any](show func(all map[string]*host.Override, obj protocol.Object
 	}
 }
 
-// showSkills shows the instructions of skills as they were set.
+// showSkills applies the overrides of skills to their instructions.
 func showSkills(all map[string]*host.Override, _ protocol.Object, resp *protocol.SkillDiscoverResponse) {
 	for i := range resp.Skills {
 		if def := &resp.Skills[i]; def.Instructions != nil && all[def.Name] != nil {
@@ -140,7 +141,7 @@ func showSkills(all map[string]*host.Override, _ protocol.Object, resp *protocol
 	}
 }
 
-// listPrompts shows the descriptions of prompts as they were set.
+// listPrompts applies the overrides of prompts to their descriptions.
 func listPrompts(all map[string]*host.Override, _ protocol.Object, resp *protocol.MCPPromptListResponse) {
 	for i, row := range resp.Prompts {
 		server, _ := row["server_id"].(string)
@@ -153,7 +154,7 @@ func listPrompts(all map[string]*host.Override, _ protocol.Object, resp *protoco
 	}
 }
 
-// getPrompt gives a prompt as it was set.
+// getPrompt applies the override of a prompt to its description and text.
 func getPrompt(all map[string]*host.Override, obj protocol.Object, resp *protocol.MCPPromptGetResponse) {
 	o := all[host.PromptName(resp.ServerID, obj.Text("name"))]
 	resp.Description = o.Text(host.TextDescription, resp.Description)

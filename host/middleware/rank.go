@@ -20,14 +20,14 @@ const (
 	descriptionWeight = 1.0
 )
 
-// searchIndex ranks tools, and skills, by BM25 as Robertson and Zaragoza give it in "The
+// searchIndex ranks tools and skills by BM25, as Robertson and Zaragoza define it in "The
 // Probabilistic Relevance Framework: BM25 and Beyond" (2009), formula 3.15:
 //
 //	score(D, Q) = Σ idf(t) · tf·(k1+1) / (tf + k1·(1 − b + b·|D|/avgdl))
 //
 // Fields are weighted as in their section 3.6: tf and |D| are sums over the
 // fields, each times its weight. The idf has 1 added inside the logarithm, so
-// that a term which most of them hold still counts for something.
+// that a term which most documents hold still counts for something.
 type searchIndex struct {
 	docs    []*searchDoc
 	shelf   *searchDocs
@@ -52,7 +52,7 @@ type searchDocs struct {
 	all map[string]*searchDoc // by name; guarded by mu
 }
 
-// of returns the document of a component, made anew where that says something else now.
+// of returns the document of a component. It makes a new one if the description or the tags have changed.
 func (s *searchDocs) of(name, description string, tags []string) *searchDoc {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,7 +68,7 @@ func (s *searchDocs) of(name, description string, tags []string) *searchDoc {
 	}
 	d.count(tokens(name), nameWeight)
 	if whole := joined(name); d.counts[whole] == 0 {
-		d.counts[whole] = nameWeight // "readfile" finds read_file; no part of the length
+		d.counts[whole] = nameWeight // "readfile" finds read_file; it does not count for the length
 	}
 	for _, tag := range tags {
 		d.count(tokens(tag), tagWeight)
@@ -78,7 +78,7 @@ func (s *searchDocs) of(name, description string, tags []string) *searchDoc {
 	return d
 }
 
-// add appends one to the index.
+// add adds a component to the index.
 func (x *searchIndex) add(name, description string, tags []string) {
 	d := x.shelf.of(name, description, tags)
 	n := float64(len(x.docs))
@@ -86,7 +86,7 @@ func (x *searchIndex) add(name, description string, tags []string) {
 	x.docs = append(x.docs, d)
 }
 
-// joined is a name without the marks between its words.
+// joined returns a name in lower case and stemmed, without the marks between its words.
 func joined(name string) string {
 	return stem(strings.ToLower(strings.Map(func(r rune) rune {
 		if strings.ContainsRune("_-. /", r) {
@@ -134,8 +134,7 @@ func (x *searchIndex) score(d *searchDoc, terms []string) float64 {
 	return sum
 }
 
-// maxQuery is how much of a query counts, in bytes: each of its terms is looked
-// for in each tool.
+// maxQuery is how many bytes of a query count, because each of its terms is looked up in each tool.
 const maxQuery = 4 << 10
 
 // queryTerms returns each term of a query once. Words that say nothing about a
@@ -151,7 +150,7 @@ func queryTerms(query string) []string {
 	return kept
 }
 
-// isStopWord takes a stemmed term ("some" is "som").
+// isStopWord reports whether a stemmed term is a stop word ("some" is "som").
 func isStopWord(term string) bool {
 	switch term {
 	case "a", "an", "and", "are", "as", "at", "be", "by", "can", "do", "for", "from", "how", "i", "in", "into", "is",
@@ -163,9 +162,9 @@ func isStopWord(term string) bool {
 	return false
 }
 
-// tokens splits text into search terms: at everything that is no letter or
-// digit, at the humps of camelCase and between letters and digits; lower case,
-// stemmed. Scripts written without spaces give one term per character.
+// tokens splits text into search terms: at everything that is no letter or digit, at the humps of camelCase and
+// between letters and digits. Terms are in lower case and stemmed. In scripts written without spaces each character
+// is a term.
 func tokens(text string) []string {
 	var out []string
 	var word []rune
@@ -209,10 +208,9 @@ func wordStarts(runes []rune, i int) bool {
 	return unicode.IsLower(before) || unicode.IsUpper(before) && nextLower
 }
 
-// stem brings the forms of an English word together: plurals as Harman's
-// S-stemmer does ("How effective is suffixing?", JASIS 42, 1991), then -ing and
-// -ed where a vowel is left before them, then the spelling differences that
-// these leave behind. Words in other scripts stay as they are.
+// stem maps the forms of an English word to one term: plurals as Harman's S-stemmer does ("How effective is
+// suffixing?", JASIS 42, 1991), then -ing and -ed if a vowel is left before them, then the spelling differences
+// that these leave behind. Words in other scripts stay as they are.
 func stem(w string) string {
 	for i := range len(w) {
 		if w[i] < 'a' || w[i] > 'z' {
@@ -242,7 +240,7 @@ func stem(w string) string {
 	return w
 }
 
-// singular takes the plural's ending off.
+// singular removes the plural ending of a word.
 func singular(w string) string {
 	n := len(w)
 	switch {
@@ -256,18 +254,16 @@ func singular(w string) string {
 	return w[:n-1]
 }
 
-// ranked are components in the order of a list: by how well they fit a query, then by
-// weight, then as they came. Those of one group that fit about as well are in the order of their
-// weights among the places that they have, so that no weight puts one before a stranger
-// that fits better than all of them.
+// ranked is a component of a list to sort: by how well it fits a query, then by weight, then as it came. Components
+// of one group that fit about as well are sorted by weight among the places that they have, so that no weight puts
+// one before a component of another group that fits better than all of them.
 type ranked struct {
 	group         string
 	score, weight float64
 	at            int // in the list as it came
 }
 
-// nearly is the share of the best score in a group down to which another one in it counts as
-// fitting about as well.
+// nearly is the share of the best score in a group from which on another member of the group fits about as well.
 const nearly = 0.5
 
 func rank(all []ranked) {

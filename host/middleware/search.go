@@ -11,7 +11,7 @@ import (
 	"a2e/protocol"
 )
 
-// searcher orders lists of one host.
+// searcher sorts lists of one host.
 type searcher struct {
 	*host.Services
 	docs searchDocs
@@ -25,9 +25,9 @@ func (s *searcher) weight(kind, name string) float64 {
 	return 1
 }
 
-// searchTools says in a list of tools which are in a group of the config, adds details where they are
-// asked for, and applies the query, whichever plugins the tools are of. A plugin that has searched itself
-// says so by a score; those that it found in a way of its own come last.
+// searchTools adds to a list of tools the groups from the config, and details if they are asked for, and applies
+// the query to the tools of all plugins. A plugin that has searched itself shows that by a score; tools that only
+// the plugin's own search found come last.
 func searchTools(services *host.Services, _ host.Target, next host.Handler) host.Handler {
 	s, tasks := &searcher{Services: services}, services.Tasks()
 	return func(ctx context.Context, obj protocol.Object, emit host.Emitter) (any, error) {
@@ -60,7 +60,7 @@ func searchTools(services *host.Services, _ host.Target, next host.Handler) host
 	}
 }
 
-// rankTools leaves in a list the tools that fit a query, the best first.
+// rankTools keeps in a list only the tools that fit a query, the best first.
 func (s *searcher) rankTools(query string, resp *protocol.ToolListResponse) {
 	x := searchIndex{shelf: &s.docs}
 	for _, def := range resp.Tools {
@@ -81,8 +81,8 @@ func (s *searcher) rankTools(query string, resp *protocol.ToolListResponse) {
 	resp.Tools = tools
 }
 
-// searchSkills leaves in a list of skills those that fit the query, the best first, or all, those with the
-// most weight first.
+// searchSkills keeps in a list of skills only those that fit the query, the best first. Without a query it keeps
+// all skills, those with the most weight first.
 func searchSkills(services *host.Services, _ host.Target, next host.Handler) host.Handler {
 	s := &searcher{Services: services}
 	return func(ctx context.Context, obj protocol.Object, emit host.Emitter) (any, error) {
@@ -101,7 +101,7 @@ func searchSkills(services *host.Services, _ host.Target, next host.Handler) hos
 	}
 }
 
-// rankSkills returns the skills that fit a query, in the order of the answer; nil = all as they are.
+// rankSkills returns the skills that fit a query, sorted; nil = the answer stays as it is.
 func (s *searcher) rankSkills(query string, found *protocol.SkillDiscoverResponse) *protocol.SkillDiscoverResponse {
 	x := searchIndex{shelf: &s.docs}
 	all := make([]ranked, len(found.Skills))
@@ -129,7 +129,7 @@ func (s *searcher) rankSkills(query string, found *protocol.SkillDiscoverRespons
 	return resp
 }
 
-// detailOf returns what is known of a tool as the wire has it.
+// detailOf returns the details of a tool in the form of the protocol.
 func (s *searcher) detailOf(def *protocol.ToolDefinition) *protocol.ToolDetail {
 	d, known := s.Tool(def.Name)
 	out := &protocol.ToolDetail{

@@ -14,8 +14,8 @@ import (
 	"a2e/host/guard/wall"
 )
 
-// DefaultCommands are the programs that may be started when the config names
-// none; those that the machine lacks are left out.
+// DefaultCommands returns the programs that may be started when the config names none; programs that
+// the machine lacks are ignored.
 func DefaultCommands() []string {
 	return []string{
 		"bash", "sh", "python3", "ls", "cat", "echo", "sleep", "git", "grep", "sed", "awk", "head", "tail", "wc",
@@ -23,8 +23,8 @@ func DefaultCommands() []string {
 	}
 }
 
-// ownFolder reports whether no stranger can change what a folder holds, nor swap
-// the folder itself from above.
+// ownFolder reports whether no other user can change the contents of a folder, or replace the folder
+// by way of one above it.
 func ownFolder(real string) bool {
 	info, err := os.Stat(real)
 	if err != nil || !info.IsDir() || writableByOthers(info) {
@@ -41,12 +41,12 @@ func ownFolder(real string) bool {
 	}
 }
 
-// AllowList is a fixed set of commands: programs by bare name, some with the first of their
-// arguments. Each name is bound to one real file when the list is made; what a later PATH,
-// link or file of the same name says changes nothing. It is safe for concurrent use.
+// AllowList is a fixed set of commands: bare program names, some with fixed first arguments. Each name
+// is bound to one real file when the list is made; later changes of PATH, of links or of files with
+// the same name have no effect. It is safe for concurrent use.
 //
-// It speaks of the first program only: what an interpreter or a launcher on it starts is
-// not asked about. A strict list has none of them, but with its arguments.
+// It restricts only the first program, not the programs that an allowed interpreter or launcher
+// starts. A strict list contains interpreters and launchers only with arguments.
 type AllowList struct {
 	workspace string // real path; "" = none
 	commands  []command
@@ -57,15 +57,15 @@ type AllowList struct {
 type command struct {
 	text string
 	name string
-	args []string // that a start begins with
+	args []string // the arguments with which a start must begin
 	path string   // real
 }
 
-// NewAllowList resolves the commands in dirs, as SafePath gives them. An entry is a bare
-// name, or one with fixed first arguments, separated by spaces. Names that no folder has go
-// to Missing; a name with anything but letters, digits and "._+-" is an error, as it could
-// stand for a path or a shell expression. In a strict list an interpreter or launcher that
-// is named without what it shall run is a *LauncherError; without dirs the names alone tell.
+// NewAllowList looks the commands up in dirs, as returned by SafePath. An entry is a bare name, or a
+// name with fixed first arguments, separated by spaces. Names that are in no folder go to Missing. A
+// name with other characters than letters, digits and "._+-" is an error, as it could be a path or a
+// shell expression. In a strict list, an interpreter or launcher without the program that it shall run
+// is a *LauncherError; without dirs only the names are checked.
 func NewAllowList(entries, dirs []string, workspace string, strict bool) (*AllowList, error) {
 	a := &AllowList{workspace: realPath(workspace)}
 	same := func(text string) func(command) bool { return func(c command) bool { return c.text == text } }
@@ -94,10 +94,10 @@ func NewAllowList(entries, dirs []string, workspace string, strict bool) (*Allow
 	return a, nil
 }
 
-// Names lists the commands that may be started, sorted.
+// Names returns the commands that may be started, sorted.
 func (a *AllowList) Names() []string { return texts(a.commands) }
 
-// Missing lists the allowed commands that this machine does not have.
+// Missing returns the allowed commands that this machine does not have.
 func (a *AllowList) Missing() []string { return texts(a.missing) }
 
 func texts(commands []command) []string {
@@ -108,13 +108,13 @@ func texts(commands []command) []string {
 	return all
 }
 
-// Launchers lists the commands that can start any other program, sorted.
+// Launchers returns the commands that can start any other program, sorted.
 func (a *AllowList) Launchers() []string {
 	return texts(slices.DeleteFunc(slices.Clone(a.commands),
 		func(c command) bool { return !open(c.name, c.path, c.args) }))
 }
 
-// DeniedError says why a program may not be started, and which ones may.
+// DeniedError says why a program may not be started, and which programs may.
 type DeniedError struct {
 	Name    string
 	Reason  string
@@ -126,10 +126,10 @@ func (e *DeniedError) Error() string {
 	return fmt.Sprintf("command %q is refused: %s; allowed are: %s", e.Name, e.Reason, strings.Join(e.Allowed, ", "))
 }
 
-// Resolve returns the real path of an allowed command, the program first, checked again now:
-// it must still be the same regular executable file outside the workspace. A command with
-// fixed arguments starts in the workspace itself, where these were meant. The error is a
-// *DeniedError.
+// Resolve returns the real path of an allowed command. words are the program's name and its arguments.
+// The file is checked again: it must still be the same regular executable file outside the workspace.
+// A command with fixed arguments must start in the workspace itself, because they are relative to it.
+// The error is a *DeniedError.
 func (a *AllowList) Resolve(cwd string, words ...string) (string, error) {
 	name := words[0]
 	if inside, ok := Relative(a.workspace, cwd); ok && filepath.IsAbs(cwd) {
@@ -148,7 +148,7 @@ func (a *AllowList) Resolve(cwd string, words ...string) (string, error) {
 	return c.path, nil
 }
 
-// whyNot says why no entry is found for a name.
+// whyNot says why no entry matches a name.
 func (a *AllowList) whyNot(name string) string {
 	named := func(c command) bool { return c.name == name }
 	switch {
@@ -167,7 +167,7 @@ func (a *AllowList) whyNot(name string) string {
 	return "it is not on the allow list"
 }
 
-// find returns the entry that a command falls under.
+// find returns the entry that allows a command.
 func (a *AllowList) find(words []string) (command, bool) {
 	var found command
 	ok := false
@@ -184,9 +184,9 @@ func (a *AllowList) denied(name, reason string) error {
 	return &DeniedError{Name: name, Reason: reason, Allowed: a.Names()}
 }
 
-// LookPath returns the real path of a program: a bare name is looked up in dirs,
-// an absolute path stands for itself. It must be an executable regular file
-// whose own place and whose link's place lie outside the workspace.
+// LookPath returns the real path of a program: a bare name is looked up in dirs, an absolute path is
+// used directly. The program must be an executable regular file outside the workspace, and so must the
+// link that leads to it.
 func LookPath(name string, dirs []string, workspace string) (string, error) {
 	inside := realPath(workspace)
 	if filepath.IsAbs(name) {
@@ -205,11 +205,11 @@ func LookPath(name string, dirs []string, workspace string) (string, error) {
 	return "", &NotFoundError{Name: name, Dirs: dirs, Workspace: inside}
 }
 
-// NotFoundError says that a program is in none of the folders where it was looked for.
+// NotFoundError is the error for a program that is in none of the searched folders.
 type NotFoundError struct {
 	Name      string
 	Dirs      []string
-	Workspace string // in which no program counts
+	Workspace string // programs inside it do not count
 }
 
 // Error implements error.
@@ -228,8 +228,7 @@ func programAt(path, workspace string) (string, error) {
 	return real, checkProgram(real, workspace)
 }
 
-// checkProgram holds for a path that was resolved before: no part of it may
-// have become a link since.
+// checkProgram checks a path that was resolved before: no part of it may have become a link since.
 func checkProgram(path, workspace string) error {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -249,7 +248,7 @@ func checkProgram(path, workspace string) error {
 	return nil
 }
 
-// bareName reports whether a name can stand for nothing but a program.
+// bareName reports whether a name can only be the name of a program.
 func bareName(name string) bool {
 	if name == "" || name[0] == '-' || name[0] == '.' {
 		return false
@@ -281,12 +280,12 @@ func realPath(path string) string {
 // within reports whether path is dir or lies below it; an empty dir holds nothing.
 func within(dir, path string) bool { return dir != "" && wall.Within(dir, path) }
 
-// ExecStrict is the option exec of a config that allows no command which lets a request
-// choose what is run.
+// ExecStrict is the value of the config option exec that forbids commands which let a request choose
+// what is run.
 const ExecStrict = "strict"
 
-// LauncherError says that a strict allow list has an interpreter or launcher which is named
-// without what it shall run.
+// LauncherError says that a strict allow list contains an interpreter or launcher without the program
+// that it shall run.
 type LauncherError struct{ Entry string }
 
 // Error implements error.
@@ -295,13 +294,13 @@ func (e *LauncherError) Error() string {
 		"script that it may run, such as \"python3 tools/run.py\", or leave it out", e.Entry)
 }
 
-// StrictCommands are DefaultCommands without those that start others.
+// StrictCommands returns DefaultCommands without the programs that start others.
 func StrictCommands() []string {
 	return slices.DeleteFunc(DefaultCommands(), func(name string) bool { return isLauncher(name) })
 }
 
-// launchers are programs that run code they are given, or start programs that their
-// arguments, their input or files of the workspace name. Version numbers are left out.
+// launchers are programs that run code which they are given, or that start programs named by their
+// arguments, their input or files of the workspace. The names have no version numbers.
 const launchers = " " +
 	// shells, and what has many programs in one
 	"sh bash dash ash ksh mksh zsh fish csh tcsh rbash busybox toybox pwsh powershell cmd " +
@@ -322,7 +321,8 @@ const launchers = " " +
 	"git hg svn tar gtar bsdtar cpio zip sort split tcpdump wget man less more most pager vi vim nvim ex view ed " +
 	"emacs nano mutt mail sqlite psql mysql mongosh redis-cli openssl "
 
-// isLauncher tells it by the name: python3.11 is python, x86_64-linux-gnu-gcc-12 is gcc.
+// isLauncher reports whether a name is in launchers, ignoring versions: python3.11 is python,
+// x86_64-linux-gnu-gcc-12 is gcc.
 func isLauncher(name string) bool {
 	name = strings.TrimSuffix(strings.ToLower(filepath.Base(name)), ".exe")
 	known := func(name string) bool {
@@ -340,14 +340,14 @@ func isLauncher(name string) bool {
 		known(stem[strings.LastIndexByte(stem, '-')+1:])
 }
 
-// manyInOne are programs that are what their link is called.
+// manyInOne reports whether a program acts as the program whose name its link has.
 func manyInOne(name string) bool {
 	return slices.Contains([]string{"busybox", "toybox", "coreutils"}, name)
 }
 
-// open reports whether a command lets a request choose what is run: an interpreter or
-// launcher, under whatever link, or a script, without an argument that says what it runs. An
-// argument that is a launcher itself must say it in turn. path may be "".
+// open reports whether a command lets a request choose what is run: it is an interpreter or launcher,
+// under any link name, or a script, and no argument fixes what it runs. An argument that is itself a
+// launcher needs such an argument in turn. path may be "".
 func open(name, path string, args []string) bool {
 	real := filepath.Base(path)
 	starts := isLauncher(name) || path != "" && (isLauncher(real) && !manyInOne(real) || isScript(path))
@@ -366,13 +366,13 @@ func open(name, path string, args []string) bool {
 	return true
 }
 
-// isEnvironment tells an assignment before a command, as env takes it.
+// isEnvironment reports whether an argument is an assignment before a command, as env accepts it.
 func isEnvironment(arg string) bool {
 	name, _, ok := strings.Cut(arg, "=")
 	return ok && !strings.ContainsAny(name, "/.")
 }
 
-// isScript reports whether a program is run by another one, which its first line names.
+// isScript reports whether a program is a script, whose first line names its interpreter.
 func isScript(path string) bool {
 	f, err := os.Open(path)
 	if err != nil {

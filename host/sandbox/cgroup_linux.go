@@ -12,17 +12,17 @@ import (
 	"time"
 )
 
-// cgroups is the place below which each tree gets a cgroup v2 of its own.
+// cgroups is the cgroup below which each tree gets its own cgroup v2.
 type cgroups struct {
 	dir  string
 	next atomic.Int64
 }
 
-// treeControllers are what a tree's bounds need.
+// treeControllers returns the controllers that the bounds of a tree need.
 func treeControllers() []string { return []string{"memory", "pids"} }
 
-// openCgroups finds the host's own cgroup and prepares it for trees. The error
-// says why that cannot be.
+// openCgroups finds the host's own cgroup and prepares it for trees. The error says why that is not
+// possible.
 func openCgroups() (*cgroups, error) {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -40,8 +40,8 @@ func openCgroups() (*cgroups, error) {
 	return c, c.delegate(os.Getpid())
 }
 
-// ownCgroup returns the folder of this process's cgroup v2, from the texts of
-// /proc/self/mountinfo and /proc/self/cgroup.
+// ownCgroup returns the folder of this process's cgroup v2. It gets the texts of /proc/self/mountinfo
+// and /proc/self/cgroup.
 func ownCgroup(mountinfo, cgroup string) (string, error) {
 	var path string
 	for line := range strings.Lines(cgroup) {
@@ -66,9 +66,8 @@ func ownCgroup(mountinfo, cgroup string) (string, error) {
 	return "", errors.New("no cgroup v2 is mounted")
 }
 
-// delegate makes the controllers available to the cgroups below. Where the host
-// is alone in its cgroup it moves into one of its own for that, as the kernel
-// wants it.
+// delegate makes the controllers available to the cgroups below. The kernel requires that the host
+// moves into a cgroup below its own for that, which it does if it is alone in its cgroup.
 func (c *cgroups) delegate(pid int) error {
 	controllers := filepath.Join(c.dir, "cgroup.subtree_control")
 	have, err := os.ReadFile(filepath.Join(c.dir, "cgroup.controllers"))
@@ -108,10 +107,10 @@ func (c *cgroups) delegate(pid int) error {
 	return writeFile(controllers, strings.Join(want, " "))
 }
 
-// cgroup is that of one tree. Its zero value is none.
+// cgroup is the cgroup of one tree. Its zero value is no cgroup.
 type cgroup struct {
 	path string
-	dir  *os.File // open, for the launcher to be started in
+	dir  *os.File // open, so that the launcher can be started in it
 }
 
 // make makes the cgroup of one tree, without bounds.
@@ -127,7 +126,7 @@ func (c *cgroups) make() (cgroup, error) {
 	return cgroup{path, dir}, nil
 }
 
-// bind sets the bounds of the tree.
+// bind sets the limits of the tree.
 func (g cgroup) bind(limits Limits) error {
 	_ = g.set("memory.swap.max", "0") // machines without swap have no such file
 	return errors.Join(g.bound("memory.max", limits.MemoryBytes), g.bound("pids.max", limits.Processes),
@@ -143,11 +142,11 @@ func (g cgroup) bound(name string, value int64) error {
 
 func (g cgroup) set(name, value string) error { return writeFile(filepath.Join(g.path, name), value) }
 
-// removeTries bounds how long the end of a tree is awaited, a millisecond each:
-// its last process is reaped before it has left the cgroup.
+// removeTries is how often remove tries, at intervals of a millisecond: the last process of a tree is
+// reaped before it has left the cgroup.
 const removeTries = 100
 
-// remove ends what is left in the cgroup, which is nothing, and removes it.
+// remove kills processes that may be left in the cgroup, and removes it.
 func (g cgroup) remove() {
 	if g.path == "" {
 		return
@@ -155,7 +154,7 @@ func (g cgroup) remove() {
 	if g.dir != nil {
 		g.dir.Close()
 	}
-	_ = g.set("cgroup.kill", "1") // Linux 5.14; the tree is dead without it
+	_ = g.set("cgroup.kill", "1") // needs Linux 5.14; normally the tree is dead already
 	for range removeTries {
 		if err := os.Remove(g.path); err == nil || errors.Is(err, os.ErrNotExist) {
 			return

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dropCapabilities takes every right of root from this thread and from what it
-// starts, for good.
+// dropCapabilities takes all capabilities of root permanently from this thread and from the programs
+// that it starts.
 func dropCapabilities() error {
 	if held, err := holdsCapabilities(); err != nil || !held {
 		return err
@@ -21,13 +21,13 @@ func dropCapabilities() error {
 	for c := uintptr(0); ; c++ {
 		err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0)
 		if err == unix.EINVAL {
-			break // past the last one
+			break // past the last capability
 		}
 		if err != nil {
 			return err
 		}
 	}
-	// no exec and no change of user brings one back
+	// no exec and no change of user brings a capability back
 	if err := unix.Prctl(unix.PR_SET_SECUREBITS, securebits, 0, 0, 0); err != nil {
 		return err
 	}
@@ -44,8 +44,8 @@ func clearCapabilities() error {
 	return unix.Capset(&header, &none[0])
 }
 
-// holdsCapabilities reports whether there is anything to drop: a user without
-// rights gets none by an exec either, by no_new_privs.
+// holdsCapabilities reports whether there are capabilities to drop. A user without any gets none by an
+// exec either, because of no_new_privs.
 func holdsCapabilities() (bool, error) {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var own [2]unix.CapUserData
@@ -53,7 +53,7 @@ func holdsCapabilities() (bool, error) {
 	return own != [2]unix.CapUserData{}, err
 }
 
-// separate returns this thread namespaces of its own beside PID and user.
+// separate moves this thread into its own network, IPC and UTS namespaces.
 func (s *frame) separate() {
 	for _, ns := range []struct {
 		name string
@@ -67,25 +67,24 @@ func (s *frame) separate() {
 		if err := unix.Unshare(ns.flag); err != nil {
 			s.miss(ns.name, err)
 		} else if ns.flag == unix.CLONE_NEWUTS {
-			_ = unix.Sethostname([]byte(hostName)) // the name of the machine is no secret
+			_ = unix.Sethostname([]byte(hostName)) // hides the name of the machine
 		}
 	}
 }
 
-// hostName is what a child takes for the name of its machine.
+// hostName is the name of the machine that a child sees.
 const hostName = "a2e"
 
-// pidReserve is what the kernel keeps of the numbers for processes.
+// pidReserve is how many process numbers the kernel reserves.
 const pidReserve = 300
 
-// launcherThreads is how many threads of the launcher have a number among those that
-// limitPIDs counts.
+// launcherThreads is how many threads of the launcher have a number that limitPIDs counts.
 const launcherThreads = 4
 
-// limitPIDs bounds the processes of this PID namespace by the numbers there are
-// for them, which also binds root. proc is its /proc. Before Linux 6.14 that
-// bound is the whole machine's, and is left alone. The kernel keeps its reserve only once
-// the numbers have gone round, so they begin behind it.
+// limitPIDs bounds the number of processes of this PID namespace by bounding their numbers, which also
+// binds root. proc is the namespace's /proc. Before Linux 6.14 the bound applies to the whole machine,
+// so it is not changed. The kernel skips the reserved numbers only after all numbers were used once,
+// so numbering starts behind them.
 func (s *frame) limitPIDs(proc int) {
 	if s.Processes <= 0 || !kernelAtLeast(6, 14) {
 		return
@@ -102,13 +101,13 @@ func (s *frame) limitPIDs(proc int) {
 		s.Processes+launcherThreads+pidReserve)) == nil
 }
 
-// ownProcessLimit reports whether the kernel counts the processes of this user namespace
-// alone: older ones count what the user runs anywhere, and root is never bound.
+// ownProcessLimit reports whether the kernel counts the processes of this user namespace alone. Older
+// kernels count all processes of the user, and never limit root.
 func (s *spec) ownProcessLimit() bool {
 	return s.UserNamespace && !s.HostIsRoot && kernelAtLeast(5, 14)
 }
 
-// kernelAtLeast compares with the running Linux.
+// kernelAtLeast reports whether the running Linux has at least this version.
 func kernelAtLeast(major, minor int) bool {
 	var name unix.Utsname
 	if unix.Uname(&name) != nil {
@@ -122,8 +121,8 @@ func kernelAtLeast(major, minor int) bool {
 	return err1 == nil && err2 == nil && (a > major || a == major && b >= minor)
 }
 
-// limitResources bounds this process and so all it starts. It comes last: the
-// launcher needs next to nothing from here on.
+// limitResources sets the limits of this process and thus of all that it starts. It comes last,
+// because the launcher needs few resources from then on.
 func (s *spec) limitResources() error {
 	type bound struct {
 		resource int
@@ -146,7 +145,7 @@ func (s *spec) limitResources() error {
 		if err := unix.Getrlimit(b.resource, &old); err != nil {
 			return err
 		}
-		value := min(uint64(b.value), old.Max) // never raised
+		value := min(uint64(b.value), old.Max) // a hard limit is never raised
 		if err := unix.Setrlimit(b.resource, &unix.Rlimit{Cur: value, Max: value}); err != nil {
 			return err
 		}
@@ -154,8 +153,8 @@ func (s *spec) limitResources() error {
 	return nil
 }
 
-// offerToOOM makes this tree the first to go when the machine runs out of
-// memory. Raising the score needs no right, and failing to costs no safety.
+// offerToOOM makes the kernel kill this tree first when the machine runs out of memory. Raising the
+// score needs no right, and it does no harm if that fails.
 func offerToOOM() {
 	const worst = "1000"
 	if fd, err := unix.Open("/proc/self/oom_score_adj", unix.O_WRONLY|unix.O_CLOEXEC, 0); err == nil {
@@ -164,7 +163,7 @@ func offerToOOM() {
 	}
 }
 
-// machineMemory is the memory of this machine, in bytes.
+// machineMemory returns the memory of this machine, in bytes.
 func machineMemory() int64 {
 	var info unix.Sysinfo_t
 	if unix.Sysinfo(&info) != nil {
@@ -173,26 +172,25 @@ func machineMemory() int64 {
 	return int64(uint64(info.Totalram) * uint64(info.Unit))
 }
 
-// The system calls are made here, not by a library: those restrict all threads,
-// each into a domain of its own, and the launcher could not signal its command
-// any more.
+// This file makes the Landlock system calls itself. A library would restrict all threads, each in its
+// own domain, and then the launcher could not signal its command.
 
-// landlockNeeds is the first Landlock ABI that lets a file be renamed from one
-// folder to another.
+// landlockNeeds is the first Landlock ABI that can allow renaming a file from one folder to another.
 const landlockNeeds = 2
 
 // What a read grant allows, for files and folders alike.
 const (
 	readFileRights = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE
 	readRights     = readFileRights | unix.LANDLOCK_ACCESS_FS_READ_DIR
-	// fileRights are those that fit a file; the kernel refuses others for one.
+	// fileRights are the rights that apply to a file; the kernel refuses a rule for a file with other
+	// rights.
 	fileRights = readFileRights | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE |
 		unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
 )
 
-// fileAccess returns all rights to files that an ABI knows.
+// fileAccess returns all file rights that a Landlock ABI knows.
 func fileAccess(abi int) uint64 {
-	const first = unix.LANDLOCK_ACCESS_FS_REFER - 1 // all before it
+	const first = unix.LANDLOCK_ACCESS_FS_REFER - 1 // all rights before it
 	rights := uint64(first)
 	for _, r := range []struct {
 		abi   int
@@ -210,7 +208,8 @@ func fileAccess(abi int) uint64 {
 	return rights
 }
 
-// landlockABI returns the kernel's Landlock version, or why there is none.
+// landlockABI returns the kernel's Landlock version, or an error that says why it is missing or too
+// old.
 func landlockABI() (int, error) {
 	abi, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	switch {
@@ -223,10 +222,10 @@ func landlockABI() (int, error) {
 	return int(abi), nil
 }
 
-// ruleset is a Landlock domain under construction.
+// ruleset is a Landlock ruleset under construction.
 type ruleset struct {
 	fd     int
-	access uint64 // all rights that it governs
+	access uint64 // all rights that it controls
 }
 
 func newRuleset(abi int, network Network) (*ruleset, error) {
@@ -252,14 +251,14 @@ func newRuleset(abi int, network Network) (*ruleset, error) {
 	return &ruleset{int(fd), attr.Handled_access_fs}, nil
 }
 
-// allow grants rights to a path, if it exists.
+// allow grants rights to a path; a path that does not exist is skipped.
 func (r *ruleset) allow(path string, rights uint64) error {
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	return r.allowOpen(fd, err, path, rights)
 }
 
-// allowGrant grants rights to what is granted, if it exists, and to nothing else in its
-// place.
+// allowGrant grants rights to the source of a grant, if it exists, and not to another file that took
+// its place.
 func (r *ruleset) allowGrant(g grant, rights uint64) error {
 	fd, err := g.open()
 	return r.allowOpen(fd, err, g.Source, rights)
@@ -288,8 +287,7 @@ func (r *ruleset) allowOpen(fd int, err error, path string, rights uint64) error
 	return nil
 }
 
-// enforce puts this thread, and what it starts, under the rules. It needs
-// no_new_privs.
+// enforce applies the rules to this thread and to what it starts. It needs no_new_privs.
 func (r *ruleset) enforce() error {
 	if _, _, errno := unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, uintptr(r.fd), 0, 0); errno != 0 {
 		return errno
@@ -297,7 +295,7 @@ func (r *ruleset) enforce() error {
 	return unix.Close(r.fd)
 }
 
-// restrictFiles puts this thread under Landlock.
+// restrictFiles applies Landlock rules for the grants to this thread.
 func (s *frame) restrictFiles() error {
 	abi, err := landlockABI()
 	if err != nil {
@@ -313,7 +311,7 @@ func (s *frame) restrictFiles() error {
 	errs := []error{rules.allow("/proc", readRights)}
 	for _, g := range s.Grants {
 		if s.ownRoot {
-			g = grant{Access: g.Access, Source: g.Target} // nobody else has put links into this root
+			g = grant{Access: g.Access, Source: g.Target} // this root contains no links of others
 		}
 		switch g.Access {
 		case accessWrite:
@@ -336,7 +334,8 @@ func (s *frame) restrictFiles() error {
 	return rules.enforce()
 }
 
-// surelyMissing finds out by a few cheap questions what cannot be had here.
+// surelyMissing returns the mechanisms that this machine certainly lacks, with the reasons, after a
+// few cheap checks.
 func surelyMissing() map[string]string {
 	missing := make(map[string]string)
 	if _, err := landlockABI(); err != nil {
@@ -353,8 +352,9 @@ func surelyMissing() map[string]string {
 	return missing
 }
 
-// sysctl returns a switch of the system; "" where it is not there or has more than a line. The
-// handshake waits for this: os.ReadFile would take twice as long, as it registers the file for polling.
+// sysctl returns a setting of the system, or "" if it does not exist. It reads 64 bytes at most. The
+// handshake waits for it: os.ReadFile would take twice as long, because it registers the file for
+// polling.
 func sysctl(name string) string {
 	fd, err := unix.Open("/proc/sys/"+name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -366,8 +366,8 @@ func sysctl(name string) string {
 	return strings.TrimSpace(string(text[:max(n, 0)]))
 }
 
-// userNamespacesOff tells which switch of the system keeps user namespaces from
-// this user.
+// userNamespacesOff returns an error that names the system setting that forbids user namespaces to
+// this user, or nil.
 func userNamespacesOff() error {
 	if _, err := os.Lstat("/proc/self/ns/user"); errors.Is(err, fs.ErrNotExist) {
 		return errors.New("the kernel has no user namespaces")

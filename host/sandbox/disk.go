@@ -18,28 +18,26 @@ import (
 )
 
 const (
-	// DefaultDiskBytes is what the folders of children may hold where nothing else is said.
+	// DefaultDiskBytes is how much the folders of children may hold by default.
 	DefaultDiskBytes = 8 << 30
 
 	diskEvery    = time.Second
-	endWithin    = 5 * time.Second // for the end of trees that were killed
+	endWithin    = 5 * time.Second // how long to wait for the end of killed trees
 	gonePrefix   = "gone-"
-	diskPace     = 10      // a look takes at most one part in so many of the time
-	leastFile    = 4 << 10 // bytes that a file or folder counts for at least
-	maxDiskDepth = 128     // folders in folders; what is deeper is not looked at and counts as full
+	diskPace     = 10      // measuring takes at most one part in so many of the time
+	leastFile    = 4 << 10 // each file or folder counts for at least so many bytes
+	maxDiskDepth = 128     // nested folders; a deeper one is not read and counts as full
 )
 
-// ErrDisk is Wait's error for a tree that was ended because the folders of children were
-// too full.
+// ErrDisk is Wait's error for a tree that was ended because the folders of children were too full.
 var ErrDisk = errors.New("sandbox: the children's home and temporary folders hold more than children.disk_bytes of " +
 	"the config allows, or folders nested too deep; the fullest of them is emptied")
 
-// Disk bounds what the children of some launchers leave in their homes, temporary and
-// scratch folders, and in the folders of Options.Counted, all together. While children run
-// each launcher looks every second, more seldom where a look takes long, and once more
-// after the last one has ended; children can write for so long before they are stopped.
-// Files without a name, which are gone with the process, are not seen, nor is what lies in
-// the workspace.
+// Disk bounds what the children of some launchers leave in their homes, their temporary and scratch
+// folders, and the folders of Options.Counted, all together. While children run, each launcher
+// measures every second, less often if measuring takes long, and once more after the last child has
+// ended. Until the next measurement children can exceed the bound. Files without a name, which vanish
+// with their process, and the workspace are not measured.
 type Disk struct {
 	limit int64
 
@@ -47,7 +45,7 @@ type Disk struct {
 	used map[*Launcher][]place // guarded by mu
 }
 
-// NewDisk makes a bound in bytes; 0 is DefaultDiskBytes, a negative one bounds nothing.
+// NewDisk makes a bound in bytes; 0 is DefaultDiskBytes, a negative value is no bound.
 func NewDisk(limit int64) *Disk {
 	return &Disk{limit: cmp.Or(limit, DefaultDiskBytes), used: make(map[*Launcher][]place)}
 }
@@ -56,11 +54,11 @@ func NewDisk(limit int64) *Disk {
 type place struct {
 	path  string
 	bytes int64
-	keep  bool // it is not emptied: it is not the sandbox's own
+	keep  bool // never emptied, as it is not the sandbox's own folder
 }
 
-// set notes what a launcher's folders hold, and tells which folder of which launcher is
-// the fullest of all if they hold too much.
+// set records what a launcher's folders hold. If all folders together hold too much, it returns the
+// fullest folder and its launcher; of is nil otherwise.
 func (d *Disk) set(l *Launcher, places []place) (of *Launcher, fullest place) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -81,7 +79,7 @@ func (d *Disk) set(l *Launcher, places []place) (of *Launcher, fullest place) {
 	return of, fullest
 }
 
-// watchLocked looks after the disk as long as children run.
+// watchLocked starts the measuring if it does not run; it runs as long as children do.
 func (l *Launcher) watchLocked() {
 	if l.disk == nil || l.disk.limit < 0 || l.watching {
 		return
@@ -99,7 +97,7 @@ func (l *Launcher) watchDisk() {
 			return
 		}
 		l.mu.Lock()
-		last := len(l.running) == 0 // what begins later has a watch of its own
+		last := len(l.running) == 0 // a later child starts a new watchDisk
 		if last {
 			l.watching = false
 		}
@@ -115,8 +113,8 @@ func (l *Launcher) watchDisk() {
 	}
 }
 
-// measure looks at the folders: those in the private folder, the homes of running children
-// that stay, and those to be counted.
+// measure returns the sizes of the folders in the private folder, of the kept homes of running
+// children, and of the folders in Options.Counted.
 func (l *Launcher) measure() []place {
 	left := l.disk.limit
 	var all []place
@@ -134,7 +132,7 @@ func (l *Launcher) measure() []place {
 		all = append(all, place{path, size, keep})
 	}
 	if made := l.env.home.folder(); made != "" {
-		entries, _ := os.ReadDir(made) // nobody but the host writes there
+		entries, _ := os.ReadDir(made) // only the host writes there
 		for _, e := range entries {
 			if strings.HasPrefix(e.Name(), gonePrefix) {
 				continue // it is being removed
@@ -151,8 +149,8 @@ func (l *Launcher) measure() []place {
 	return all
 }
 
-// stopFilling ends the trees that have a folder as theirs, and puts an empty one in its
-// place. None begins meanwhile: it would have the old one.
+// stopFilling ends the trees that use a folder, and replaces it by an empty one. No tree starts
+// meanwhile, because it would get the old folder.
 func (l *Launcher) stopFilling(p place) {
 	l.starts.Lock()
 	defer l.starts.Unlock()
@@ -160,7 +158,7 @@ func (l *Launcher) stopFilling(p place) {
 	for _, proc := range l.endAllOf(p) {
 		select {
 		case <-proc.done:
-		case <-late: // the next look tries again
+		case <-late: // the next measurement tries again
 			return
 		case <-l.ending:
 			return
@@ -174,14 +172,14 @@ func (l *Launcher) stopFilling(p place) {
 	l.mu.Unlock()
 	gone := filepath.Join(filepath.Dir(p.path), gonePrefix+rand.Text())
 	if os.Rename(p.path, gone) != nil {
-		return // it was removed by itself
+		return // it was removed meanwhile
 	}
 	l.start.forget()
-	_ = os.Mkdir(p.path, 0o700) // else the next child cannot start, and says so
+	_ = os.Mkdir(p.path, 0o700) // if this fails, the next child cannot start and reports it
 	l.env.home.clean.Do(func(ctx context.Context) { _ = RemoveTree(ctx, gone) })
 }
 
-// endAllOf kills the trees that have a folder as theirs.
+// endAllOf kills and returns the trees that use a folder; if p.keep is set, all trees.
 func (l *Launcher) endAllOf(p place) (ended []*Process) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -190,15 +188,15 @@ func (l *Launcher) endAllOf(p place) (ended []*Process) {
 			proc.fail(ErrDisk)
 			ended = append(ended, proc)
 			if proc.kept == p.path && !slices.Contains(l.full, p.path) {
-				l.full = append(l.full, p.path) // which is looked at also when nothing runs in it any more
+				l.full = append(l.full, p.path) // it is measured even when no child uses it any more
 			}
 		}
 	}
 	return ended
 }
 
-// placesOf finds the folders under the private one that a child has as its home and for
-// temporary files, by its environment.
+// placesOf returns the folders directly under the private one that hold a child's home and temporary
+// files, taken from its environment.
 func (l *Launcher) placesOf(env []string) (all []string) {
 	made := l.env.home.folder()
 	for _, name := range []string{"HOME", "TMPDIR"} {
@@ -212,8 +210,8 @@ func (l *Launcher) placesOf(env []string) (all []string) {
 	return all
 }
 
-// usage adds up what is in a folder, until it is more than a limit. It holds a few
-// descriptors for each level, follows no link and takes what changes meanwhile as it is.
+// usage returns how many bytes a folder holds; it stops when they exceed limit. It uses a few
+// descriptors per level, follows no links, and accepts that files change meanwhile.
 func usage(dir string, limit int64) int64 {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -224,13 +222,13 @@ func usage(dir string, limit int64) int64 {
 	return limit - c.left
 }
 
-// diskCounter counts down what files take.
+// diskCounter subtracts the sizes of files from what is left.
 type diskCounter struct {
 	left int64
-	seen map[fileID]bool // files with several names
+	seen map[fileID]bool // files with several names that were counted
 }
 
-// folder counts what is in one folder, and closes it.
+// folder counts the contents of one open folder, and closes it.
 func (c *diskCounter) folder(root *os.Root, depth int) {
 	defer root.Close()
 	list, err := root.Open(".")
@@ -277,17 +275,17 @@ func (c *diskCounter) entry(root *os.Root, name string, depth int) {
 }
 
 const (
-	// RemoveFor is how long the end of an episode, a launcher or a job may take to remove
-	// what children left; what stays goes with a later start.
+	// RemoveFor is how long the end of an episode, a launcher or a job may take to remove what children
+	// left; a later start removes the rest.
 	RemoveFor = time.Second
 
 	removeBatch = 256 // names read at once
 )
 
-// RemoveTree removes a folder with all that children left in it, folders without any
-// rights as well, until ctx ends; it can be called again for what is left. Folders in
-// folders are moved up into dir one by one, so their depth costs neither descriptors nor
-// long paths. No link is followed, and no mount point entered: the system moves none.
+// RemoveTree removes a folder with everything that children left in it, even folders without any
+// permissions. It stops when ctx ends, and can be called again for the rest. Nested folders are moved
+// up into dir one by one, so that deep nesting needs neither many descriptors nor long paths. No link
+// is followed and no mount point is entered, because the system refuses to move mount points.
 func RemoveTree(ctx context.Context, dir string) error {
 	parent, err := os.OpenRoot(filepath.Dir(dir))
 	if err != nil {
@@ -297,7 +295,7 @@ func RemoveTree(ctx context.Context, dir string) error {
 	return RemoveIn(ctx, parent, filepath.Base(dir))
 }
 
-// RemoveIn is RemoveTree for a folder by its name in an open one.
+// RemoveIn is RemoveTree for the folder called name in the open folder parent.
 func RemoveIn(ctx context.Context, parent *os.Root, name string) error {
 	root, err := openOwn(parent, name, 0o700)
 	if err != nil {
@@ -310,26 +308,25 @@ func RemoveIn(ctx context.Context, parent *os.Root, name string) error {
 	return parent.Remove(name)
 }
 
-// RemoveSoon is RemoveTree for at most RemoveFor.
+// RemoveSoon is RemoveTree with a time limit of RemoveFor.
 func RemoveSoon(dir string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), RemoveFor)
 	defer cancel()
 	return RemoveTree(ctx, dir)
 }
 
-// Cleaner removes what nobody waits for, one job after the other. The zero value works.
+// Cleaner runs removals for which nobody waits, one after the other. The zero value works.
 type Cleaner struct {
 	turn sync.Mutex // held by the job that runs
 
 	mu    sync.Mutex
-	ctx   context.Context    // of the jobs, nil before the first one; guarded by mu
+	ctx   context.Context    // context of the jobs; nil before the first job; guarded by mu
 	stop  context.CancelFunc // guarded by mu
 	ended bool               // guarded by mu
 	jobs  sync.WaitGroup     // Add under mu
 }
 
-// Do runs a job in the background, with a context that ends with End. None begins after
-// End.
+// Do runs a job in the background with a context that End cancels. After End, Do runs nothing.
 func (c *Cleaner) Do(job func(context.Context)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -349,8 +346,7 @@ func (c *Cleaner) Do(job func(context.Context)) {
 	})
 }
 
-// End lets the jobs go on for at most a time, stops those that are left and waits for
-// them.
+// End gives the jobs at most grace to finish, cancels those that are left and waits for them.
 func (c *Cleaner) End(grace time.Duration) {
 	c.mu.Lock()
 	c.ended = true
@@ -365,8 +361,8 @@ func (c *Cleaner) End(grace time.Duration) {
 	stop()
 }
 
-// openOwn opens a folder that is no link, and gives its owner rights to it: without them it
-// would hide what is in it.
+// openOwn opens a folder that is not a link, and adds the rights of its owner if they are missing:
+// without them its contents could not be seen.
 func openOwn(parent *os.Root, name string, rights fs.FileMode) (*os.Root, error) {
 	before, err := parent.Lstat(name)
 	if err != nil {
@@ -394,13 +390,13 @@ func openOwn(parent *os.Root, name string, rights fs.FileMode) (*os.Root, error)
 type remover struct {
 	ctx    context.Context
 	root   *os.Root
-	mark   string // begins the names of folders that were moved up; no child can know it
+	mark   string // prefix of the names of folders that were moved up; no child can guess it
 	next   int
-	done   int   // what was removed or moved; reports whether another look is worth it
-	failed error // the first of the present look
+	done   int   // removed and moved files; it shows whether another pass is useful
+	failed error // the first error of the current pass
 }
 
-// run empties root: it looks again as long as that brings something.
+// run empties root; it makes further passes as long as a pass removes or moves something.
 func (r *remover) run() error {
 	for {
 		before := r.done
@@ -417,7 +413,7 @@ func (r *remover) run() error {
 	}
 }
 
-// each calls do for the names in a folder, until ctx ends.
+// each calls do for every name in a folder, until ctx ends.
 func (r *remover) each(dir *os.Root, do func(name string)) error {
 	list, err := dir.Open(".")
 	if err != nil {
@@ -445,8 +441,8 @@ func errIfNot(err, expected error) error {
 	return err
 }
 
-// entry removes a name of root: of a folder first what is in it, the folders there by moving
-// them up, where this look or the next one finds them.
+// entry removes a name of root. If it is a folder, its contents are removed first; the folders in it
+// are moved up to root, where this pass or the next one finds them.
 func (r *remover) entry(name string) {
 	if r.did(errIfNot(r.root.Remove(name), fs.ErrNotExist)) == nil {
 		return
@@ -462,7 +458,7 @@ func (r *remover) entry(name string) {
 	r.failed = cmp.Or(r.failed, err)
 }
 
-// below removes what lies in a folder of root, or moves it up.
+// below removes a name in a folder of root, or moves it up to root.
 func (r *remover) below(dir *os.Root, folder, name string) {
 	err := r.did(errIfNot(dir.Remove(name), fs.ErrNotExist))
 	if err == nil {
@@ -479,7 +475,7 @@ func (r *remover) below(dir *os.Root, folder, name string) {
 	}
 }
 
-// did counts what went well.
+// did counts a success and returns the error.
 func (r *remover) did(err error) error {
 	if err == nil {
 		r.done++

@@ -1,7 +1,6 @@
-// Package sandbox is the one place from which child processes of the host
-// start. A child sees a small part of the machine, and lives inside a tree that
-// dies as a whole: with the call, with Kill, with the Launcher, and with the
-// host, a SIGKILL of the host included.
+// Package sandbox starts all child processes of the host. A child sees a small part of the machine and
+// lives inside a tree of processes that dies as a whole: when the call ends, at Kill, when the
+// Launcher closes and when the host dies, even by SIGKILL.
 //
 //	host                          launcher (this binary again)        command
 //	Command ── clone, exec ─────► pid 1 of its own user and PID namespaces
@@ -13,10 +12,10 @@
 //	Signal  ── one byte ────────► kill(-1, signal)
 //	        ◄─ wait status ────── the tree is gone; exit
 //
-// The launcher is the same executable under the name LauncherName; main and
-// TestMain call MaybeRunLauncher first. After each start, and by Prepare, a spare one is made,
-// up to where the command must be known, for the next. A launcher is killed by the kernel
-// (PR_SET_PDEATHSIG) when the host dies, and by the end of its control socket.
+// The launcher is the same executable under the name LauncherName; main and TestMain call
+// MaybeRunLauncher first. After each start, and in Prepare, the host makes a spare launcher for the
+// next command and sets it up as far as that is possible without the command. A launcher dies when the
+// host dies: the kernel kills it (PR_SET_PDEATHSIG), or it sees the end of its control socket.
 //
 //	sandbox.go  policy.go     the Launcher           what to start, and its bounds
 //	findings.go               what a machine offers of the mechanisms, and what a mode insists on
@@ -33,17 +32,17 @@
 //	cgroup_linux.go           bounds of a tree       memory_linux.go    the same where there is no cgroup
 //	platform_*.go             what systems differ in
 //
-// Linux offers, strongest first, a PID namespace (inside a user namespace, or as
-// root), else a child subreaper that hunts its descendants down. The first start
-// finds out what the machine allows; Findings and Probe tell. In mode BestEffort
-// the other walls stand without those that are missing, and where nothing would hold
-// a command none starts; Required refuses. README.md says what holds when.
+// Linux offers, strongest first, a PID namespace (inside a user namespace, or as root), or else a
+// child subreaper that hunts its descendants down. The first start finds out what the machine allows;
+// Findings and Probe report it. In mode BestEffort a command starts without the mechanisms that are
+// missing, unless so many are missing that nothing would confine it. Mode Required refuses to start
+// it. README.md says what is enforced in which case.
 //
-// Elsewhere there is no launcher. macOS and the BSDs give each command a
-// session of its own and kill its process group: what leaves the group, or
-// outlives a SIGKILL of the host, is not reached. On Windows only the command
-// itself is killed. Files, network and resources are not confined there.
+// Other systems have no launcher. macOS and the BSDs start each command in its own session and kill
+// its process group; a process that leaves the group, or outlives a SIGKILL of the host, is not
+// killed. On Windows only the command itself is killed. Files, network and resources are not confined
+// there.
 //
-// A child gets the environment of Policy.Env on top of a short safe list,
-// file descriptors 0, 1 and 2, and nothing else of the host.
+// A child gets the variables of Policy.Env on top of a short safe list, file descriptors 0, 1 and 2,
+// and nothing else of the host.
 package sandbox

@@ -16,10 +16,10 @@ import (
 	"a2e/protocol/fleet"
 )
 
-// maxEnvName is the longest name of a variable, in bytes.
+// maxEnvName is the maximum length of a variable's name, in bytes.
 const maxEnvName = 256
 
-// EnvError is a variable that a request may not set.
+// EnvError is the error for a variable that a request may not set.
 type EnvError struct {
 	Name   string
 	Reason string
@@ -30,19 +30,19 @@ func (e *EnvError) Error() string {
 	return fmt.Sprintf("environment variable %q is refused: %s", e.Name, e.Reason)
 }
 
-// baseEnv is what every child gets: PATH of fixed folders, HOME, without a terminal what
-// withoutTerminal lists, and of the host's own environment only what safeNames lists. Nothing else passes, so
-// that a token in the host's environment stays there.
+// baseEnv is the environment that every child gets: a PATH of fixed folders, HOME, the variables of
+// withoutTerminal if the child has no terminal, and those variables of the host that safeNames lists.
+// No other variable is passed on, so that a token in the host's environment does not reach children.
 type baseEnv struct {
 	vars map[string]string // without HOME
 	home *homeDir
-	net  map[string]string // further ones, of children with network
+	net  map[string]string // further variables, for children with network
 
 	confined bool // the sandbox is not off
 }
 
-// EnvConfined names the variable that tells a program that it runs in the sandbox of a host.
-// A host that finds it is within the walls of the one that started it.
+// EnvConfined is the variable that tells a program that it runs in the sandbox of a host. A host that
+// finds it set is itself confined by the host that started it.
 const EnvConfined = "A2E_SANDBOX"
 
 func newBaseEnv(environ, path []string, home string) (baseEnv, error) {
@@ -108,14 +108,14 @@ func (b baseEnv) build(policy *Policy) ([]string, error) {
 	return env, nil
 }
 
-// noEditor fails at once wherever a program would have a person edit something: without a terminal it
-// would wait until its time is up. The shell prints the name of the script that it cannot find, so the
-// name is the message. It has no quotes, blanks or special characters, as some programs pass the value
-// to a shell and others split it at blanks.
+// noEditor is a value for the editor variables. It fails at once where a program would open an editor,
+// since without a terminal the program would wait until its timeout. The shell prints the name of the
+// script that it cannot find, so the name is the message. The name has no quotes, blanks or special
+// characters, because some programs pass the value to a shell and others split it at blanks.
 const noEditor = "sh there-is-no-terminal-to-edit-in:give-the-text-as-an-argument,such-as-git-commit--m-TEXT," +
 	"or-name-an-editor-in-the-command,such-as-GIT_EDITOR=true"
 
-// withoutTerminal are variables of children that have no terminal: nothing waits there for a
+// withoutTerminal returns variables for children that have no terminal, so that no program waits for a
 // person to edit, to turn a page or to type a password.
 func withoutTerminal() map[string]string {
 	return map[string]string{
@@ -124,9 +124,9 @@ func withoutTerminal() map[string]string {
 	}
 }
 
-// isSafeName tells which variables of the host's environment a child sees. A host that
-// serves a child agent hands on as whom, so that a host which it starts, by whatever way,
-// grants no more. What keeps a program that drops the variable in is the sandbox.
+// isSafeName reports whether a child sees this variable of the host's environment. fleet.EnvAgent is
+// among them: a host that serves a child agent passes on the agent's identity, so that a host started
+// from it grants no more rights. A program that drops the variable is still confined by the sandbox.
 func isSafeName(name string) bool {
 	return strings.HasPrefix(name, "LC_") || name == fleet.EnvAgent || slices.Contains(safeNames(), name)
 }
@@ -140,9 +140,9 @@ func lookup(environ []string, name string) string {
 	return ""
 }
 
-// CheckEnv reports whether a request may set this variable. Names that change
-// which code a program loads or runs are refused, whatever the value; so are
-// names that are no plain identifiers. The error is an *EnvError.
+// CheckEnv returns an error if a request may not set this variable. It refuses names that are not
+// plain identifiers, and names that can change which code a program loads or runs, whatever the value
+// is. The error is an *EnvError.
 func CheckEnv(name, value string) error {
 	if err := checkEnvSyntax(name, value); err != nil {
 		return err
@@ -178,8 +178,7 @@ func checkEnvSyntax(name, value string) error {
 	return nil
 }
 
-// certificateNames are the variables by which programs find the certificates that a machine
-// trusts.
+// certificateNames returns the variables in which programs look for trusted certificates.
 func certificateNames() []string {
 	return []string{
 		"SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "PIP_CERT",
@@ -188,7 +187,8 @@ func certificateNames() []string {
 	}
 }
 
-// routeNames say by which way programs get on line, and from where installers take packages.
+// routeNames returns the variables that set proxies for programs and package registries for
+// installers.
 func routeNames() []string {
 	return []string{
 		"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "NPM_CONFIG_PROXY", "NPM_CONFIG_HTTPS_PROXY",
@@ -199,13 +199,12 @@ func routeNames() []string {
 	}
 }
 
-// NetworkEnv returns what children with network get of the host's environment, beyond what
-// all get: certificates, proxies and package registries. Where the environment does not say,
-// the user's and the machine's settings of npm, pip and uv do. Some values may hold a
-// password.
+// NetworkEnv returns the variables of the host's environment that only children with network get:
+// certificates, proxies and package registries. For variables that are not set, it reads the settings
+// of npm, pip and uv of the user and the machine. Some values may contain a password.
 func NetworkEnv(environ []string) map[string]string {
 	vars := make(map[string]string)
-	upper := make(map[string]bool) // names that the environment has in any case
+	upper := make(map[string]bool) // names in the environment, in upper case
 	for _, entry := range environ {
 		name, value, _ := strings.Cut(entry, "=")
 		large := strings.ToUpper(name)
@@ -229,8 +228,8 @@ func NetworkEnv(environ []string) map[string]string {
 	return vars
 }
 
-// installerSetting is a key of an installer's own file, and the variable of the same
-// meaning. The files themselves stay out of sight: tokens lie in them.
+// installerSetting is a key in an installer's configuration file, and the variable with the same
+// meaning. Children do not see the files themselves, because these contain tokens.
 type installerSetting struct{ file, key, name string }
 
 func installerSettings() (all []installerSetting) {
@@ -252,11 +251,11 @@ func installerSettings() (all []installerSetting) {
 	return all
 }
 
-// maxSettings bounds how much of a file with settings is read.
+// maxSettings is the maximum size of a settings file, in bytes; a larger file is ignored.
 const maxSettings = 1 << 20
 
-// setting reads a key of a file of lines such as key = "value"; "" = it is not there, or
-// refers to something else.
+// setting reads a key from a file with lines such as key = "value". It returns "" if the key is
+// missing or its value refers to a variable.
 func setting(path, key string) string {
 	info, err := os.Stat(path)
 	if err != nil || !info.Mode().IsRegular() || info.Size() > maxSettings {
@@ -276,8 +275,8 @@ func setting(path, key string) string {
 	return ""
 }
 
-// addNetwork adds what a child with network gets. One that shares its home, which an agent
-// starts as it likes, gets nothing that holds a password.
+// addNetwork adds the variables for a child with network. A child with a shared home, which an agent
+// may start freely, gets no value that contains a password.
 func (b baseEnv) addNetwork(all map[string]string, own bool) {
 	for name, value := range b.net {
 		if own || len(Credentials(value)) == 0 {
@@ -286,8 +285,9 @@ func (b baseEnv) addNetwork(all map[string]string, own bool) {
 	}
 }
 
-// Credentials returns the passwords and tokens in a list of URLs, which may have names in
-// front (name=https://…). What may hold one that cannot be told apart is given whole.
+// Credentials returns the passwords and tokens in a list of URLs, which may have names in front
+// (name=https://…). If a text may contain a secret that cannot be isolated, the whole text is
+// returned.
 func Credentials(urls string) (secrets []string) {
 	for _, text := range strings.FieldsFunc(urls, func(r rune) bool { return r == ',' || unicode.IsSpace(r) }) {
 		if name, address, ok := strings.Cut(text, "="); ok && !strings.ContainsAny(name, ":/@?") {
@@ -295,7 +295,7 @@ func Credentials(urls string) (secrets []string) {
 		}
 		u, err := url.Parse(text)
 		if err != nil || u.Host == "" && strings.Contains(text, "@") {
-			u, err = url.Parse("http://" + text) // a proxy may go without
+			u, err = url.Parse("http://" + text) // the URL of a proxy may have no scheme
 		}
 		switch {
 		case err == nil && u.User != nil:
@@ -311,7 +311,8 @@ func Credentials(urls string) (secrets []string) {
 	return secrets
 }
 
-// certificates lists the files and folders that the variables name, for children to read.
+// certificates returns the files and folders that the certificate variables in vars name, so that
+// children may read them.
 func certificates(vars map[string]string) (paths []string) {
 	closed := privateFolders()
 	for name, value := range vars {
@@ -330,10 +331,10 @@ func certificates(vars map[string]string) (paths []string) {
 	return slices.Compact(paths)
 }
 
-// The lists are functions so that nobody can change them.
+// The lists are functions so that no code can change them.
 
-// steeringPrefixes are families of variables, in upper case, that steer loaders,
-// interpreters and build tools, or belong to the host.
+// steeringPrefixes returns prefixes of variables, in upper case, that control loaders, interpreters
+// and build tools, or belong to the host.
 func steeringPrefixes() []string {
 	return []string{
 		"A2E_", "LD_", "DYLD_", "GLIBC_", "MALLOC_", "RES_", "BASH", "ZSH", "KSH",
@@ -346,7 +347,7 @@ func steeringPrefixes() []string {
 	}
 }
 
-// steering are single variables, in upper case, of the same kind.
+// steering returns single variables, in upper case, of the same kind as steeringPrefixes.
 func steering() []string {
 	return []string{
 		"PATH", "PATHEXT", "COMSPEC", "SYSTEMROOT", "WINDIR", "PSMODULEPATH", "HOME", "USERPROFILE", "PWD", "OLDPWD",
@@ -366,8 +367,8 @@ func steering() []string {
 	}
 }
 
-// harmless are members of the families above, in upper case, that only choose
-// data or a format.
+// harmless returns variables, in upper case, that match the lists above but only choose data or a
+// format.
 func harmless() []string {
 	return []string{
 		"PYTHONUNBUFFERED", "PYTHONIOENCODING", "PYTHONDONTWRITEBYTECODE", "PYTHONHASHSEED", "PYTHONUTF8",

@@ -7,16 +7,16 @@ import (
 	"sync"
 )
 
-// Finding is what the machine offers of one mechanism.
+// Finding says whether the machine offers one mechanism.
 type Finding struct {
 	OK       bool   `json:"ok"`
-	Optional bool   `json:"optional"` // used where it is; Required does not insist on it
+	Optional bool   `json:"optional"` // used if the machine has it; Required does not insist on it
 	Name     string `json:"name"`     // such as "landlock"
-	Effect   string `json:"effect"`   // what it does for the user; one sentence
-	Reason   string `json:"reason"`   // why it does not work; "" when it does
+	Effect   string `json:"effect"`   // what it does for the user, as one sentence
+	Reason   string `json:"reason"`   // why it does not work; "" if it works
 }
 
-// The names of the mechanisms, as Finding has them.
+// The values of Finding.Name.
 const (
 	findUser        = "user_namespace"
 	findPID         = "pid_namespace"
@@ -35,7 +35,7 @@ const (
 	findCgroup      = "cgroup"
 )
 
-// mechanisms lists all of them, strongest first, as if each worked.
+// mechanisms returns all mechanisms, strongest first, each marked as working.
 func mechanisms() []Finding {
 	return []Finding{
 		{
@@ -84,7 +84,7 @@ func mechanisms() []Finding {
 	}
 }
 
-// lacking returns the mechanisms, those in missing with the reason.
+// lacking returns all mechanisms and marks those in missing as not working, with the reason.
 func lacking(missing map[string]string) []Finding {
 	all := mechanisms()
 	for i := range all {
@@ -95,8 +95,8 @@ func lacking(missing map[string]string) []Finding {
 	return all
 }
 
-// MissingError is Command's error where the machine lacks a mechanism that mode Required
-// insists on, or so many that in mode BestEffort nothing would hold a child.
+// MissingError is Command's error when the machine lacks mechanisms on which mode Required insists, or
+// so many that nothing would confine a child in mode BestEffort.
 type MissingError struct {
 	Missing []Finding
 	Mode    Mode // "" is Required
@@ -120,9 +120,9 @@ func (e *MissingError) Error() string {
 		"; `a2e doctor` tells more, and `sandbox: best_effort` in the config starts children without them"
 }
 
-// Unheld picks the mechanisms for want of which mode BestEffort starts no child: without a
-// mount namespace Landlock and seccomp hold together, or nothing does. It is nil where
-// children start. Other systems than Linux have none of them, and start children.
+// Unheld returns the missing mechanisms because of which mode BestEffort starts no child: without a
+// mount namespace a child needs both Landlock and seccomp. It returns nil where children start.
+// Systems other than Linux have none of the mechanisms, and start children.
 func Unheld(all []Finding) (missing []Finding) {
 	var bare, open bool
 	for _, f := range all {
@@ -145,7 +145,7 @@ func Unheld(all []Finding) (missing []Finding) {
 	return missing
 }
 
-// missingRequired picks those that mode Required insists on.
+// missingRequired returns the missing mechanisms on which mode Required insists.
 func missingRequired(all []Finding) []Finding {
 	var missing []Finding
 	for _, f := range all {
@@ -156,9 +156,8 @@ func missingRequired(all []Finding) []Finding {
 	return missing
 }
 
-// Quick names what the machine surely lacks for a mode, without starting anything; it
-// costs microseconds. What it does not name may still turn out missing: Probe
-// and Findings know.
+// Quick returns the mechanisms for a mode that the machine certainly lacks. It starts nothing and
+// takes microseconds. Further mechanisms may turn out to be missing; Probe and Findings report them.
 func Quick(mode Mode) []Finding {
 	if mode == Off {
 		return nil
@@ -168,5 +167,5 @@ func Quick(mode Mode) []Finding {
 
 var quick = sync.OnceValue(func() []Finding { return missingRequired(lacking(surelyMissing())) })
 
-// Findings tells what the last started child had; nil before the first.
+// Findings returns the mechanisms that the last started child had; nil before the first start.
 func (l *Launcher) Findings() []Finding { return l.start.findings() }

@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// Hidden returns the place at which a path of the machine leaves what a child with this policy
-// sees: the path itself, or the text of a link on the way; "" = the child sees it, or nothing is
-// there. It starts nothing.
+// Hidden returns the point at which a path of the machine leaves what a child with this policy sees:
+// the path itself, or the target of a link on the way. It returns "" if the child sees the path, or if
+// nothing is there. It starts nothing.
 func (l *Launcher) Hidden(policy *Policy, path string) string {
 	if l.mode == Off {
 		return ""
@@ -19,14 +19,14 @@ func (l *Launcher) Hidden(policy *Policy, path string) string {
 	if policy.Network != NetworkNone {
 		opts.Read = slices.Concat(opts.Read, certificates(s.net))
 	}
-	const none = "/nonexistent" // the child's own folders hold nothing of the machine
+	const none = "/nonexistent" // the child's own folders contain nothing of the machine
 	v := newView(&opts, s.path, none, none)
 	v.grants = v.with(policy)
 	return v.leaves(path)
 }
 
-// leaves follows a path as a child does, and returns it, with the links so far put in, as it is
-// where the view ends.
+// leaves follows a path as a child does. It returns the path, with the links so far resolved, at which
+// it leaves the view, or "" if it does not.
 func (v *view) leaves(path string) string {
 	done, rest := "/", components(path)
 	for links := 0; len(rest) > 0; {
@@ -59,7 +59,8 @@ func (v *view) leaves(path string) string {
 	return path
 }
 
-// shows reports whether a path without links on the way is what a child finds under this name.
+// shows reports whether a child finds the machine's own file under this path. The path has no links on
+// the way.
 func (v *view) shows(path string) bool {
 	for _, own := range []string{"/dev", "/proc"} {
 		if within(own, path) {
@@ -72,7 +73,7 @@ func (v *view) shows(path string) bool {
 	})
 }
 
-// components returns the names on an absolute path.
+// components returns the names in an absolute path.
 func components(path string) []string {
 	return strings.FieldsFunc(filepath.Clean(path), func(r rune) bool { return r == '/' })
 }

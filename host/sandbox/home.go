@@ -13,30 +13,31 @@ import (
 	"time"
 )
 
-// Home says whose home and temporary folder a child has. What one child leaves there
-// another one runs: .bashrc, .npmrc, usercustomize.py. So nothing that a child left is
-// found by one that may do more.
+// Home says which home and temporary folder a child has. Files that one child leaves there may be run
+// by another one: .bashrc, .npmrc, usercustomize.py. So a child never finds files that a child with
+// fewer rights left.
 type Home string
 
 // The values of Home.
 const (
-	// HomeByRights is HomeShared for a child without any right beyond those of all:
-	// neither network, nor HostEnv, nor Read, nor Write. For others it is HomeOwn.
+	// HomeByRights is HomeShared for a child with only the rights that all children have: without network,
+	// HostEnv, Read and Write. For other children it is HomeOwn.
 	HomeByRights Home = ""
-	// HomeShared is one folder for all children without network, and another one for
-	// those with it. It is for what an agent starts as it likes, and holds no secrets.
+	// HomeShared is one folder for all children without network, and another one for all children with
+	// network. It is for programs that an agent starts freely, and holds no secrets.
 	HomeShared Home = "shared"
-	// HomeOwn is empty at the start of the child, seen by no other, and goes with it.
+	// HomeOwn is empty when the child starts, is visible to no other child, and is removed after the
+	// child.
 	HomeOwn Home = "own"
 )
 
-// ownsHome reports whether no other child may have the home of this one.
+// ownsHome reports whether this child's home is shared with no other child.
 func (p *Policy) ownsHome() bool {
 	more := p.Network != NetworkNone || len(p.HostEnv)+len(p.Read)+len(p.Write) > 0
 	return p.Scratch == "" && (p.HomeDir != "" || p.Home == HomeOwn || p.Home == HomeByRights && more)
 }
 
-// checkHome tells what is wrong with what the policy says of its home.
+// checkHome returns an error if the settings of the policy's home contradict each other.
 func (p *Policy) checkHome() error {
 	switch {
 	case p.Scratch != "" && p.Home == HomeShared:
@@ -51,8 +52,9 @@ func (p *Policy) checkHome() error {
 	return nil
 }
 
-// ownHome makes the home of a child that has one to itself: its Scratch, which goes with
-// the child, and is its temporary folder alone if it has a HomeDir. done is to be called once, after its end.
+// ownHome makes a scratch folder for a child that has its own home, and sets policy.Scratch. The
+// folder is its home and temporary folder, or only its temporary folder if it has a HomeDir. The
+// caller calls done once, after the child's end.
 func (l *Launcher) ownHome(policy *Policy) (done func(), err error) {
 	if !policy.ownsHome() {
 		return func() {}, nil
@@ -65,10 +67,10 @@ func (l *Launcher) ownHome(policy *Policy) (done func(), err error) {
 	return func() { l.Discard(dir) }, nil
 }
 
-// netFolder holds, in the private folder, what children with network share.
+// netFolder is the folder in the private folder that children with network share.
 const netFolder = "net"
 
-// of returns HOME and TMPDIR of the children that share them.
+// of returns HOME and TMPDIR of the children that share their home.
 func (h *homeDir) of(network Network) (home, tmp string, err error) {
 	home, tmp, err = h.get()
 	if err != nil || network == NetworkNone {
@@ -82,18 +84,18 @@ func (h *homeDir) of(network Network) (home, tmp string, err error) {
 	return home, tmp, nil
 }
 
-// homeDir is a private folder that is made when it is first needed: it holds the
-// children's HOME, unless that is given, and their temporary files.
+// homeDir is a private folder that is made at its first use. It holds the children's temporary files,
+// and their HOME unless that is given.
 type homeDir struct {
 	fixed string // the given HOME
 
 	mu   sync.Mutex // guards the fields below
 	made string
 	lock *os.File // tells other hosts that the folder is in use
-	lost int      // how often it was found gone
+	lost int      // how often the folder, or a part of it, was found missing
 
-	clean Cleaner // of scratch folders
-	sweep Cleaner // of what other hosts left
+	clean Cleaner // removes scratch folders
+	sweep Cleaner // removes folders that other hosts left
 }
 
 // get returns the children's HOME and TMPDIR.
@@ -116,17 +118,17 @@ func (h *homeDir) get() (home, tmp string, err error) {
 	return home, filepath.Join(h.made, "tmp"), nil
 }
 
-// folder returns the private folder; "" = there is none.
+// folder returns the private folder, or "" if there is none.
 func (h *homeDir) folder() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.made
 }
 
-// privatePrefix begins the name of each private folder.
+// privatePrefix is the prefix of the name of each private folder.
 const privatePrefix = "a2e-home-"
 
-// losses returns how often something of the folder was found gone.
+// losses returns how often the folder, or a part of it, was found missing.
 func (h *homeDir) losses() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -150,8 +152,8 @@ func (h *homeDir) makeLocked() error {
 	return nil
 }
 
-// goneLocked reports whether something of the folder was removed: by what cleans folders of
-// temporary files, or by a program without a sandbox.
+// goneLocked reports whether the folder, or a part of it, was removed, for example by a cleaner of
+// temporary files or by a program without a sandbox.
 func (h *homeDir) goneLocked() bool {
 	for _, name := range []string{".", "home", "tmp"} {
 		if info, err := os.Lstat(filepath.Join(h.made, name)); err != nil || !info.IsDir() || !OwnedByUs(info) {
@@ -161,7 +163,7 @@ func (h *homeDir) goneLocked() bool {
 	return false
 }
 
-// mendLocked makes what is gone anew, under the name by which others know it.
+// mendLocked makes the missing folders again, under the path that children know.
 func (h *homeDir) mendLocked() error {
 	h.lost++
 	err := os.Mkdir(h.made, 0o700)
@@ -181,14 +183,14 @@ func (h *homeDir) mendLocked() error {
 	return err
 }
 
-// staleAfter is how old a private folder must be before it counts as left
-// behind: its owner locks it a moment after it was made.
+// staleAfter is the age from which an unlocked private folder counts as abandoned: its owner locks it
+// shortly after making it.
 const staleAfter = time.Minute
 
-// removeStale removes the private folders of hosts that were killed, or that ended
-// before theirs was empty.
+// removeStale removes the private folders of hosts that were killed, or that ended before their folder
+// was empty.
 func removeStale(ctx context.Context, temp string) {
-	dirs, _ := filepath.Glob(filepath.Join(temp, privatePrefix+"*")) // the one error is a bad pattern
+	dirs, _ := filepath.Glob(filepath.Join(temp, privatePrefix+"*")) // the only possible error is a bad pattern
 	for _, dir := range dirs {
 		info, err := os.Lstat(dir)
 		if err != nil || !info.IsDir() || !OwnedByUs(info) || time.Since(info.ModTime()) < staleAfter {
@@ -201,7 +203,7 @@ func removeStale(ctx context.Context, temp string) {
 	}
 }
 
-// close removes the folder. What it has no time for is left to the next host.
+// close removes the folder. The next host removes what remains when the time is up.
 func (h *homeDir) close() error {
 	h.clean.End(0)
 	h.sweep.End(0)
@@ -219,8 +221,8 @@ func (h *homeDir) close() error {
 	return errors.Join(err, lock.Close())
 }
 
-// MakeScratch makes an empty folder for the Scratch of one Policy. The caller gives
-// it back with Discard; what is left goes with Close, or with the next host.
+// MakeScratch makes an empty folder for Policy.Scratch. The caller passes it to Discard; otherwise
+// Close, or the next host, removes it.
 func (l *Launcher) MakeScratch() (string, error) {
 	_, tmp, err := l.env.home.get()
 	if err != nil {
@@ -235,17 +237,17 @@ func (l *Launcher) MakeScratch() (string, error) {
 
 // Discard removes a folder of MakeScratch in the background.
 func (l *Launcher) Discard(scratch string) {
-	l.env.home.clean.Do(func(ctx context.Context) { _ = RemoveTree(ctx, scratch) }) // what stays goes with Close
+	l.env.home.clean.Do(func(ctx context.Context) { _ = RemoveTree(ctx, scratch) }) // Close removes the rest
 }
 
-// What is kept of homes that nobody uses.
+// How long unused homes are kept, and how many.
 const (
 	KeepHomesFor = 30 * 24 * time.Hour // since the last start
 	MaxHomes     = 32                  // in one folder; the longest unused go first
 )
 
-// KeptHome is a home that stays between the starts of one program, for Policy.HomeDir. It
-// lies in a folder of its own, beside what the host notes of it:
+// KeptHome is a home that is kept between the starts of one program, for Policy.HomeDir. It lies in
+// its own folder, next to the host's notes about it:
 //
 //	DIR/NAME/home   the child's        DIR/NAME/ready   a start in it went well
 type KeptHome struct {
@@ -253,9 +255,9 @@ type KeptHome struct {
 	lock *os.File
 }
 
-// KeepHome opens the home called name in a folder, and makes it where there is none. It may
-// be open several times at once, and is not removed meanwhile. What an installer left half
-// done there goes, so that it begins anew; what it has downloaded stays.
+// KeepHome opens the home called name in the folder dir, and makes it if it is missing. A home may be
+// open several times at once, and is not removed while it is open. Unless the last start in it
+// succeeded, half finished installations are removed, so that they start again; downloaded files stay.
 func KeepHome(dir, name string) (*KeptHome, error) {
 	if !filepath.IsLocal(name) || filepath.Base(name) != name {
 		return nil, fmt.Errorf("sandbox: %q is not a name of a home", name)
@@ -265,7 +267,7 @@ func KeepHome(dir, name string) (*KeptHome, error) {
 		return nil, fmt.Errorf("sandbox: home: %w", err)
 	}
 	if !k.Ready() {
-		if lock, err := LockDir(k.dir); err == nil { // else another host is at it
+		if lock, err := LockDir(k.dir); err == nil { // otherwise another host uses it
 			k.tidy()
 			lock.Close()
 		}
@@ -274,7 +276,7 @@ func KeepHome(dir, name string) (*KeptHome, error) {
 	for range homeTries {
 		if k.lock, err = k.share(); err == nil {
 			now := time.Now()
-			_ = os.Chtimes(k.dir, now, now) // it is used; at worst it goes earlier
+			_ = os.Chtimes(k.dir, now, now) // marks the home as used; if this fails, it is removed earlier
 			return k, nil
 		}
 		time.Sleep(homePause)
@@ -282,13 +284,15 @@ func KeepHome(dir, name string) (*KeptHome, error) {
 	return nil, fmt.Errorf("sandbox: home: another host is removing it: %w", err)
 }
 
-// How long a home is waited for that another host tidies or removes.
+// How often, and at which interval, opening a home is tried again while another host tidies or removes
+// it.
 const (
 	homeTries = 100
 	homePause = 20 * time.Millisecond
 )
 
-// share takes the folder, which may be gone by then.
+// share takes a shared lock on the home's folder. The error is fs.ErrNotExist if the folder was
+// removed meanwhile.
 func (k *KeptHome) share() (*os.File, error) {
 	if err := os.MkdirAll(k.Dir(), 0o700); err != nil {
 		return nil, err
@@ -309,24 +313,25 @@ func (k *KeptHome) share() (*os.File, error) {
 	return lock, nil
 }
 
-// tidy removes the trees that npm unpacks in place, which it takes for whole.
+// tidy removes the folders into which npx unpacks packages: npm would take a half unpacked one for
+// complete.
 func (k *KeptHome) tidy() {
 	if root, err := os.OpenRoot(k.Dir()); err == nil {
-		_ = root.RemoveAll(filepath.Join(".npm", "_npx")) // npm says what is wrong with what stays
+		_ = root.RemoveAll(filepath.Join(".npm", "_npx")) // npm reports problems with the rest
 		root.Close()
 	}
 }
 
-// Dir is the home itself.
+// Dir is the path of the home itself.
 func (k *KeptHome) Dir() string { return filepath.Join(k.dir, "home") }
 
-// Ready reports whether a start in it went well, and none has failed since.
+// Ready reports whether the last start in this home succeeded.
 func (k *KeptHome) Ready() bool {
 	_, err := os.Lstat(filepath.Join(k.dir, "ready"))
 	return err == nil
 }
 
-// SetReady notes how a start in it went.
+// SetReady records whether a start in this home succeeded.
 func (k *KeptHome) SetReady(ready bool) error {
 	path := filepath.Join(k.dir, "ready")
 	if ready {
@@ -338,14 +343,15 @@ func (k *KeptHome) SetReady(ready bool) error {
 	return nil
 }
 
-// Size is how many bytes it holds, as far as that can be seen.
+// Size returns the size of the home in bytes, as far as it can be seen; it counts no further than
+// DefaultDiskBytes.
 func (k *KeptHome) Size() int64 { return usage(k.Dir(), DefaultDiskBytes) }
 
-// Close says that it is not used any more. It may be called again.
+// Close says that the caller does not use the home any more. It may be called again.
 func (k *KeptHome) Close() { k.lock.Close() }
 
-// HomeState tells how a home is that may be there: whether a start in it went well, and
-// whether a host has it open.
+// HomeState describes a home that may exist: whether the last start in it succeeded, and whether a
+// host has it open.
 func HomeState(dir, name string) (ready, used bool) {
 	k := &KeptHome{dir: filepath.Join(dir, name)}
 	if lock, err := LockDir(k.dir); err == nil {
@@ -356,10 +362,11 @@ func HomeState(dir, name string) (ready, used bool) {
 	return k.Ready(), used
 }
 
-// RemoveHomes removes the homes in a folder that were not used for KeepHomesFor, and those
-// beyond MaxHomes, unless a host has them open. What ctx leaves no time for goes later.
+// RemoveHomes removes the homes in a folder that were not used for KeepHomesFor, and the longest
+// unused ones beyond MaxHomes, unless a host has them open. Homes that are left when ctx ends are
+// removed at a later call.
 func RemoveHomes(ctx context.Context, dir string, now time.Time) {
-	entries, _ := os.ReadDir(dir) // none where there is none
+	entries, _ := os.ReadDir(dir) // nil if the folder does not exist
 	var homes []fs.FileInfo
 	for _, e := range entries {
 		if info, err := e.Info(); err == nil && info.IsDir() && OwnedByUs(info) {

@@ -18,8 +18,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stuckDelay is how long a subreaper gets to end its tree before the host does, and ends it
-// as well: the machine may be busy, and a command under the same user could have stopped it.
+// stuckDelay is how long a subreaper may take to end its tree. After that the host ends the tree and
+// the subreaper: the machine may be busy, or a command of the same user may have stopped the
+// subreaper.
 const stuckDelay = 5 * time.Second
 
 // launched is the host's view of one launcher.
@@ -28,18 +29,18 @@ type launched struct {
 	frame     *frame
 	namespace bool
 	cgroup    cgroup
-	noCgroup  error // why there is none
+	noCgroup  error // why it has no cgroup
 	reports   *os.File
-	command   int       // pid of the command, as the host sees it; 0 if it was gone at once
-	once      sync.Once // of collect
+	command   int       // pid of the command as the host sees it; 0 = it ended at once
+	once      sync.Once // for collect
 
 	mu      sync.Mutex
 	control *net.UnixConn // guarded by mu; nil once closed
 	stuck   *time.Timer   // guarded by mu
 }
 
-// waits reports whether a launcher that has no spec yet is still there: its end
-// would show as the end of its reports.
+// waits reports whether a launcher that has no spec yet is alive: its death would show as the end of
+// its reports.
 func (c *launched) waits() (alive bool) {
 	conn, err := c.reports.SyscallConn()
 	if err != nil {
@@ -53,24 +54,24 @@ func (c *launched) waits() (alive bool) {
 	return alive && err == nil
 }
 
-// discard ends a launcher that was given nothing to do.
+// discard ends a launcher that has no command.
 func (c *launched) discard() {
 	_ = c.proc.Kill() // fails once it is gone
 	c.collect()
 }
 
-// begin hands over the spec with the command's files, and awaits the first
-// report, which says what the machine lacks. On an error nothing is left of the
+// begin sends the spec and the command's files to the launcher, and waits for its first report.
+// missing is what the machine lacks according to that report. After an error nothing is left of the
 // launcher.
 func (c *launched) begin(ctx context.Context, s *spec, files []*os.File) (missing map[string]string, err error) {
-	control := c.control // only kill touches it meanwhile
+	control := c.control // only kill uses it meanwhile
 	stop := context.AfterFunc(ctx, c.kill)
 	defer stop()
 	fds := make([]int, len(files))
 	for i, file := range files {
 		fds[i] = int(file.Fd())
 	}
-	// A launcher that died meanwhile says so by the end of its reports.
+	// If the launcher has died meanwhile, its reports end.
 	data, err := encode(s)
 	if err != nil {
 		c.kill()
@@ -101,13 +102,14 @@ func (c *launched) begin(ctx context.Context, s *spec, files []*os.File) (missin
 	return nil, &StartError{Op: op, Path: s.Path, Err: errors.New(what)}
 }
 
-// childOf returns the child of a launcher; 0 when it has none any more, or the kernel does not
-// tell. It is that of its first thread, or else of another.
+// childOf returns the child of a launcher. It returns 0 if the launcher has no child any more, or if
+// the kernel does not say. If first is set, it is the child of the first thread, otherwise of any
+// thread.
 func childOf(launcher int, first bool) int {
 	pid := strconv.Itoa(launcher)
 	files := []string{"/proc/" + pid + "/task/" + pid + "/children"}
 	if !first {
-		files, _ = filepath.Glob("/proc/" + pid + "/task/*/children") // the one error is a bad pattern
+		files, _ = filepath.Glob("/proc/" + pid + "/task/*/children") // the only possible error is a bad pattern
 	}
 	for _, file := range files {
 		text, _ := os.ReadFile(file) // it may be gone
@@ -119,9 +121,8 @@ func childOf(launcher int, first bool) int {
 	return 0
 }
 
-// wait implements child. A launcher that reports the end has seen the last of
-// its tree go; its own end, which takes the kernel some milliseconds more to
-// clear its namespaces away, is left to reaped.
+// wait implements child. When a launcher reports the end, its tree is gone. The launcher's own end
+// takes some milliseconds longer, because the kernel removes its namespaces; reaped waits for that.
 func (c *launched) wait() (State, bool, error) {
 	r, err := readReport(c.reports)
 	if err == nil && r.Kind == reportMemory {
@@ -130,7 +131,7 @@ func (c *launched) wait() (State, bool, error) {
 	if err == nil && r.Kind == reportCrowd {
 		err = fmt.Errorf("%w: %d", ErrProcesses, r.Value)
 	}
-	if err == nil && r.Kind == reportFailed { // it could not go on, and ended the tree
+	if err == nil && r.Kind == reportFailed { // the launcher could not continue and ended the tree
 		err = fmt.Errorf("%s: %w", r.Text, syscall.Errno(r.Value))
 	}
 	if err != nil {
@@ -154,8 +155,8 @@ func (c *launched) wait() (State, bool, error) {
 	return State{Code: status.ExitStatus()}, true, nil
 }
 
-// orphans ends what a launcher without a namespace left behind when it was killed: its death
-// ends the command, but not the command's children, which may be told by their group still.
+// orphans kills what a launcher without a namespace left behind when it was killed. Its death ends the
+// command, but not the command's children, which can still be found by their process group.
 func (c *launched) orphans() {
 	if !c.namespace && c.command > 0 {
 		_ = syscall.Kill(-c.command, syscall.SIGKILL) // fails when all are gone
@@ -165,10 +166,10 @@ func (c *launched) orphans() {
 // reaped implements child.
 func (c *launched) reaped() { c.collect() }
 
-// collect reaps the launcher, which ends last of its tree, and closes the pipes.
+// collect reaps the launcher, which ends as the last process of its tree, and closes the pipes.
 func (c *launched) collect() {
 	c.once.Do(func() {
-		_, _ = c.proc.Wait() // what it says is in the reports
+		_, _ = c.proc.Wait() // the reports have said how it ended
 		c.cgroup.remove()
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -187,8 +188,8 @@ func (c *launched) closeControlLocked() {
 	}
 }
 
-// kill implements child. Killing pid 1 of a namespace kills all of it. A
-// subreaper is asked, and only killed when it does not answer.
+// kill implements child. Killing pid 1 of a namespace kills the whole namespace. A subreaper is asked
+// to end its tree; it is killed only if it does not end within stuckDelay.
 func (c *launched) kill() {
 	if c.namespace {
 		_ = c.proc.Kill() // fails once it is gone
@@ -202,7 +203,7 @@ func (c *launched) kill() {
 	c.closeControlLocked()
 	_ = c.proc.Signal(syscall.SIGCONT)
 	c.stuck = time.AfterFunc(stuckDelay, func() {
-		endDescendants(c.proc) // without it nothing would tell who they are
+		endDescendants(c.proc) // once the launcher is dead, its descendants cannot be found
 		_ = c.proc.Kill()
 	})
 }
@@ -228,9 +229,9 @@ func (c *launched) pid() int {
 	return c.proc.Pid
 }
 
-// direct makes a pipe whose reader blocks, and returns its other end: a thread that blocks is
-// woken some 30 µs sooner than a goroutine by the runtime's poller, which must not know of the pipe, or it
-// is woken beside it each time.
+// direct makes a pipe with a blocking reader, and returns its write end. A blocked thread wakes up
+// about 30 µs sooner than a goroutine that waits in the runtime's poller. The poller must not know the
+// pipe, or it would wake up as well each time.
 func (p *pump) direct(idle func() bool) (*os.File, error) {
 	var ends [2]int
 	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
@@ -244,9 +245,9 @@ func (p *pump) direct(idle func() bool) (*os.File, error) {
 	return os.NewFile(uintptr(ends[1]), "stdout"), nil
 }
 
-// stop ends run after what is in the pipe now.
+// stop ends run once it has passed on what is in the pipe now.
 func (p *pump) stop() {
-	// The one error is a pipe that run has closed already.
+	// An error only means that run has already closed the pipe.
 	if p.halt != nil {
 		_, _ = p.halt.Write([]byte{1, 0, 0, 0, 0, 0, 0, 0})
 	} else {
@@ -254,7 +255,7 @@ func (p *pump) stop() {
 	}
 }
 
-// next reads what comes next.
+// next waits for data and reads it into buf.
 func (p *pump) next() (int, error) {
 	if p.halt != nil && !p.ready(-1) {
 		return 0, os.ErrDeadlineExceeded
@@ -262,8 +263,8 @@ func (p *pump) next() (int, error) {
 	return p.r.Read(p.buf)
 }
 
-// ready waits until there is something to read, or the end; less than 0 is without a limit. It
-// reports false at a stop.
+// ready waits until there is something to read or the stream ends. within < 0 = no time limit. It
+// reports false after stop.
 func (p *pump) ready(within time.Duration) (ready bool) {
 	until := time.Now().Add(within)
 	err := control(p.r, func(r int32) error {
@@ -286,7 +287,7 @@ func (p *pump) ready(within time.Duration) (ready bool) {
 	return err == nil && ready
 }
 
-// control calls f with the descriptor of a file, which stays open meanwhile.
+// control calls f with the descriptor of a file, which stays open during the call.
 func control(file *os.File, f func(fd int32) error) error {
 	conn, err := file.SyscallConn()
 	if err != nil {

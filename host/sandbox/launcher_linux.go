@@ -14,27 +14,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MaybeRunLauncher turns this process into a launcher, and never returns, when
-// it was started as one. main and TestMain call it before anything else.
+// MaybeRunLauncher turns this process into a launcher if it was started as one; then it does not
+// return. main and TestMain call it before anything else.
 func MaybeRunLauncher() {
 	if len(os.Args) > 0 && os.Args[0] == LauncherName {
-		syscall.Exit(runLauncher()) // at once: no exit hook concerns a launcher
+		syscall.Exit(runLauncher()) // at once, because a launcher has no exit hooks
 	}
 }
 
-// launcherHeap is the heap of a launcher, in bytes, from which on it is collected.
+// launcherHeap is the heap size of a launcher, in bytes, above which garbage is collected.
 const launcherHeap = 8 << 20
 
-// runLauncher reads the spec, starts the command and stays until its tree is
-// gone. Its exit status means nothing: the host reads the reports.
+// runLauncher reads the frame and the spec, starts the command and stays until its tree is gone. Its
+// exit status has no meaning: the host reads the reports.
 func runLauncher() int {
-	// Namespaces, capabilities, filters, the signal mask and Pdeathsig belong to
-	// a thread: the command is forked from the one that set them.
+	// Namespaces, capabilities, filters, the signal mask and Pdeathsig belong to a thread: the command is
+	// forked from the thread that set them.
 	runtime.LockOSThread()
-	// It lives off a few system calls: garbage is collected late, but it is.
+	// The launcher allocates little: garbage is collected only above launcherHeap.
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(launcherHeap)
-	// Nothing that the host inherited from its own parent leaks further.
+	// Descriptors that the host inherited from its own parent are not passed on.
 	if err := closeOnExecFrom(fdFirst); err != nil {
 		send(*failure("close descriptors", err))
 		return 1
@@ -56,7 +56,7 @@ func runLauncher() int {
 	rehearse()
 	s, err := receiveSpec(fdControl)
 	if err != nil {
-		return 1 // the host is gone, or does not need it
+		return 1 // the host is gone, or does not need this launcher
 	}
 	s.frame = f
 	if failed := s.prepare(); failed != nil {
@@ -66,7 +66,7 @@ func runLauncher() int {
 	return s.launch()
 }
 
-// launch starts the command, tells so, and stays until its tree is gone.
+// launch starts the command, reports the start, and stays until its tree is gone.
 func (s *spec) launch() int {
 	t := s.tree
 	s.watch()
@@ -97,8 +97,8 @@ func (s *spec) launch() int {
 	return 0
 }
 
-// newTree makes what looks after the command. Only this thread sees the
-// command's /proc, which must show this PID namespace to be of use.
+// newTree makes the tree that watches the command. Only this thread sees the command's /proc, which is
+// used only if it shows this PID namespace.
 func (f *frame) newTree() *tree {
 	t := &tree{
 		namespace: f.Namespace, forked: make(chan struct{}), bounded: make(chan error, 1),
@@ -116,11 +116,11 @@ func (f *frame) newTree() *tree {
 	return t
 }
 
-// watch tells the tree the bounds of this command.
+// watch tells the tree the limits of this command.
 func (s *spec) watch() {
 	t := s.tree
 	t.addresses = s.Limits.AddressBytes
-	if t.proc < 0 || s.Grouped { // the kernel looks after the memory of a cgroup
+	if t.proc < 0 || s.Grouped { // the kernel enforces the memory limit of a cgroup
 		return
 	}
 	if s.Limits.Processes > 0 && s.Mode != Off && !s.pidsLimited && !s.ownProcessLimit() {
@@ -134,7 +134,8 @@ func (s *spec) watch() {
 	}
 }
 
-// newWarden makes the one who stands in for the mount namespace; nil where there is one.
+// newWarden makes the warden that replaces the mount namespace, or returns nil if there is one or the
+// sandbox is off.
 func (f *frame) newWarden(t *tree) *warden {
 	if f.Mode == Off || f.ownRoot {
 		return nil
@@ -142,14 +143,14 @@ func (f *frame) newWarden(t *tree) *warden {
 	return &warden{tree: t, grants: f.Grants, listener: make(chan int, 1)}
 }
 
-// send writes one report. Where the host is gone nobody is left to be told.
+// send writes one report. If the host is gone, nobody reads it.
 func send(r report) {
 	if message, err := encode(r); err == nil {
 		_, _ = unix.Write(fdReport, message)
 	}
 }
 
-// step is one thing to do on the way to a command.
+// step is one step of the way to a command.
 type step struct {
 	name string
 	do   func() error
@@ -164,12 +165,12 @@ func runSteps(steps ...step) *report {
 	return nil
 }
 
-// prepare makes the frame around this thread.
+// prepare makes this process the holder of the tree and sets up the root.
 func (f *frame) prepare() *report {
 	return runSteps(step{"become what holds the tree", f.becomeHolder}, step{"make a root", f.confine})
 }
 
-// prepare brings this thread to where the command shall begin, the limits aside.
+// prepare takes all steps for this thread before the limits.
 func (s *spec) prepare() *report {
 	failed := runSteps(step{"chdir", s.chdir})
 	if failed == nil && s.tree == nil {
@@ -178,15 +179,15 @@ func (s *spec) prepare() *report {
 	return failed
 }
 
-// early reports whether the walls can stand before the command is known. Without a root of
-// its own the folders that are granted now might be others by then, and a working directory
-// could need the rights that root has without a user namespace.
+// early reports whether the walls can be set up before the command is known. Without its own root the
+// granted folders could be replaced by then, and without a user namespace a working directory could
+// need the rights of root.
 func (f *frame) early() bool { return f.Mode == Off || f.ownRoot && (f.UserNamespace || !f.HostIsRoot) }
 
-// enclose puts this thread, and what it starts, behind the walls, which are the same for each
-// command, and makes the threads that stay outside.
+// enclose confines this thread and what it starts, in the same way for each command, and starts the
+// threads that stay unconfined.
 func (f *frame) enclose() *report {
-	unix.Umask(unix.Umask(0o077) | 0o022) // what the host has, and never writable by all
+	unix.Umask(unix.Umask(0o077) | 0o022) // the host's umask, and never writable by all
 	failed := runSteps(
 		step{"drop privileges", f.dropPrivileges},
 		step{"restrict files", f.landlock},
@@ -204,8 +205,8 @@ func (f *frame) enclose() *report {
 	return nil
 }
 
-// filter puts this thread under the filter, and lets the warden answer for it. No thread of
-// this process has a number above threads.
+// filter applies the seccomp filter to this thread, and passes the filter's questions to the warden.
+// No thread of this process has a number above threads.
 func (s *frame) filter(w *warden, threads int) {
 	calls := &walls{
 		network: s.Network, launcher: uint32(threads), among: !s.Namespace, bare: !s.ownRoot,
@@ -223,7 +224,7 @@ func (s *frame) filter(w *warden, threads int) {
 	}
 }
 
-// unheld reports whether nothing would keep the command from the files of the machine.
+// unheld reports whether nothing would confine the command's access to the files of the machine.
 func (s *spec) unheld() bool {
 	return s.Mode == BestEffort && !s.ownRoot && (s.misses(findLandlock) || s.misses(findSeccomp))
 }
@@ -247,7 +248,7 @@ func (s *spec) run() (pid int, failed *report) {
 	if err != nil {
 		return 0, failure("exec", err)
 	}
-	// The streams belong to the command alone: its closing them must show.
+	// Only the command holds the streams now, so that the host sees when it closes them.
 	for _, fd := range s.files {
 		_ = unix.Close(fd)
 	}
@@ -262,16 +263,16 @@ func failure(op string, err error) *report {
 		return r
 	}
 	r.Value = uint32(errno)
-	if what := strings.TrimSuffix(err.Error(), errno.Error()); what != "" { // what it was about
+	if what := strings.TrimSuffix(err.Error(), errno.Error()); what != "" { // the text before the errno
 		r.Text += ": " + strings.TrimSuffix(what, ": ")
 	}
 	return r
 }
 
-// chdir enters the working directory by its name, as the view shows it. Where
-// the host has it open, it must be that very folder. Where the host's folders are
-// in view as well, that is entered by its descriptor if the name no longer leads
-// there; a command with mounts of its own then does not learn its name.
+// chdir enters the working directory by its path in the view. If the host holds the directory open, it
+// must be that same directory. If the view includes the host's folders and the path no longer leads to
+// the directory, chdir enters it by its descriptor; a command with its own mounts then does not know
+// its path.
 func (s *spec) chdir() error {
 	switch {
 	case s.Dir == "":
@@ -286,7 +287,7 @@ func (s *spec) chdir() error {
 	return err
 }
 
-// chdirTo enters the working directory by its name, if it is that open folder.
+// chdirTo enters the working directory by its path and checks that it is the given open directory.
 func (s *spec) chdirTo(open int) error {
 	if err := unix.Chdir(s.Dir); err != nil {
 		return err
@@ -301,8 +302,8 @@ func (s *spec) chdirTo(open int) error {
 	return nil
 }
 
-// becomeHolder makes this process the one that no descendant gets away from. As pid 1
-// it is that already; otherwise it adopts every orphan.
+// becomeHolder makes this process the one from which no descendant escapes. Pid 1 is that already; any
+// other process becomes a subreaper, which adopts all orphans.
 func (f *frame) becomeHolder() error {
 	if f.Namespace {
 		return nil
@@ -310,7 +311,7 @@ func (f *frame) becomeHolder() error {
 	return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 }
 
-// confine returns the command a part of the machine only.
+// confine restricts the command to a part of the machine.
 func (s *frame) confine() error {
 	if s.Mode == Off {
 		if s.Namespace {
@@ -332,8 +333,9 @@ func (s *frame) confine() error {
 	return err
 }
 
-// refuses tells why nothing may run without a mount namespace. Mode Required says so itself,
-// with all else that is missing. Nothing is wrapped: the reason's number alone says little.
+// refuses returns the error for a machine without a mount namespace, or nil if the command may run
+// without. In mode Required another error names all missing mechanisms. missing is not wrapped,
+// because its number alone says little.
 func (s *frame) refuses(missing error) error {
 	if !s.Firm || s.Mode == Required {
 		return nil
@@ -344,12 +346,12 @@ func (s *frame) refuses(missing error) error {
 		"`a2e doctor` names them")
 }
 
-// errReplaced says that a folder is not the one that was granted.
+// errReplaced says that a folder is not the granted one.
 var errReplaced = errors.New("it was replaced by another folder")
 
-// privateProc mounts a fresh /proc in a mount namespace of this thread: the
-// numbers in it fit, and the host's environment is out of sight. A machine that
-// refuses it keeps the /proc it has.
+// privateProc mounts a new /proc in a mount namespace of this thread, so that it shows the process
+// numbers of the PID namespace and hides the host's environment. If the machine refuses that, the old
+// /proc stays.
 func privateProc() {
 	if unix.Unshare(unix.CLONE_NEWNS) != nil {
 		return
@@ -360,9 +362,8 @@ func privateProc() {
 	_ = unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "")
 }
 
-// dropPrivileges keeps the command from gaining rights by a set-user-id file,
-// takes back those that only the launcher needed, and hides the launcher's
-// memory from its own child.
+// dropPrivileges keeps the command from gaining rights through set-user-ID files, drops the rights
+// that only the launcher needed, and hides the launcher's memory from the command.
 func (s *frame) dropPrivileges() error {
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return err
@@ -390,7 +391,7 @@ func (s *frame) landlock() error {
 	return err
 }
 
-// setLimits bounds what the command may use.
+// setLimits sets the limits of the command.
 func (s *spec) setLimits() error {
 	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil {
 		return err
@@ -405,15 +406,14 @@ func (s *spec) setLimits() error {
 	return nil
 }
 
-// The real-time signals, those that C libraries keep for themselves included.
+// The range of the real-time signals, including those that C libraries reserve.
 const (
 	firstRealTime = 32
 	lastRealTime  = 64
 )
 
-// resetSignals undoes what the host's parent may have blocked or ignored. As
-// pid 1 the launcher is out of reach for signals that have their default action;
-// a subreaper must take them, and forget them.
+// resetSignals undoes what the host's parent may have blocked or ignored. As pid 1 the launcher does
+// not receive signals with their default action; a subreaper catches them and ignores them.
 func (s *frame) resetSignals() error {
 	signals := []os.Signal{
 		unix.SIGHUP, unix.SIGINT, unix.SIGQUIT, unix.SIGTERM, unix.SIGUSR1, unix.SIGUSR2,
@@ -424,31 +424,31 @@ func (s *frame) resetSignals() error {
 			byDefault(uintptr(sig.(syscall.Signal)))
 		}
 	} else {
-		// one with a Go handler is back at its default after exec
+		// a signal with a Go handler has its default action again after exec
 		signal.Notify(make(chan os.Signal, 1), signals...)
 	}
 	for sig := uintptr(firstRealTime); sig <= lastRealTime; sig++ {
-		byDefault(sig) // Go's runtime does not touch these; a C library or a parent may have
+		byDefault(sig) // Go's runtime does not change these; a C library or a parent may have
 	}
 	return unix.PthreadSigmask(unix.SIG_SETMASK, &unix.Sigset_t{}, nil)
 }
 
-// byDefault gives a signal its default action.
+// byDefault sets a signal's default action.
 func byDefault(sig uintptr) {
 	var action [64]byte // struct sigaction, zero on every architecture
 	_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, sig, uintptr(unsafe.Pointer(&action)), 0, 8, 0, 0)
 }
 
-// closeOnExecFrom keeps every descriptor from first on from the command.
+// closeOnExecFrom marks all descriptors from first on, so that the command does not inherit them.
 func closeOnExecFrom(first int) error {
 	err := unix.CloseRange(uint(first), ^uint(0)>>1, unix.CLOSE_RANGE_CLOEXEC)
 	if err == nil {
 		return nil
 	}
-	entries, err := os.ReadDir("/proc/self/fd") // kernels before 5.11
+	entries, err := os.ReadDir("/proc/self/fd") // for kernels before 5.11
 	for _, entry := range entries {
 		if fd, err := strconv.Atoi(entry.Name()); err == nil && fd >= first {
-			unix.CloseOnExec(fd) // the poller of reading this folder is among them
+			unix.CloseOnExec(fd) // the list contains the poller's descriptor for this folder
 		}
 	}
 	return err

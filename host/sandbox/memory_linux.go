@@ -13,19 +13,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// How often the memory of a tree is looked at: often once it has a good part of
-// its share.
+// How often the memory of a tree is measured: more often once the tree uses more than 1/busyShare of
+// its limit.
 const (
 	idleWatch = 400 * time.Millisecond
 	busyWatch = 50 * time.Millisecond
 	busyShare = 8
 )
 
-// maxBlind is the number of looks in a row that may fail, busyWatch apart: the
-// machine may be short of something for a moment.
+// maxBlind is how many measurements in a row may fail, at intervals of busyWatch: the machine may lack
+// resources for a moment.
 const maxBlind = 10
 
-// watch does what needs a thread without the command's filter.
+// watch does the work that needs a thread without the command's seccomp filter.
 func (t *tree) watch() {
 	<-t.forked
 	if t.addresses > 0 {
@@ -35,7 +35,7 @@ func (t *tree) watch() {
 	t.watchMemory()
 }
 
-// bound has the watching thread bound the address space of the command.
+// bound waits until the watching thread has set the address space limit of the command.
 func (t *tree) bound() error {
 	close(t.forked)
 	if t.addresses <= 0 {
@@ -44,13 +44,12 @@ func (t *tree) bound() error {
 	return <-t.bounded
 }
 
-// watchMemory ends a tree that takes more than its share, of memory or of processes, or
-// whose memory cannot be seen any more. One that grows faster than it is looked at gets past
-// the bound for a moment.
+// watchMemory ends a tree that exceeds its limit of memory or processes, or whose memory cannot be
+// measured any more. A tree that grows fast can exceed the limit until the next measurement.
 func (t *tree) watchMemory() {
 	for blind := 0; t.memory > 0 || t.crowd.limit > 0; {
 		used, err := t.used()
-		if err == nil && used > t.memory { // again: where some ended meanwhile, those seen later had more alone
+		if err == nil && used > t.memory { // again: if a process ended meanwhile, the others counted for more
 			used, err = t.used()
 		}
 		wait := idleWatch
@@ -74,16 +73,15 @@ func (t *tree) watchMemory() {
 	}
 }
 
-// end kills the tree, and says why.
+// end reports the reason and kills the tree.
 func (t *tree) end(why report) {
 	send(why)
 	t.kill()
 }
 
-// limitAddresses bounds the address space of each process of the tree that has
-// just begun: the launcher itself, a Go program, could not live with such a bound
-// until the command inherits it. Whoever was forked meanwhile is found in the
-// next round.
+// limitAddresses sets the address space limit of each process of a tree that has just started. The
+// launcher is a Go program and could not run with such a limit, so the command cannot inherit it.
+// Processes that were forked meanwhile are found in the next round.
 func (t *tree) limitAddresses() error {
 	want := unix.Rlimit{Cur: uint64(t.addresses), Max: uint64(t.addresses)}
 	for again := true; again; {
@@ -112,16 +110,16 @@ func (t *tree) limitAddresses() error {
 	return nil
 }
 
-// pause sleeps on this very thread: the runtime's own way could need another one,
-// which the limits of the command might not allow.
+// pause sleeps on this thread. The runtime's own sleep could need another thread, which the limits of
+// the command might not allow.
 func pause(d time.Duration) {
 	ts := unix.NsecToTimespec(int64(d))
-	_ = unix.Nanosleep(&ts, nil) // a signal cuts it short, which does no harm
+	_ = unix.Nanosleep(&ts, nil) // a signal ends it early, which does no harm
 }
 
-// used returns the memory of the tree in bytes. A cheap look that finds no more
-// than may be is enough: it counts twice what is shared, and takes all memory
-// that the machine's programs share for the tree's.
+// used returns the memory of the tree in bytes. It begins with a cheap upper estimate, which is enough
+// if it is within the limit: shared memory counts several times, and all nameless files of the machine
+// count for the tree.
 func (t *tree) used() (int64, error) {
 	if t.memory <= 0 {
 		return 0, nil
@@ -149,15 +147,15 @@ func (t *tree) used() (int64, error) {
 	return exact.own + h.queued + max(exact.shared, held), err
 }
 
-// memory is that of one process, in bytes.
+// memory is the memory of one process, in bytes.
 type memory struct {
-	dir      string // of /proc, which tells about it
+	dir      string // the folder in /proc that shows it
 	resident int64
-	tables   int64 // page tables: they alone can be large
+	tables   int64 // page tables, which can be large
 }
 
-// memoryOf looks at one process. One whose first thread has ended shows nothing
-// itself, while its other threads may go on.
+// memoryOf measures one process. If its first thread has ended, that thread shows nothing, while other
+// threads may still run.
 func (t *tree) memoryOf(pid string) (memory, error) {
 	m, err := t.memoryIn(pid)
 	if err != nil || m.resident > 0 {
@@ -172,8 +170,7 @@ func (t *tree) memoryOf(pid string) (memory, error) {
 	return memory{dir: pid}, ifThere(err)
 }
 
-// tableShare is how much the tables may be of an address space, as one page of
-// them is for 2 MiB.
+// tableShare is the ratio of address space to page tables: one page of tables maps 2 MiB.
 const tableShare = 512
 
 func (t *tree) memoryIn(dir string) (memory, error) {
@@ -194,10 +191,10 @@ func (t *tree) memoryIn(dir string) (memory, error) {
 	return m, nil
 }
 
-// proportional is memory in bytes, with what processes share divided among them.
+// proportional is memory in bytes; memory that processes share is divided among them.
 type proportional struct {
 	own    int64
-	shared int64 // of files without a name: mapped for several processes to write to
+	shared int64 // in nameless files that several processes map and may write to
 }
 
 func (t *tree) addProportional(sum *proportional, pid string) error {
@@ -206,7 +203,7 @@ func (t *tree) addProportional(sum *proportional, pid string) error {
 		return err
 	}
 	fields, err := t.read(m.dir + "/smaps_rollup")
-	if gone(err) { // it may have ended just now: what it shared is counted with the others
+	if gone(err) { // the process may have just ended; the memory that it shared is counted with the other processes
 		m, err = t.memoryOf(pid)
 	}
 	if err != nil && !forbidden(err) {
@@ -218,15 +215,14 @@ func (t *tree) addProportional(sum *proportional, pid string) error {
 		sum.own += all - shared
 		sum.shared += shared
 	} else {
-		sum.own += m.resident // it hides from such looks
+		sum.own += m.resident // the process forbids such looks
 	}
 	return nil
 }
 
-// sources tell of memory that no process shows as its own. System V IPC keeps its
-// own accounts. Of the files without a name (memfd_create, shared mappings
-// without a file) the machine tells how much memory they take together, and not
-// whose it is: held looks for that once it matters.
+// sources report memory that no process shows as its own. System V IPC has its own accounts. For files
+// without a name (memfd_create, shared mappings without a file) the machine reports only how much
+// memory they use together, not who owns it; held searches for the owner when that matters.
 type sources struct {
 	err     error // why one of them cannot be read
 	meminfo int   // /proc/meminfo
@@ -235,7 +231,7 @@ type sources struct {
 	least   int64 // least memory, in bytes, of nameless files since the tree began
 }
 
-// ipc is one file of /proc/sysvipc: its columns add up to memory, in units.
+// ipc is one file of /proc/sysvipc. The sum of its columns, times unit, is memory in bytes.
 type ipc struct {
 	name    string
 	columns []string
@@ -243,19 +239,19 @@ type ipc struct {
 	fd      int
 }
 
-// semaphoreBytes is what the kernel takes for each of a System V set.
+// semaphoreBytes is the kernel's memory per System V semaphore.
 const semaphoreBytes = 64
 
-// hidden is what sources tell, in bytes.
+// hidden is the result of sources, in bytes.
 type hidden struct {
 	queued   int64 // in System V messages and semaphores
 	segments int64 // in System V shared memory; a part of nameless
 	nameless int64 // in files without a name, on the whole machine
-	grown    int64 // how much of that has come since the tree began
+	grown    int64 // growth of nameless since the tree began
 }
 
-// openSources opens them before the command runs, on its side: these files show
-// the namespace of whoever opens them.
+// openSources opens the sources before the command runs, on the command's side, because these files
+// show the namespace of the process that opens them.
 func (t *tree) openSources(ownIPC bool) {
 	s := &t.sources
 	open := func(name string) (fd int) {
@@ -274,21 +270,21 @@ func (t *tree) openSources(ownIPC bool) {
 		if !ownIPC {
 			break
 		}
-		if kind.fd = open("sysvipc/" + kind.name); kind.fd >= 0 { // else the kernel has no System V IPC
+		if kind.fd = open("sysvipc/" + kind.name); kind.fd >= 0 { // otherwise the kernel has no System V IPC
 			s.ipc = append(s.ipc, kind)
 		}
 	}
 }
 
-// begin notes what there is before the command runs.
+// begin records the nameless memory before the command runs.
 func (s *sources) begin() {
 	if s.err == nil {
 		s.least, s.err = s.nameless()
 	}
 }
 
-// namelessDevice is the device of files without a name, as /proc/PID/maps writes
-// it; "" where it cannot be known.
+// namelessDevice returns the device of files without a name, as written in /proc/PID/maps, or "" if it
+// is not known.
 func namelessDevice() string {
 	fd, err := unix.MemfdCreate("", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -304,11 +300,11 @@ func namelessDevice() string {
 
 func deviceOf(st *unix.Statx_t) string { return fmt.Sprintf("%02x:%02x", st.Dev_major, st.Dev_minor) }
 
-// nameless returns the memory of all files without a name, of the whole machine;
-// those of tmpfs are in it.
+// nameless returns the memory of all files without a name on the whole machine, including files of
+// tmpfs.
 func (s *sources) nameless() (int64, error) {
 	if s.meminfo < 0 {
-		return 0, nil // this machine does not tell
+		return 0, nil // this machine does not report it
 	}
 	fields, err := words(s.meminfo)
 	return after(fields, "Shmem:") << 10, err
@@ -335,7 +331,7 @@ func (s *sources) read() (h hidden, err error) {
 	return h, err
 }
 
-// sum adds up the columns of all lines below the one that names them.
+// sum adds up the columns of all lines below the header, in bytes.
 func (k *ipc) sum() (bytes int64, err error) {
 	if _, err := unix.Seek(k.fd, 0, 0); err != nil {
 		return 0, err
@@ -357,23 +353,23 @@ func (k *ipc) sum() (bytes int64, err error) {
 	return bytes, lines.Err()
 }
 
-// maxLooks bounds how many descriptors and mappings one search goes through.
+// maxLooks is the maximum number of descriptors and mappings that one search reads.
 const maxLooks = 100_000
 
-// search is for the nameless files of a tree.
+// search is a search for the nameless files of a tree.
 type search struct {
 	device string
-	deep   bool                // what has no size that can be seen matters
-	files  map[uint64]int64    // bytes of those that are open, by inode
-	mapped map[uint64]struct{} // inodes of those that are mapped
-	left   int                 // looks
-	blind  bool                // the tree may hold more than can be seen
+	deep   bool                // also looks for files whose size cannot be seen
+	files  map[uint64]int64    // sizes of open files, in bytes, by inode
+	mapped map[uint64]struct{} // inodes of mapped files
+	left   int                 // how many looks are left
+	blind  bool                // the tree may hold more than was seen
 }
 
-// held returns the memory of the tree's nameless files, in bytes. One that is open
-// tells its size. One that is only mapped, waits in the queue of a socket or
-// belongs to a process that hides may have any: with deep it is looked for, and
-// where there is one, all that the machine's files have grown by is the tree's.
+// held returns the memory of the tree's nameless files, in bytes. An open file shows its size. The
+// size of a file cannot be seen if it is only mapped, waits in the queue of a socket or belongs to a
+// process that hides. With deep such files are searched, and if there is one, the growth of all
+// nameless files of the machine counts for the tree.
 func (t *tree) held(h hidden, deep bool) (int64, error) {
 	s := &search{
 		device: t.sources.device, deep: deep, files: make(map[uint64]int64), mapped: make(map[uint64]struct{}),
@@ -400,7 +396,7 @@ func (t *tree) searchProcess(s *search, pid string) error {
 	if err != nil {
 		return ifThere(err)
 	}
-	for _, thread := range threads { // one may have descriptors of its own
+	for _, thread := range threads { // each thread may have its own descriptors
 		if err := s.look(t.searchFiles(s, pid+"/task/"+thread)); err != nil {
 			return err
 		}
@@ -415,7 +411,7 @@ func (t *tree) searchProcess(s *search, pid string) error {
 	return s.look(t.searchMappings(s, m.dir))
 }
 
-// look takes the error of one look: a process that forbids it may hide anything.
+// look handles the error of one look: a process that forbids the look may hide anything.
 func (s *search) look(err error) error {
 	s.blind = s.blind || forbidden(err)
 	if forbidden(err) {
@@ -434,7 +430,7 @@ func (t *tree) searchFiles(s *search, dir string) error {
 			return nil
 		}
 		var st unix.Statx_t
-		// the file systems of others shall not be asked, which may take long
+		// without a request to the file system, which may take long
 		err := unix.Statx(t.proc, dir+"/fd/"+name, unix.AT_STATX_DONT_SYNC|unix.AT_NO_AUTOMOUNT,
 			unix.STATX_TYPE|unix.STATX_INO|unix.STATX_BLOCKS, &st)
 		switch {
@@ -445,7 +441,7 @@ func (t *tree) searchFiles(s *search, dir string) error {
 			if err != nil && !gone(err) {
 				return err
 			}
-			s.blind = s.blind || after(fields, "scm_fds:") > 0 // files wait in it
+			s.blind = s.blind || after(fields, "scm_fds:") > 0 // files wait in the socket
 		case deviceOf(&st) == s.device:
 			s.files[st.Ino] = int64(st.Blocks) * blockBytes
 		}
@@ -473,7 +469,7 @@ func (t *tree) searchMappings(s *search, dir string) error {
 			continue
 		}
 		segment := len(fields) > path && bytes.HasPrefix(fields[path], []byte("/SYSV"))
-		if !segment || len(t.sources.ipc) == 0 { // else it is counted already
+		if !segment || len(t.sources.ipc) == 0 { // otherwise it is counted already
 			s.mapped[uint64(number(fields[inode]))] = struct{}{}
 		}
 	}

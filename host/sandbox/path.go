@@ -15,21 +15,21 @@ import (
 
 // LeftOut is a folder of a PATH variable that children do not get.
 type LeftOut struct {
-	Dir    string `json:"path"`   // as the variable has it
+	Dir    string `json:"path"`   // as written in the variable
 	Reason string `json:"reason"` // the rest of the sentence that Dir begins
 }
 
-// SafePath returns the folders in which programs are looked up: the system's own, then those
-// of a PATH variable that SortPath keeps. An empty workspace excludes nothing.
+// SafePath returns the folders in which programs are looked up: those of the system, then those of a
+// PATH variable that SortPath keeps. An empty workspace excludes nothing.
 func SafePath(pathVar, workspace string) []string {
 	dirs, _ := SortPath(pathVar, workspace)
 	return dirs
 }
 
-// SortPath returns SafePath, and what it left out of the variable. Children see all that
-// lies in a folder of their PATH, and run what they find there: so it is absolute, no
-// stranger and no child can put anything there, and nothing private lies in it. What is
-// not there, or there twice, is left out without a word.
+// SortPath returns the folders of SafePath, and those that it left out. Children see everything in a
+// folder of their PATH, and run what they find there. So a folder of the variable is kept only if it
+// is absolute, if no other user and no child can write to it, and if nothing private lies in it.
+// Missing and repeated folders are left out without an entry in left.
 func SortPath(pathVar, workspace string) (dirs []string, left []LeftOut) {
 	work, closed := realPath(workspace), privateFolders()
 	system := systemDirs()
@@ -65,23 +65,23 @@ func SortPath(pathVar, workspace string) (dirs []string, left []LeftOut) {
 	return dirs, left
 }
 
-// secretFolders are the names of folders in which nothing is for programs to read.
+// secretFolders returns the names of folders whose contents no program should read.
 func secretFolders() []string {
 	return []string{".ssh", ".gnupg", ".aws", ".azure", ".password-store", ".kube", ".mozilla"}
 }
 
-// homeFiles give somebody's home away.
+// homeFiles returns names that show that a folder is somebody's home.
 func homeFiles() []string {
 	return append(secretFolders(), ".bashrc", ".zshrc", ".profile", ".bash_history", ".zsh_history")
 }
 
-// secretFiles hold passwords and keys.
+// secretFiles returns the names of files and folders that hold passwords and keys.
 func secretFiles() []string {
 	return []string{".netrc", ".git-credentials", ".npmrc", ".pypirc", ".pgpass", ".env", ".docker", ".config"}
 }
 
-// privateFolders lists those that no folder of programs may be, nor hold: homes, what
-// programs keep there, and what programs have open at the moment.
+// privateFolders returns the folders that a folder of programs may neither be nor contain: homes, the
+// data that programs keep there, and the folder of temporary files.
 func privateFolders() []string {
 	all := []string{"/root", "/home", "/Users", realPath(os.TempDir())}
 	if home, err := os.UserHomeDir(); err == nil {
@@ -96,9 +96,8 @@ func privateFolders() []string {
 	return all
 }
 
-// private tells what keeps a folder, whose links are resolved, from being shown to
-// children for the sake of the programs in it; "" where nothing does. closed is
-// privateFolders.
+// private returns the reason why children must not see a folder only because programs lie in it, or ""
+// if there is none. real has no links. closed is the result of privateFolders.
 func private(real string, closed []string) string {
 	if reason := holdsFolder(real, closed); reason != "" {
 		return reason
@@ -114,11 +113,11 @@ func private(real string, closed []string) string {
 	return holdsOne(real, homeFiles())
 }
 
-// Private reports whether a folder holds what is private, and so should not be shown to a
-// program as a whole.
+// Private reports whether a folder contains private files, and so should not be shown to a program as
+// a whole.
 func Private(dir string) bool { return private(realPath(dir), privateFolders()) != "" }
 
-// holdsFolder reports whether a folder is one of those, or above it.
+// holdsFolder returns a reason if a folder is or contains one of the closed folders, or "" otherwise.
 func holdsFolder(real string, closed []string) string {
 	for _, dir := range closed {
 		if within(real, dir) {
@@ -128,7 +127,7 @@ func holdsFolder(real string, closed []string) string {
 	return ""
 }
 
-// holdsOne reports whether something of that name lies in a folder.
+// holdsOne returns a reason if a folder contains one of the names, or "" otherwise.
 func holdsOne(dir string, names []string) string {
 	for _, name := range names {
 		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
@@ -143,12 +142,12 @@ const (
 	maxWorkdirShown = 200 // bytes of a name in an error
 )
 
-// WorkdirError says why a folder cannot be run in, and what would be right.
+// WorkdirError says why a folder cannot be a working directory, and what would be right.
 type WorkdirError struct {
 	Name   string
 	Reason string // the rest of the sentence that Name begins
-	Denied bool   // the name leads out of the workspace, or tries to
-	Err    error  // of the system, if Reason ends with it
+	Denied bool   // the name leads out of the workspace, or may do so
+	Err    error  // the system's error, if Reason ends with it
 }
 
 // Error implements error.
@@ -166,18 +165,18 @@ func (e *WorkdirError) Error() string {
 // Unwrap returns Err.
 func (e *WorkdirError) Unwrap() error { return e.Err }
 
-// OpenWorkdir opens a folder of the workspace to run a program in: dir is for
-// Policy.DirFile and the caller's to close, abs for Policy.Dir. name is relative
-// to the workspace, "" being the workspace itself, or absolute and within it; links on the way are followed
-// as long as they stay inside. root is the workspace and workspace its absolute
-// path. What is opened is what the child enters, so a folder that is swapped for
-// a link meanwhile is never entered. The error is a *WorkdirError.
+// OpenWorkdir opens a folder of the workspace as the working directory of a program. dir is for
+// Policy.DirFile and the caller closes it; abs is for Policy.Dir. name is relative to the workspace,
+// or absolute and inside it; "" is the workspace itself. Links on the way are followed as long as they
+// stay inside. root is the open workspace, and workspace its absolute path. The child enters exactly
+// the folder that was opened, so a folder that is swapped for a link meanwhile is never entered. The
+// error is a *WorkdirError.
 func OpenWorkdir(root *os.Root, workspace, name string) (dir *os.File, abs string, err error) {
 	short, failed := cleanWorkdir(workspace, name)
 	if failed != nil {
 		return nil, "", failed
 	}
-	// "/." keeps it from waiting for the other end of a pipe of that name.
+	// "/." keeps OpenRoot from blocking on a pipe of that name.
 	sub, err := root.OpenRoot(short + "/.")
 	if err == nil {
 		dir, err = sub.Open(".")
@@ -189,9 +188,9 @@ func OpenWorkdir(root *os.Root, workspace, name string) (dir *os.File, abs strin
 	return dir, filepath.Join(workspace, filepath.FromSlash(short)), nil
 }
 
-// Relative returns an absolute path within a folder relative to it, with slashes, "." being the
-// folder itself; false = it lies elsewhere. dir may be given by way of links, or as what they
-// lead to. Only the text is looked at: what is below dir is to be opened by a handle of it.
+// Relative returns an absolute path relative to a folder that contains it, with slashes; "." is the
+// folder itself. ok is false if the path is not in the folder. dir may contain links or be resolved.
+// Only the text is compared: open the result through a handle of the folder.
 func Relative(dir, name string) (rel string, ok bool) {
 	for _, base := range []string{dir, realPath(dir)} {
 		if rel, err := filepath.Rel(base, filepath.Clean(name)); err == nil && filepath.IsLocal(rel) {
@@ -230,9 +229,9 @@ func leadsOut(name string) *WorkdirError {
 	return &WorkdirError{Name: name, Reason: "leads out of the workspace; give a path inside it", Denied: true}
 }
 
-// workdirError puts an error of os.Root into words, without the paths around it.
+// workdirError turns an error of os.Root into words, without the paths around it.
 func workdirError(root *os.Root, name string, err error) error {
-	_, escape := root.Lstat("..") // what os.Root says to a path that leads out
+	_, escape := root.Lstat("..") // the error of os.Root for a path that leads out
 	var inPath *fs.PathError
 	switch {
 	case errors.Is(err, errors.Unwrap(escape)):

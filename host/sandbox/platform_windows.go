@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// safeNames are the host's variables that children see; Windows programs do
-// not start without the system's own.
+// safeNames returns the host's variables that children see. Windows programs do not start without the
+// system's own variables.
 func safeNames() []string {
 	return []string{
 		"LANG", "TERM", "TZ", "USERNAME", "SYSTEMROOT", "SystemRoot", "WINDIR", "windir", "COMSPEC",
@@ -16,7 +16,7 @@ func safeNames() []string {
 	}
 }
 
-// systemDirs come first on every PATH.
+// systemDirs returns the folders that come first on every PATH.
 func systemDirs() []string {
 	root := os.Getenv("SystemRoot")
 	if !filepath.IsAbs(root) {
@@ -25,41 +25,41 @@ func systemDirs() []string {
 	return []string{filepath.Join(root, "System32"), root}
 }
 
-// writableByOthers needs access lists on Windows, which are not read: folders
-// of the host's PATH are trusted there.
+// writableByOthers reports false: it would have to read Windows access lists, so folders of the host's
+// PATH are trusted.
 func writableByOthers(os.FileInfo) bool { return false }
 
 func executable(info os.FileInfo) bool { return info.Mode().IsRegular() }
 
-// programNames are the file names that a bare name stands for.
+// programNames returns the file names that a bare program name stands for.
 func programNames(name string) []string { return []string{name + ".exe", name} }
 
-// OwnedByUs is false here: what a killed host left behind stays, as a folder
-// cannot be locked.
+// OwnedByUs reports false: a folder cannot be locked here, so what a killed host left behind is not
+// removed.
 func OwnedByUs(os.FileInfo) bool { return false }
 
 // LockDir only opens the folder.
 func LockDir(dir string) (*os.File, error) { return os.Open(dir) }
 
-// shareDir is the same.
+// shareDir only opens the folder as well.
 func shareDir(dir string) (*os.File, error) { return os.Open(dir) }
 
 const platformMechanism = MechanismProcess
 
-// platformAttr keeps a console's Ctrl-C, meant for the host, from the command.
+// platformAttr keeps a console's Ctrl-C, which is meant for the host, from the command.
 func platformAttr() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{CreationFlags: syscall.CREATE_NEW_PROCESS_GROUP, HideWindow: true}
 }
 
-// killGroup reaches nothing beyond the command on Windows.
+// killGroup does nothing on Windows: only the command itself can be killed.
 func killGroup(*os.Process) {}
 
 func signalGroup(proc *os.Process, sig syscall.Signal) error { return proc.Signal(sig) }
 
-// fileID tells files apart.
+// fileID is empty here: files with several names are not told apart.
 type fileID struct{}
 
-// diskUsage returns the bytes that a file takes on disk.
+// diskUsage returns the size of a file in bytes.
 func diskUsage(info fs.FileInfo) (bytes int64, id fileID, several bool) {
 	return info.Size(), fileID{}, false
 }

@@ -9,15 +9,15 @@ import (
 	"strings"
 )
 
-// Policy says what to start and under which bounds. Every field is enforced.
+// Policy says what to start and with which bounds. Every field is enforced.
 type Policy struct {
 	Path string   // absolute path of the program
 	Args []string // the whole argv, the program's name first; empty = the base name of Path
 	Dir  string   // absolute working directory; also the child's PWD
 
-	// DirFile is the working directory as an open folder. It wins over Dir, so
-	// that a folder swapped for a link after it was checked is never entered.
-	// Only Linux enters it by its descriptor. The caller closes it after Command.
+	// DirFile is the working directory as an open folder. It takes precedence over Dir, so that a folder
+	// that is swapped for a link after the check is never entered. Only Linux enters it by its descriptor.
+	// The caller closes it after Command.
 	DirFile *os.File
 
 	// Env are variables that come from a request: names that change which code
@@ -32,83 +32,77 @@ type Policy struct {
 	Read []string
 	// Write lists further absolute folders that this child may change.
 	Write []string
-	// ReadOnly lists absolute paths that this child may not change, although
-	// children may, such as the workspace. One that is a part of what the child
-	// may change needs the mount namespace to be held. What lies in one and was
-	// granted by itself stays open.
+	// ReadOnly lists absolute paths that this child may not change, although other children may, such as
+	// the workspace. A path inside a folder that the child may change can be protected only with a mount
+	// namespace. A path inside a read-only one stays changeable if it is granted separately.
 	ReadOnly []string
 	// Home says whose home and temporary folder the child has.
 	Home Home
-	// Scratch, if set, is the absolute folder that this child has as both, and that the
-	// caller made and may keep for another one; see MakeScratch. The caller gives it to
-	// Discard after Wait.
+	// Scratch, if set, is the absolute folder that is both home and temporary folder of this child. The
+	// caller makes it and may use it for further children; see MakeScratch. After Wait the caller passes
+	// it to Discard.
 	Scratch string
-	// HomeDir, if set, is the absolute folder that this child has as its home, and that the
-	// caller keeps for it: what it leaves there it finds at its next start. Its temporary
-	// folder goes with it. See KeepHome.
+	// HomeDir, if set, is the absolute folder that is the home of this child. The caller keeps it, so that
+	// the child finds its files again at the next start. The temporary folder is removed after the child.
+	// See KeepHome.
 	HomeDir string
 
-	// Stdin is read until its end; nil is an empty input. Wait waits for a Read
-	// under way, so pass an *os.File, which the child gets as it is, for a
-	// stream that may stay silent.
+	// Stdin is read until its end; nil = an empty input. Wait waits for a pending Read, so pass an
+	// *os.File for a stream that may stay silent: the child gets such a file directly.
 	Stdin io.Reader
-	// Stdout and Stderr each get what the whole tree writes, from one goroutine
-	// at a time; nil drops it. Equal values share one pipe. An *os.File is
-	// handed to the child as it is.
+	// Stdout and Stderr receive what the whole tree writes, each from one goroutine at a time; nil drops
+	// the output. Equal values share one pipe. An *os.File is handed to the child directly.
 	Stdout, Stderr io.Writer
-	// Silent, if set, is called when nobody in the tree can write to Stdout any more, which
-	// may be long before its end. An *os.File tells nothing of it.
+	// Silent, if set, is called when no process of the tree can write to Stdout any more, which may be
+	// long before the end of the tree. It is not called if Stdout is an *os.File.
 	Silent func()
-	// Idle, if set, reports whether nobody waits for an answer on Stdout, and allows ReadSoon. Then what
-	// comes unasked may be read 10 ms later.
+	// Idle, if set, reports whether nobody waits for an answer on Stdout, and enables ReadSoon. Output
+	// that nobody waits for may then be read 10 ms later.
 	Idle func() bool
-	// Terminal says that Stdin, Stdout and Stderr are the same terminal (the
-	// child's side of a pty): it becomes the command's controlling terminal.
+	// Terminal says that Stdin, Stdout and Stderr are the same terminal (the child's side of a pty), which
+	// becomes the command's controlling terminal.
 	Terminal bool
 
 	Network Network // zero is none
-	Limits  Limits  // a zero field is that of Options.Limits
+	Limits  Limits  // a zero field is taken from Options.Limits
 }
 
-// Network says what a child reaches.
+// Network says what a child can reach.
 type Network string
 
 // The values of Network.
 const (
-	NetworkNone Network = ""     // nothing but pipes, and unix sockets of its own
-	NetworkHost Network = "host" // what the host reaches
+	NetworkNone Network = ""     // only pipes, and unix sockets of its own
+	NetworkHost Network = "host" // everything that the host reaches
 )
 
-// Mode says how a Launcher takes a mechanism that the machine does not offer.
+// Mode says what a Launcher does when the machine does not offer a mechanism.
 type Mode string
 
-// The values of Mode. Trees die and environments are scrubbed in each of them.
+// The values of Mode. All of them kill whole trees and clean the environment.
 const (
-	BestEffort Mode = "best_effort" // start with what there is; the default
+	BestEffort Mode = "best_effort" // start with the mechanisms that the machine has; the default
 	Required   Mode = "required"    // refuse to start, with the reason
 	Off        Mode = "off"         // do not confine files, network and resources
 )
 
-// Limits bound what a tree may use. Zero is the default, see DefaultLimits; a
-// negative value leaves what the host has. Core dumps are always off, and the
-// umask always holds at least 022. They are enforced on Linux.
+// Limits bound what a tree may use. Zero is the default, see DefaultLimits; a negative value keeps the
+// limit of the host. Core dumps are always off, and the umask always contains at least 022. Limits are
+// enforced on Linux.
 type Limits struct {
-	// MemoryBytes bounds the memory of all processes of the tree together. Where
-	// cgroup v2 is writable the kernel holds to it; elsewhere the launcher looks
-	// several times a second and ends the tree, with ErrMemory. It counts what the
-	// processes have in memory and their page tables, System V IPC, and files
-	// without a name (memfd_create, shared mappings) also where no process has them
-	// mapped. The kernel does not tell whose some of the latter are: a tree that
-	// holds such a one is charged with what they have grown by on the whole machine.
-	// The launcher does not see what else the kernel keeps for a tree, the buffers
-	// of pipes and sockets above all, which only OpenFiles and Processes bound. Nor
-	// does it see files: /dev/shm holds up to 64 MB, and where the children's
-	// temporary folder is a tmpfs, what lies in it is memory too.
+	// MemoryBytes bounds the memory of all processes of the tree together. The kernel enforces it where
+	// cgroup v2 is writable; elsewhere the launcher looks several times a second and kills the tree, with
+	// ErrMemory. It counts the resident memory of the processes and their page tables, System V IPC, and
+	// files without a name (memfd_create, shared mappings), even if no process has them mapped. The kernel
+	// does not say who owns some of these files: a tree that holds such a file is charged with the growth
+	// of all of them on the whole machine. The launcher does not see other kernel memory, above all the
+	// buffers of pipes and sockets, which only OpenFiles and Processes bound. It does not see files
+	// either: /dev/shm holds up to 64 MB, and if the children's temporary folder is a tmpfs, its files use
+	// memory too.
 	MemoryBytes int64
-	// AddressBytes bounds the address space of each process (RLIMIT_AS). There is
-	// no bound by default: sanitizers, Node.js with WebAssembly and others reserve
-	// a thousand times what they use. It is set right after the start: what a process
-	// took before that stays.
+	// AddressBytes bounds the address space of each process (RLIMIT_AS). By default there is no bound,
+	// because sanitizers, Node.js with WebAssembly and others reserve a thousand times what they use. The
+	// bound is set right after the start; address space that a process took before that stays.
 	AddressBytes int64
 	FileBytes    int64 // largest file a process may write, in bytes (RLIMIT_FSIZE)
 	OpenFiles    int64 // file descriptors per process (RLIMIT_NOFILE)
@@ -116,7 +110,7 @@ type Limits struct {
 	CPUSeconds   int64 // CPU time per process, in seconds (RLIMIT_CPU); no bound by default
 }
 
-// check says what in the policy cannot be started at all.
+// check returns an error for a policy that can never be started.
 func (p *Policy) check() error {
 	given := func(path string) []string {
 		return slices.DeleteFunc([]string{path}, func(p string) bool { return p == "" })
@@ -137,7 +131,7 @@ func (p *Policy) check() error {
 	return p.checkHome()
 }
 
-// argv is the argument vector to start with.
+// argv returns the argument vector of the command.
 func (p *Policy) argv() []string {
 	if len(p.Args) > 0 {
 		return p.Args
@@ -145,7 +139,7 @@ func (p *Policy) argv() []string {
 	return []string{filepath.Base(p.Path)}
 }
 
-// The bounds of a tree where neither its policy nor Options say otherwise.
+// The limits of a tree for which neither its policy nor Options set one.
 const (
 	defaultFileBytes = 2 << 30
 	defaultOpenFiles = 16384
@@ -153,10 +147,9 @@ const (
 	leastMemoryBytes = 4 << 30
 )
 
-// DefaultLimits are the bounds of a tree where nothing else is said: half of the
-// machine's memory, but at least 4 GiB; 2 GiB for a file, 16,384 open files and
-// 1,024 processes. Address space and CPU time have no bound: a timeout is the
-// means for the latter.
+// DefaultLimits returns the default limits of a tree: half of the machine's memory, but at least 4
+// GiB; 2 GiB per file, 16,384 open files and 1,024 processes. Address space and CPU time have no
+// bound: a timeout limits CPU time.
 func DefaultLimits() Limits {
 	return Limits{
 		MemoryBytes: max(machineMemory()/2, leastMemoryBytes), FileBytes: defaultFileBytes,
@@ -164,7 +157,7 @@ func DefaultLimits() Limits {
 	}
 }
 
-// or takes the fields that l leaves open from other.
+// or returns l with its zero fields taken from other.
 func (l Limits) or(other Limits) Limits {
 	for _, f := range []struct{ mine, others *int64 }{
 		{&l.MemoryBytes, &other.MemoryBytes},

@@ -16,12 +16,12 @@ import (
 
 // child is one started tree, as a platform runs it.
 type child interface {
-	// wait blocks until the whole tree is gone. ok is false when the command's own
-	// end is not known.
+	// wait blocks until the whole tree is gone. ok is false when it is not known how the command itself
+	// ended.
 	wait() (state State, ok bool, err error)
-	// reaped blocks until nothing is left of what held the tree either.
+	// reaped blocks until the launcher and its resources are gone as well.
 	reaped()
-	// kill ends the whole tree; it does not wait, and may be called at any time.
+	// kill ends the whole tree. It does not wait, and may be called at any time.
 	kill()
 	// signal sends one signal to the command's process group.
 	signal(sig syscall.Signal) error
@@ -31,9 +31,9 @@ type child interface {
 // Process is one command with everything it started.
 type Process struct {
 	child  child
-	places []string              // folders that are its own to fill
-	kept   string                // its home that stays; "" = none
-	why    atomic.Pointer[error] // for which it was killed
+	places []string              // folders of the sandbox that it may fill
+	kept   string                // its home if that is kept; "" = none
+	why    atomic.Pointer[error] // why it was killed
 	stdout *pump                 // nil without Policy.Idle
 
 	done  chan struct{}
@@ -41,38 +41,38 @@ type Process struct {
 	err   error // set before done is closed
 }
 
-// PID is the command's, as the host sees it; within the tree it has another. On
-// Linux it is that of the launcher if the command ended at once.
+// PID returns the command's pid as the host sees it; within the tree it has another one. On Linux it
+// is the pid of the launcher if the command ended at once.
 func (p *Process) PID() int { return p.child.pid() }
 
 // Kill ends the whole tree with SIGKILL. It does not wait; Done and Wait do.
 func (p *Process) Kill() { p.fail(ErrKilled) }
 
-// fail is Kill with an error for Wait.
+// fail kills the tree and sets the error that Wait returns.
 func (p *Process) fail(err error) {
 	p.why.CompareAndSwap(nil, &err)
 	p.child.kill()
 }
 
-// Signal sends sig to the command's process group. An error says that the tree
-// has ended, or that the platform has no such signal.
+// Signal sends sig to the command's process group. The error says that the tree has ended, or that the
+// platform has no such signal.
 func (p *Process) Signal(sig syscall.Signal) error { return p.child.signal(sig) }
 
 // Done is closed when the tree is gone and its output was passed on.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// ReadSoon reads Stdout right here until enough says so, for 2 ms at most, which spares the switch to
-// the goroutine that does it otherwise. It is for who waits for an answer of the command, needs
-// Policy.Idle, and may do nothing at all: then that goroutine reads.
+// ReadSoon reads Stdout in the calling goroutine until enough returns true, for 2 ms at most. This
+// saves the switch to the goroutine that reads otherwise. It is for a caller that waits for an answer
+// of the command, and needs Policy.Idle. It may do nothing; then that goroutine reads.
 func (p *Process) ReadSoon(enough func() bool) {
 	if p.stdout != nil {
 		p.stdout.soon(enough)
 	}
 }
 
-// Wait waits for Done. The state is the command's own end, exactly. The error
-// is nil if the command ended by itself, else the cause of the context,
-// ErrKilled, ErrMemory, ErrDisk, ErrLauncher, or what a Stdout or Stderr writer returned.
+// Wait waits for Done. The state says exactly how the command itself ended. The error is nil if the
+// command ended by itself; otherwise it is the cause of the context, ErrKilled, ErrMemory,
+// ErrProcesses, ErrDisk, ErrLauncher, or the error of a Stdout or Stderr writer.
 func (p *Process) Wait() (State, error) {
 	<-p.done
 	return p.state, p.err
@@ -86,7 +86,7 @@ func (p *Process) supervise(ctx context.Context, streams *streams) {
 	copyErr := streams.finish()
 	asked := ctx.Err() != nil || p.why.Load() != nil
 	if asked && state.Signal == syscall.SIGKILL {
-		ok = false // it is our own signal
+		ok = false // the SIGKILL came from this host
 	}
 	p.state = State{Code: -1, Signal: syscall.SIGKILL}
 	switch why := p.why.Load(); {
@@ -103,11 +103,11 @@ func (p *Process) supervise(ctx context.Context, streams *streams) {
 	}
 }
 
-// streams are the three standard streams of one child: the ends that the child
-// gets, and the host's ends with the goroutines that serve them.
+// streams are the three standard streams of one child: the child's ends, and the host's ends with the
+// goroutines that serve them.
 type streams struct {
 	child [3]*os.File // what the child gets as 0, 1 and 2
-	owned []*os.File  // those of child that this package opened
+	owned []*os.File  // files of child that this package opened
 
 	input  io.Reader
 	stdin  *os.File // write end; nil when the child got a file
@@ -115,7 +115,7 @@ type streams struct {
 	output []*pump
 }
 
-// openStreams opens what the policy asks for.
+// openStreams opens the streams that the policy asks for.
 func openStreams(policy *Policy) (*streams, error) {
 	s := &streams{}
 	err := s.openInput(policy.Stdin)
@@ -169,7 +169,7 @@ func (s *streams) openOutput(w io.Writer, silent func(), idle func() bool) (*os.
 	return s.own(pw), nil
 }
 
-// answers is the stream that ReadSoon reads; nil = none.
+// answers returns the stream that ReadSoon reads, or nil if there is none.
 func (s *streams) answers() *pump {
 	for _, p := range s.output {
 		if p.idle != nil {
@@ -179,7 +179,7 @@ func (s *streams) answers() *pump {
 	return nil
 }
 
-// own notes a file of the child's side, to be closed once the child has it.
+// own records a file of the child's side, so that it is closed once the child has it.
 func (s *streams) own(f *os.File) *os.File {
 	if f != nil {
 		s.owned = append(s.owned, f)
@@ -208,7 +208,7 @@ func (s *streams) closeHost() {
 func (s *streams) run() {
 	if s.stdin != nil {
 		s.feed.Go(func() {
-			// A child need not read its input, so a broken pipe is no failure.
+			// A child need not read its input, so a broken pipe is not an error.
 			_, _ = io.Copy(s.stdin, s.input)
 			s.stdin.Close()
 		})
@@ -218,8 +218,8 @@ func (s *streams) run() {
 	}
 }
 
-// finish is called when the tree is gone: it passes on what is left in the
-// pipes and never waits for a stranger that still holds one of them open.
+// finish is called when the tree is gone. It passes on what is left in the pipes, and does not wait
+// for a process outside the tree that still holds a pipe open.
 func (s *streams) finish() error {
 	for _, p := range s.output {
 		p.stop()
@@ -236,7 +236,7 @@ func (s *streams) finish() error {
 	return errors.Join(errs...)
 }
 
-// sameWriter reports whether both streams shall share one pipe.
+// sameWriter reports whether both streams use one pipe.
 func sameWriter(a, b io.Writer) bool {
 	if a == nil || b == nil || !reflect.TypeOf(a).Comparable() || !reflect.TypeOf(b).Comparable() {
 		return false
@@ -244,7 +244,7 @@ func sameWriter(a, b io.Writer) bool {
 	return a == b
 }
 
-// copyBytes is how much a stream moves at once.
+// copyBytes is the largest number of bytes that a stream moves at once.
 const copyBytes = 32 << 10
 
 const (
@@ -252,27 +252,27 @@ const (
 	lingering  = 5 * time.Millisecond // how long run leaves the stream to the next soon
 )
 
-// pump moves one stream of a tree to its writer. A request that waits for an answer reads by itself,
-// if it can, as a switch to run costs more than many a child takes to answer:
+// pump moves one stream of a tree to its writer. A request that waits for an answer reads the stream
+// itself if it can, because a switch to run takes longer than many a child needs to answer:
 //
 //	run:  read ── pass ─┬─ somebody waits, or nobody did ─► read
 //	                    └─ linger ◄──► soon: read ── pass
 type pump struct {
 	r      *os.File
 	w      io.Writer
-	halt   *os.File    // stop tells a pump with idle by it
-	silent func()      // nil = nobody asks
-	idle   func() bool // nobody waits for an answer; nil = run alone reads
+	halt   *os.File    // through it stop ends a pump that has idle
+	silent func()      // called at the end of the stream; nil = none
+	idle   func() bool // reports whether nobody waits for an answer; nil = only run reads
 	done   chan struct{}
-	wake   chan struct{} // takes one; ends lingering
+	wake   chan struct{} // holds one wakeup; ends lingering
 	wanted atomic.Bool   // soon was called since run last looked
 
-	reading sync.Mutex // held by who reads; guards the fields below
+	reading sync.Mutex // held by the reading goroutine; guards the fields below
 	buf     []byte
-	err     error // of the writer; also safe to read once done is closed
+	err     error // the writer's error; may also be read once done is closed
 }
 
-// openPump makes a pump, and the end of its pipe that the child writes to.
+// openPump makes a pump and returns it with the end of its pipe to which the child writes.
 func openPump(w io.Writer, silent func(), idle func() bool) (*pump, *os.File, error) {
 	p := &pump{
 		w: w, silent: silent, done: make(chan struct{}), wake: make(chan struct{}, 1),
@@ -295,8 +295,8 @@ func (p *pump) close() {
 	}
 }
 
-// run copies to the end of the stream or to stop, which each platform has. When the writer fails it
-// closes the pipe, so that the child is told instead of blocked.
+// run copies until the end of the stream, or until stop, which each platform implements. If the writer
+// fails, run closes the pipe, so that the child gets an error instead of blocking.
 func (p *pump) run() {
 	defer close(p.done)
 	defer p.close()
@@ -321,11 +321,11 @@ func (p *pump) run() {
 	}
 }
 
-// linger leaves the stream to soon, as long as that is called again and again.
+// linger leaves the stream to soon as long as soon is called again and again.
 func (p *pump) linger() {
 	for p.wanted.Swap(false) {
 		select {
-		case <-p.wake: // it was for what is read by now
+		case <-p.wake: // the wakeup was for data that was read meanwhile
 		default:
 		}
 		if !p.idle() {
@@ -342,7 +342,7 @@ func (p *pump) linger() {
 	}
 }
 
-// soon reads in the place of run, for a moment and until enough says so.
+// soon reads in place of run, for at most soonWithin and until enough returns true.
 func (p *pump) soon(enough func() bool) {
 	p.wanted.Store(true)
 	if !p.reading.TryLock() {
@@ -355,7 +355,7 @@ func (p *pump) soon(enough func() bool) {
 		}
 		n, err := p.r.Read(p.buf)
 		if err != nil || !p.pass(p.buf[:n]) {
-			break // run finds the same
+			break // run gets the same error
 		}
 	}
 	p.reading.Unlock()
@@ -377,7 +377,7 @@ func (p *pump) pass(data []byte) bool {
 	return p.err == nil
 }
 
-// tell makes the event of a child's start; ended makes that of its end, once that is known.
+// tell emits the event of a child's start; ended emits the event of its end.
 func (l *Launcher) tell(p *Process, path string) (ended func()) {
 	if !l.events.Wants(event.ChildStart | event.ChildEnd) {
 		return func() {}

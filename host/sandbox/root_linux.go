@@ -12,23 +12,23 @@ import (
 )
 
 const (
-	rootBytes = "1m"  // of the folder that everything hangs in; it holds names only
-	shmBytes  = "64m" // of /dev/shm, which is memory
+	rootBytes = "1m"  // size of the root folder's tmpfs, which holds names only
+	shmBytes  = "64m" // size of /dev/shm, which uses memory
 )
 
-// devices are the ones that ordinary programs use.
+// devices returns the devices that ordinary programs use.
 func devices() []string { return []string{"null", "zero", "full", "random", "urandom", "tty"} }
 
-// root is a new file system root under construction: a mount namespace in which
-// nothing exists but what the view grants.
+// root is a new root file system under construction: a mount namespace that contains only what the
+// view grants.
 type root struct {
 	frame *frame
 	base  int   // the folder that becomes "/"
-	masks []int // what covers hidden folders; still writable, as something granted may have to be hung into it
+	masks []int // mounts that cover hidden folders; writable until closeMasks, for mounts inside
 }
 
-// newRoot returns this thread a root of its own. missing says why the machine
-// does not let it; an error means that it should have worked.
+// newRoot makes the root of this thread. missing says why the machine does not allow it; err is an
+// error on a machine that does.
 func (s *frame) newRoot() (missing, err error) {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("unshare: %w", err), nil
@@ -50,24 +50,24 @@ func (s *frame) newRoot() (missing, err error) {
 	return nil, err
 }
 
-// branch is a copy of a part of the old root, to be hung into the new one.
+// branch is a copy of a part of the old root, to be mounted in the new one.
 type branch struct {
 	grant
 	fd  int // -1 for a link
 	dir bool
 }
 
-// etc is hung in as a whole where Landlock hides what was not granted of it:
-// its many parts would take longer than all the rest.
+// etc is mounted as a whole if Landlock can hide the parts that are not granted: mounting its many
+// parts would take longer than all the rest.
 const etc = "/etc"
 
-// open copies what the view grants, before anything hides it.
+// open copies the granted parts before anything covers them.
 func (r *root) open() ([]branch, error) {
 	var trees []branch
 	grants := r.frame.Grants
 	if _, err := landlockABI(); err == nil {
 		r.frame.wholeEtc = true
-		// a part of /etc may be the workspace: that stays, with what is read-only in it
+		// a part of /etc may be the workspace, which stays, with its read-only parts
 		grants = slices.DeleteFunc(slices.Clone(grants), func(g grant) bool {
 			return g.Access != accessWrite && within(etc, g.Target) && !slices.ContainsFunc(r.frame.Grants,
 				func(w grant) bool { return w.Access == accessWrite && within(w.Target, g.Target) })
@@ -81,7 +81,7 @@ func (r *root) open() ([]branch, error) {
 		}
 		t, err := r.tree(g)
 		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
-			continue // it is gone since the view was made
+			continue // it was removed after the view was made
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", g.Target, err)
@@ -105,7 +105,7 @@ func (r *root) tree(g grant) (branch, error) {
 	return branch{g, fd, true}, err
 }
 
-// closeMasks lets nobody change what covers the hidden folders.
+// closeMasks makes the mounts that cover hidden folders read-only.
 func (r *root) closeMasks() error {
 	for _, fd := range r.masks {
 		err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
@@ -130,7 +130,7 @@ func cloneTree(g grant) (branch, error) {
 	if g.Access != accessDevice {
 		attr.Attr_set |= unix.MOUNT_ATTR_NODEV
 	}
-	if g.Access != accessWrite { // a device can be written all the same, its mode and times cannot
+	if g.Access != accessWrite { // a device stays writable, but its mode and times cannot be changed
 		attr.Attr_set |= unix.MOUNT_ATTR_RDONLY
 	}
 	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH|unix.AT_RECURSIVE, attr); err != nil {
@@ -143,7 +143,7 @@ func cloneTree(g grant) (branch, error) {
 	return branch{g, fd, st.Mode&unix.S_IFMT == unix.S_IFDIR}, nil
 }
 
-// build hangs the trees into the base, with /dev, /proc and the accounts.
+// build mounts the trees in the base, with /dev, /proc and the accounts.
 func (r *root) build(trees []branch) error {
 	nodes := r.cloneDevices()
 	proc, err := r.openProc()
@@ -154,7 +154,7 @@ func (r *root) build(trees []branch) error {
 		unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV); err != nil {
 		return fmt.Errorf("tmpfs: %w", err)
 	}
-	// It hangs over the old /proc, where nothing of the view comes from.
+	// The base is mounted over the old /proc, from which the view takes nothing.
 	if err := unix.MoveMount(r.base, "", unix.AT_FDCWD, "/proc", unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
 		return fmt.Errorf("base: %w", err)
 	}
@@ -187,7 +187,7 @@ func (r *root) attach(trees []branch) error {
 	return nil
 }
 
-// hang mounts a tree at its target, which is made where it is missing.
+// hang mounts a tree at its target, and makes the target if it is missing.
 func (r *root) hang(t branch) error {
 	parent, name, err := r.parent(t.Target)
 	if err != nil {
@@ -201,7 +201,7 @@ func (r *root) hang(t branch) error {
 		} else {
 			err = makeFile(parent, name, "")
 		}
-		if err == nil || err == unix.EEXIST { // another child that starts just now may share the folder
+		if err == nil || err == unix.EEXIST { // another child that starts at the same time may share the folder
 			at, err = below(parent, name, unix.O_PATH)
 		}
 	}
@@ -213,9 +213,8 @@ func (r *root) hang(t branch) error {
 	return errors.Join(err, unix.Close(t.fd))
 }
 
-// parent opens the folder that holds the target, which is made where it is
-// missing. No link on the way is followed: another child could have planted it
-// in the temporary folder.
+// parent opens the folder that contains the target, and makes it if it is missing. It follows no
+// links: another child could have placed one in the temporary folder.
 func (r *root) parent(target string) (dir int, name string, err error) {
 	names := strings.Split(target[1:], "/")
 	if dir, err = unix.Dup(r.base); err != nil {
@@ -237,7 +236,7 @@ func (r *root) parent(target string) (dir int, name string, err error) {
 	return dir, names[len(names)-1], nil
 }
 
-// below opens one name in a folder, and no link.
+// below opens one name in a folder, unless it is a link.
 func below(dir int, name string, flags uint64) (int, error) {
 	return unix.Openat2(dir, name, &unix.OpenHow{
 		Flags: flags | unix.O_CLOEXEC | unix.O_NOFOLLOW, Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS,
@@ -253,7 +252,7 @@ func makeFile(dir int, name, text string) error {
 	return errors.Join(err, unix.Close(fd))
 }
 
-// link makes a symbolic link, unless something stands in its place already.
+// link makes a symbolic link, unless something else exists there.
 func (r *root) link(text, target string) error {
 	parent, name, err := r.parent(target)
 	if err != nil {
@@ -267,7 +266,7 @@ func (r *root) link(text, target string) error {
 	return err
 }
 
-// makeDev fills /dev: the harmless devices, terminals of its own, and memory to share.
+// makeDev fills /dev with the harmless devices, its own terminals and shared memory.
 func (r *root) makeDev(nodes []branch) error {
 	if err := r.attach(nodes); err != nil {
 		return err
@@ -307,7 +306,7 @@ func (r *root) makeDev(nodes []branch) error {
 	return nil
 }
 
-// cloneDevices copies the device files that the new /dev has.
+// cloneDevices copies the device files for the new /dev.
 func (r *root) cloneDevices() (nodes []branch) {
 	for _, name := range devices() {
 		if t, err := cloneTree(grant{
@@ -318,7 +317,7 @@ func (r *root) cloneDevices() (nodes []branch) {
 		}
 	}
 	if name := r.frame.Console; name != "" {
-		// It came from outside: programs that ask for its name search /dev.
+		// The console comes from outside: programs that look for its name search /dev.
 		if t, err := cloneTree(grant{Access: accessDevice, Source: name, Target: "/dev/console"}); err == nil {
 			nodes = append(nodes, t)
 		}
@@ -326,9 +325,9 @@ func (r *root) cloneDevices() (nodes []branch) {
 	return nodes
 }
 
-// openProc gets a /proc for reading only, since some of its files belong to the
-// user that the host runs as, who may be root. It shows this PID namespace
-// where the machine allows that, else what the host sees.
+// openProc returns a read-only /proc, because some of its files belong to the user of the host, who
+// may be root. It shows this PID namespace if the machine allows that, otherwise the /proc of the
+// host.
 func (r *root) openProc() (branch, error) {
 	g := grant{Access: accessRead, Source: "/proc", Target: "/proc"}
 	if !r.frame.Namespace {
@@ -344,16 +343,16 @@ func (r *root) openProc() (branch, error) {
 		&unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY})
 }
 
-// maskedProc are the files of /proc that tell of the machine's keys, memory and
-// other processes, and that a host running as root could read.
+// maskedProc returns the files of /proc that reveal the machine's keys, memory and other processes,
+// and that a child of a host running as root could read.
 func maskedProc() []string {
 	return []string{"kcore", "keys", "kpagecgroup", "kpagecount", "kpageflags", "sched_debug", "timer_list"}
 }
 
-// maskProc hides them. What a machine lacks needs no mask.
+// maskProc covers the files of maskedProc. Files that the machine lacks need no cover.
 func (r *root) maskProc() error {
 	if !r.frame.HostIsRoot {
-		return nil // their own modes keep others out
+		return nil // for other users the modes of these files are enough
 	}
 	for _, name := range maskedProc() {
 		t, err := cloneTree(grant{Access: accessDevice, Source: "/dev/null", Target: "/proc/" + name})
@@ -367,8 +366,7 @@ func (r *root) maskProc() error {
 	return nil
 }
 
-// makeAccounts shows the few accounts that a child needs to see, in place of
-// those of the machine.
+// makeAccounts shows a child the few accounts that it needs, instead of the accounts of the machine.
 func (r *root) makeAccounts() error {
 	uid, gid := strconv.Itoa(os.Getuid()), strconv.Itoa(os.Getgid())
 	passwd := "root:x:0:0:root:/:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/sh\n"
@@ -394,7 +392,7 @@ func (r *root) makeAccounts() error {
 	return nil
 }
 
-// enter makes the base the root and lets go of the old one.
+// enter makes the base the root and unmounts the old one.
 func (r *root) enter() error {
 	if err := unix.MountSetattr(r.base, "", unix.AT_EMPTY_PATH,
 		&unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
@@ -411,7 +409,7 @@ func (r *root) enter() error {
 	if err := unix.PivotRoot(".", "."); err != nil {
 		return fmt.Errorf("pivot_root: %w", err)
 	}
-	// The old root now lies on top of the new one, under the same name.
+	// The old root is now mounted on top of the new one, at the same path.
 	if err := unix.Fchdir(old); err != nil {
 		return err
 	}
@@ -421,7 +419,7 @@ func (r *root) enter() error {
 	return errors.Join(unix.Chdir("/"), unix.Close(r.base))
 }
 
-// newFS makes a fresh file system that hangs nowhere yet.
+// newFS makes a new file system that is not mounted yet.
 func newFS(kind string, options map[string]string, attr int) (int, error) {
 	fs, err := unix.Fsopen(kind, unix.FSOPEN_CLOEXEC)
 	if err != nil {

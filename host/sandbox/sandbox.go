@@ -23,9 +23,9 @@ type Mechanism string
 // The mechanisms, strongest first.
 const (
 	MechanismPIDNamespace     Mechanism = "pid_namespace"      // the kernel kills the tree
-	MechanismUserPIDNamespace Mechanism = "user_pid_namespace" // the same without being root
+	MechanismUserPIDNamespace Mechanism = "user_pid_namespace" // the same for a host that is not root
 	MechanismSubreaper        Mechanism = "subreaper"          // the launcher kills the tree
-	MechanismProcessGroup     Mechanism = "process_group"      // only what stays in the group is killed
+	MechanismProcessGroup     Mechanism = "process_group"      // only processes that stay in the group are killed
 	MechanismProcess          Mechanism = "process"            // only the command itself is killed
 )
 
@@ -38,13 +38,13 @@ var ErrClosed = errors.New("sandbox: launcher closed")
 // ErrMemory is Wait's error for a tree that took more memory than its limit.
 var ErrMemory = errors.New("sandbox: more memory was used than children.memory_bytes of the config allows")
 
-// ErrProcesses is Wait's error for a tree that had more processes than its limit, where
-// the kernel does not refuse those.
+// ErrProcesses is Wait's error for a tree that had more processes than its limit, on machines where
+// the kernel does not enforce that limit.
 var ErrProcesses = errors.New("sandbox: more processes and threads were started than children.processes of the " +
 	"config allows")
 
-// ErrLauncher is Wait's error when the launcher itself died or misbehaved, out
-// of memory for example.
+// ErrLauncher is Wait's error when the launcher itself died or misbehaved, for example because memory
+// ran out.
 var ErrLauncher = errors.New("sandbox: launcher failed")
 
 // Options configure a Launcher. The zero value works.
@@ -52,50 +52,51 @@ type Options struct {
 	// Path lists the folders that make up the children's PATH; nil is
 	// SafePath of the host's own PATH without a workspace.
 	Path []string
-	// Home is the HOME that the children without network share; empty is a private
-	// folder that is made at the first start and removed by Close.
+	// Home is the HOME that children without network share; "" = a private folder that is made at the
+	// first start and removed by Close.
 	Home string
-	// Environ is the host's environment, of which a few harmless variables are
-	// passed on; nil is os.Environ().
+	// Environ is the host's environment, from which only a few harmless variables are passed on; nil =
+	// os.Environ().
 	Environ []string
 
-	// Launcher is the program that starts and holds the children, where there are
-	// launchers; it calls MaybeRunLauncher. Empty is this program.
+	// Launcher is the program that starts and holds the children, on systems that have launchers; it calls
+	// MaybeRunLauncher. "" = this program.
 	Launcher string
 
-	// Mode says what to do where the machine lacks a mechanism; "" is BestEffort.
+	// Mode says what to do when the machine lacks a mechanism; "" is BestEffort.
 	Mode Mode
 	// Workspace is the absolute folder that children may change, besides their
 	// home and temporary folder; "" = none.
 	Workspace string
-	// WorkspaceInfo tells which folder the workspace is; nil = whatever has its name. Where
-	// another has taken its place no child starts. Only Linux looks at it. Whoever may
-	// replace the folder must not have it removed: the caller holds it open.
+	// WorkspaceInfo identifies the folder of the workspace; nil = whatever folder has that path. If
+	// another folder has taken its place, no child starts. Only Linux checks this. The caller must
+	// hold the folder open, so that its inode number is not used again.
 	WorkspaceInfo os.FileInfo
-	// Hidden lists absolute folders of the host that no child sees although they lie in what
-	// it may see; in their place there is an empty one. What lies in one, or is one, and was
-	// granted by itself stays open. They are made where they are missing.
+	// Hidden lists absolute folders of the host that no child sees although they lie in folders that it
+	// may see. The child sees an empty folder in their place. A path in a hidden folder, or the folder
+	// itself, stays visible if it is granted separately. Missing folders are made.
 	Hidden []string
-	// Fixed lists absolute paths that no child may change, nor put another in their place,
-	// although they lie in what it may change. Links in it are not followed.
+	// Fixed lists absolute paths that no child may change or replace, although they lie in folders that it
+	// may change. Links in Fixed are not followed.
 	Fixed []string
-	// Firm refuses children where Fixed cannot be held, as they are where Hidden cannot.
+	// Firm refuses children where the machine cannot enforce Fixed. Children are always refused where it
+	// cannot enforce Hidden.
 	Firm bool
-	// Loose starts them all the same, for a host that another one confines.
+	// Loose starts children in both cases, for a host that another host confines.
 	Loose bool
 	// Read lists further absolute paths that children may read, on top of the
 	// system's programs and libraries and the folders of Path.
 	Read []string
-	// Limits of every child, where its policy does not say.
+	// Limits are the limits of every child whose policy does not set its own.
 	Limits Limits
-	// Disk bounds what children leave in folders; nil bounds nothing. Counted are absolute
-	// folders that count, beside those of the sandbox; they are never emptied.
+	// Disk bounds what children leave in folders; nil = no bound. Counted lists further absolute folders
+	// that count towards the bound, besides those of the sandbox; they are never emptied.
 	Disk    *Disk
 	Counted []string
-	// Lacking, if not nil, is called once: when the first child has started on a
-	// machine that lacks some of what mode Required insists on, with all of that.
+	// Lacking, if not nil, is called once, when the first child has started on a machine that lacks
+	// mechanisms on which mode Required insists. It gets all of these.
 	Lacking func([]Finding)
-	// Events hear of each child's start and end; nil = nobody does.
+	// Events receives an event at each child's start and end; nil = no events.
 	Events *event.Stream
 }
 
@@ -111,7 +112,7 @@ type Launcher struct {
 	lacking func([]Finding)
 
 	disk    *Disk        // nil = no bound
-	starts  sync.RWMutex // a folder of children is changed for another one under the write lock
+	starts  sync.RWMutex // write-locked while a folder of children is replaced by a new one
 	counted []string
 	ending  chan struct{} // closed by Close
 	watch   sync.WaitGroup
@@ -121,14 +122,13 @@ type Launcher struct {
 
 	mu       sync.Mutex
 	closed   bool                  // guarded by mu
-	watching bool                  // the disk; guarded by mu
+	watching bool                  // watchDisk runs; guarded by mu
 	running  map[*Process]struct{} // guarded by mu
-	full     []string              // homes that stay and are to be emptied; guarded by mu
+	full     []string              // kept homes that must be emptied; guarded by mu
 	pending  sync.WaitGroup        // Command calls and processes under way; Add under mu
 }
 
-// New makes a Launcher. It starts nothing and probes nothing: the first
-// Command does.
+// New makes a Launcher. It starts and probes nothing; the first Command does.
 func New(opts Options) (*Launcher, error) {
 	environ := opts.Environ
 	if environ == nil {
@@ -161,18 +161,16 @@ func New(opts Options) (*Launcher, error) {
 	return l, nil
 }
 
-// Mechanism tells what holds the trees, once the first one was started; before
-// that it is "".
+// Mechanism returns what holds the trees; it is "" until the first tree was started.
 func (l *Launcher) Mechanism() Mechanism { return l.start.mechanism() }
 
 // Path lists the folders that make up the children's PATH.
 func (l *Launcher) Path() []string { return slices.Clone(l.start.path) }
 
-// Command starts what the policy says. The tree is killed when ctx ends, not
-// only until Command returns. The error is an *EnvError for a refused variable,
-// a *MissingError for a machine that mode Required refuses, and a *StartError
-// when the program cannot be started. The caller may drop the
-// Process: it is reaped all the same.
+// Command starts the program of the policy. The tree is killed when ctx ends, also after Command has
+// returned. The error is an *EnvError for a refused variable, a *MissingError when the machine lacks
+// required mechanisms, and a *StartError when the program cannot be started. The caller may drop the
+// Process: it is reaped anyway.
 func (l *Launcher) Command(ctx context.Context, policy Policy) (*Process, error) {
 	if err := policy.check(); err != nil {
 		return nil, err
@@ -199,8 +197,8 @@ func (l *Launcher) Command(ctx context.Context, policy Policy) (*Process, error)
 	return p, nil
 }
 
-// Prepare makes in the background what the first command with such a network needs: it takes several times as long to
-// start as a later one. Close waits for it.
+// Prepare makes in the background what the first command with this network needs, because that start
+// takes several times as long as a later one. Close waits for it.
 func (l *Launcher) Prepare(network Network) {
 	if l.enter() != nil {
 		return
@@ -227,7 +225,7 @@ func (l *Launcher) enter() error {
 // envTrace is the variable that tells programs which trace they are part of.
 const envTrace = "TRACEPARENT"
 
-// settle starts the tree in its home.
+// settle prepares the home and the environment of a child and starts its tree.
 func (l *Launcher) settle(ctx context.Context, policy *Policy) (*Process, error) {
 	leave, err := l.ownHome(policy)
 	if err != nil {
@@ -247,8 +245,8 @@ func (l *Launcher) settle(ctx context.Context, policy *Policy) (*Process, error)
 	return nil, err
 }
 
-// launch opens the streams, starts the tree and hands it to its own goroutine, which
-// calls leave when it has ended.
+// launch opens the streams, starts the tree and hands it to its own goroutine, which calls leave when
+// the tree has ended.
 func (l *Launcher) launch(ctx context.Context, policy *Policy, env []string, leave func()) (*Process, error) {
 	streams, err := openStreams(policy)
 	if err != nil {
@@ -293,15 +291,14 @@ func (l *Launcher) launch(ctx context.Context, policy *Policy, env []string, lea
 	return p, nil
 }
 
-// Running returns how many trees there are.
+// Running returns the number of running trees.
 func (l *Launcher) Running() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.running)
 }
 
-// Probe finds out what this machine offers by setting a child up and running
-// nothing in it.
+// Probe finds out what this machine offers: it sets up a launcher that runs no command.
 func (l *Launcher) Probe(ctx context.Context) ([]Finding, error) {
 	if err := l.enter(); err != nil {
 		return nil, err

@@ -10,36 +10,36 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Offsets into struct seccomp_data. The machines of this list are little-endian.
+// Offsets into struct seccomp_data, for the machines in auditArch, which are little-endian.
 const (
 	offsetNumber = 0
 	offsetArch   = 4
-	offsetArgs   = 16 // the low half of the first; 8 bytes each
+	offsetArgs   = 16 // the low half of the first argument; each has 8 bytes
 	argSize      = 8
 	halfSize     = 4
 )
 
-// newestCall is the last system call of the list that this filter was made from, that of
-// Linux 7.0: nobody has looked at what comes after it.
+// newestCall is the last system call in the list from which this filter was made, that of Linux 7.0.
+// Later calls were not reviewed.
 const newestCall = unix.SYS_RSEQ_SLICE_YIELD
 
-// walls is what the filter of one command must hold.
+// walls describes what the seccomp filter of one command must enforce.
 type walls struct {
 	network  Network
-	launcher uint32 // its threads have the numbers up to this
-	among    bool   // and they begin with its own, as those of others are beside them; else with 1
-	bare     bool   // there is no mount namespace: all files of the machine have names here
+	launcher uint32 // its threads have numbers up to this one
+	among    bool   // its numbers begin with its own pid, as other processes have numbers, too; else with 1
+	bare     bool   // there is no mount namespace: the command can name all files of the machine
 	ownIPC   bool   // there is an IPC namespace
 
-	asked []uint32        // the calls that the warden is asked about
-	ask   bpf.Instruction // what asks it, or refuses them where it cannot be asked
+	asked []uint32        // the calls that are passed to the warden
+	ask   bpf.Instruction // passes a call to the warden, or refuses it if that is not possible
 }
 
-// namespaceFlags are the clone flags that make a namespace.
+// namespaceFlags are the clone flags that create a namespace.
 const namespaceFlags = unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWNET |
 	unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP
 
-// auditArch is what seccomp calls this machine; 0 is unknown.
+// auditArch returns seccomp's number of this machine's architecture; 0 = unknown.
 func auditArch() uint32 {
 	switch runtime.GOARCH {
 	case "amd64":
@@ -52,8 +52,8 @@ func auditArch() uint32 {
 	return 0
 }
 
-// deniedCalls change the machine, look into other processes, or open parts of
-// the kernel that no ordinary program needs. They fail with EPERM.
+// deniedCalls returns calls that change the machine, look into other processes, or reach parts of the
+// kernel that no ordinary program needs. They fail with EPERM.
 func deniedCalls() []uint32 {
 	return append(archDeniedCalls(),
 		unix.SYS_PTRACE, unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_PROCESS_MADVISE, unix.SYS_KCMP,
@@ -75,8 +75,8 @@ func deniedCalls() []uint32 {
 	)
 }
 
-// absentCalls fail with ENOSYS: programs take that as an older kernel and use
-// what the filter can look into, and what the launcher sees the memory of.
+// absentCalls returns calls that fail with ENOSYS. Programs then assume an older kernel and use calls
+// that the filter can check, and memory that the launcher can see.
 func absentCalls() []uint32 {
 	return []uint32{
 		unix.SYS_MEMFD_SECRET, unix.SYS_CLONE3, unix.SYS_IO_URING_SETUP, unix.SYS_IO_URING_ENTER,
@@ -84,21 +84,20 @@ func absentCalls() []uint32 {
 	}
 }
 
-// argTest is a question to one argument of a call. Half 1 is the upper one of its
-// 64 bits: numbers of processes and flags have it at 0, or the kernel ignores it;
-// pointers need both.
+// argTest is a test of one argument of a call. Half 1 is the upper half of its 64 bits. For process
+// numbers and flags that half is 0 or the kernel ignores it; pointers need tests of both halves.
 type argTest struct {
 	arg, half uint32
-	mask      uint32 // the bits that are looked at; 0 = all
+	mask      uint32 // the bits that are tested; 0 = all
 	cond      bpf.JumpTest
 	val       uint32
 }
 
-// deniedIf refuses a call whose arguments pass all tests. Any other call goes on
-// to the next rule, so that several rules for one call add up.
+// deniedIf refuses a call if its arguments pass all tests. Other calls go on to the next rule, so that
+// several rules for one call can be combined.
 func deniedIf(call uint32, tests ...argTest) []bpf.Instruction {
 	var asked []bpf.Instruction
-	for i := len(tests) - 1; i >= 0; i-- { // from the last one on: each skips all that follows
+	for i := len(tests) - 1; i >= 0; i-- { // from the last one on, because each test skips all that follow
 		t := tests[i]
 		one := []bpf.Instruction{bpf.LoadAbsolute{Off: offsetArgs + t.arg*argSize + t.half*halfSize, Size: 4}}
 		if t.mask != 0 {
@@ -118,7 +117,7 @@ func refusal(errno unix.Errno) bpf.Instruction {
 	return bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(errno)}
 }
 
-// argumentRules refuse calls by what they are asked for.
+// argumentRules refuse calls because of their arguments.
 func (w *walls) argumentRules() (p []bpf.Instruction) {
 	for _, rule := range [][]bpf.Instruction{
 		deniedIf(unix.SYS_CLONE, argTest{cond: bpf.JumpBitsSet, val: namespaceFlags}),
@@ -140,9 +139,9 @@ func (w *walls) argumentRules() (p []bpf.Instruction) {
 	return p
 }
 
-// limitRules let a process set its own limits, as process 0, and read those of
-// any. A launcher without descriptors would see nothing any more; it belongs to
-// the same user, so only this keeps the command from it.
+// limitRules allow a process to set its own limits, as process 0, and to read the limits of any
+// process. The command has the same user as the launcher, so without these rules it could take away
+// the launcher's descriptors and thus blind it.
 func limitRules() []bpf.Instruction {
 	other := argTest{cond: bpf.JumpNotEqual, val: 0}
 	return append(
@@ -150,16 +149,16 @@ func limitRules() []bpf.Instruction {
 		deniedIf(unix.SYS_PRLIMIT64, other, argTest{arg: 2, half: 1, cond: bpf.JumpNotEqual, val: 0})...)
 }
 
-// What setpriority and ioprio_set call all processes of a user.
+// The values by which setpriority and ioprio_set mean all processes of a user.
 const (
 	prioUser   = 2
 	ioprioUser = 3
 )
 
-// schedulingRules keep a command from slowing its launcher down, whose threads are those
-// up to a number. All others may be named: C libraries name the threads of a process by
-// their numbers. Where those of the machine's other processes are among them, a thread may
-// set its own alone, as 0.
+// schedulingRules keep a command from slowing down its launcher, whose threads have numbers up to a
+// limit. All other threads may be named, because C libraries name the threads of a process by their
+// numbers. If other processes of the machine have numbers in the same range, a thread may change only
+// itself, as 0.
 func (w *walls) schedulingRules() (p []bpf.Instruction) {
 	named := func(arg uint32) []argTest {
 		tests := []argTest{{arg: arg, cond: bpf.JumpNotEqual, val: 0}}
@@ -184,8 +183,8 @@ func (w *walls) schedulingRules() (p []bpf.Instruction) {
 	return p
 }
 
-// program puts the filter together. What the warden is asked about comes last, after all
-// that is refused anyway.
+// program builds the filter. The calls for the warden come last, after all calls that are refused
+// anyway.
 func (w *walls) program() ([]bpf.RawInstruction, error) {
 	arch := auditArch()
 	if arch == 0 {
@@ -198,7 +197,7 @@ func (w *walls) program() ([]bpf.RawInstruction, error) {
 		absent, // 32-bit calls have other numbers
 		bpf.LoadAbsolute{Off: offsetNumber, Size: 4},
 		bpf.JumpIf{Cond: bpf.JumpLessOrEqual, Val: newestCall, SkipTrue: 1},
-		absent, // and so has the x32 ABI on amd64
+		absent, // later calls, and those of the x32 ABI on amd64
 	}
 	each := func(calls []uint32, answer bpf.Instruction) {
 		for _, call := range calls {
@@ -208,7 +207,7 @@ func (w *walls) program() ([]bpf.RawInstruction, error) {
 	each(deniedCalls(), denial())
 	each(absentCalls(), absent)
 	if w.among {
-		each([]uint32{unix.SYS_PIDFD_SEND_SIGNAL}, absent) // a folder of /proc will do for a descriptor
+		each([]uint32{unix.SYS_PIDFD_SEND_SIGNAL}, absent) // a folder of /proc would serve as a descriptor
 	}
 	if !w.ownIPC {
 		each(ipcCalls(), absent)
@@ -222,18 +221,18 @@ func (w *walls) program() ([]bpf.RawInstruction, error) {
 	return bpf.Assemble(append(p, bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW}))
 }
 
-// tiocLinux pastes into a virtual console.
+// tiocLinux is an ioctl request that can paste into a virtual console.
 const tiocLinux = 0x541C
 
-// enforce puts this thread, and what it starts, under the filter. It needs no_new_privs.
-// The listener is where the questions for the warden come, -1 where there are none.
+// enforce applies the filter to this thread and to what it starts. It needs no_new_privs. The listener
+// is the descriptor for the warden's questions, or -1 if there are none.
 func (w *walls) enforce() (listener int, err error) {
 	if len(w.asked) > 0 {
 		w.ask = bpf.RetConstant{Val: unix.SECCOMP_RET_USER_NOTIF}
 		if listener, err = w.load(listen); err == nil {
 			return listener, nil
 		}
-		w.ask = denial() // a filter around this one may have a listener already
+		w.ask = denial() // an outer filter may have a listener already
 	}
 	return w.load(func(prog *unix.SockFprog) (int, error) {
 		_, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(prog)))
@@ -258,10 +257,10 @@ func (w *walls) load(install func(*unix.SockFprog) (int, error)) (int, error) {
 	return fd, err
 }
 
-// What a namespace keeps out of reach has to be refused by the filter where there is none.
+// Without a namespace the filter has to refuse what the namespace would keep out of reach.
 
-// ipcCalls reach System V IPC and message queues by numbers and names that are not those
-// of files.
+// ipcCalls returns the calls that reach System V IPC and message queues, which have numbers and names
+// outside the file system.
 func ipcCalls() []uint32 {
 	return []uint32{
 		unix.SYS_SHMGET, unix.SYS_SHMAT, unix.SYS_SHMCTL, unix.SYS_SEMGET, unix.SYS_SEMOP, unix.SYS_SEMTIMEDOP,
@@ -270,8 +269,8 @@ func ipcCalls() []uint32 {
 	}
 }
 
-// attributeCalls change attributes of files that Landlock does not know. Programs take the
-// answer as a file system without them.
+// attributeCalls returns the calls that change file attributes which Landlock does not know. To a
+// program the error looks like a file system without such attributes.
 func attributeCalls() []uint32 {
 	return []uint32{
 		unix.SYS_SETXATTR, unix.SYS_LSETXATTR, unix.SYS_FSETXATTR, unix.SYS_SETXATTRAT,
@@ -280,14 +279,14 @@ func attributeCalls() []uint32 {
 	}
 }
 
-// The requests of ioctl that change a file which is open for reading only; x/sys has two.
+// ioctl requests that change a file that is open only for reading; x/sys defines the two others.
 const (
 	fsIocSetVersion   = 0x40087602
 	fsIocFSSetXattr   = 0x401c5820
 	fsIocEnableVerity = 0x40806685
 )
 
-// bareRules are those for a command that could name every file of the machine.
+// bareRules refuse ioctl requests of a command that could name every file of the machine.
 func bareRules() (p []bpf.Instruction) {
 	for _, request := range []uint32{
 		unix.FS_IOC_SETFLAGS, unix.FS_IOC_SET_ENCRYPTION_POLICY, fsIocSetVersion,
@@ -298,10 +297,10 @@ func bareRules() (p []bpf.Instruction) {
 	return p
 }
 
-// socketRules keep a command from the network, or let it have the usual kinds of it. A
-// socket that can be sent to a path reaches every such file, which Landlock learns with
-// Linux 7.1 only: without a mount namespace a command has pairs alone, and of those that
-// stay connected to each other.
+// socketRules keep a command from the network, or restrict it to the usual kinds of sockets. A socket
+// that can send to a path reaches all socket files, and Landlock can restrict that only from Linux 7.1
+// on. So without a mount namespace a command may only create socket pairs, and only those that stay
+// connected to each other.
 func (w *walls) socketRules() (p []bpf.Instruction) {
 	family := argTest{cond: bpf.JumpNotEqual, val: unix.AF_UNIX}
 	tests := []argTest{family}
@@ -315,14 +314,14 @@ func (w *walls) socketRules() (p []bpf.Instruction) {
 		return p
 	}
 	p = append(p, deniedIf(unix.SYS_SOCKET, argTest{cond: bpf.JumpEqual, val: unix.AF_UNIX})...)
-	const kinds = 0xf // of the type; above are flags
+	const kinds = 0xf // bits of the type; the bits above are flags
 	return append(p, deniedIf(unix.SYS_SOCKETPAIR,
 		argTest{arg: 1, mask: kinds, cond: bpf.JumpNotEqual, val: unix.SOCK_STREAM},
 		argTest{arg: 1, mask: kinds, cond: bpf.JumpNotEqual, val: unix.SOCK_SEQPACKET})...)
 }
 
-// The ways to have signals sent that only name whom by a structure in memory, and the one
-// that names it. x/sys has none of them.
+// The requests to send signals whose receiver is named only by a structure in memory, and the one that
+// names it directly. x/sys has none of them.
 const (
 	fSetOwn    = 8
 	fSetOwnEx  = 15
@@ -330,9 +329,9 @@ const (
 	siocSetPgr = 0x8902
 )
 
-// signalRules keep a command from the threads of its launcher, from self to last, where no
-// PID namespace does: it is under the same Landlock rules as they. As all processes are
-// called -1, that is refused as well.
+// signalRules keep a command from sending signals to its launcher's threads, from self to last, where
+// there is no PID namespace: the launcher is under the same Landlock rules as the command. -1 means
+// all processes, so it is refused as well.
 func signalRules(self, last uint32) (p []bpf.Instruction) {
 	equal := func(arg, val uint32) argTest { return argTest{arg: arg, cond: bpf.JumpEqual, val: val} }
 	for _, call := range []uint32{
@@ -356,18 +355,18 @@ func signalRules(self, last uint32) (p []bpf.Instruction) {
 	return p
 }
 
-// setIDBits let a file run as its owner or group.
+// setIDBits make a file run as its owner or group.
 const setIDBits = unix.S_ISUID | unix.S_ISGID
 
-// makeFlags are those of open that use its mode: O_CREAT, and O_TMPFILE without the
-// bit of O_DIRECTORY that is in it.
+// makeFlags are the flags of open that use its mode: O_CREAT, and O_TMPFILE without the O_DIRECTORY
+// bit that it contains.
 const makeFlags = unix.O_CREAT | unix.O_TMPFILE&^unix.O_DIRECTORY
 
-// setIDRules refuse set-user-ID and set-group-ID bits: a file with one in the workspace
-// would lend the host's rights to whoever runs it, and the host may be root. A folder may
-// still inherit its group's bit from the folder above, which gives nobody a right; that
-// bit is refused for a folder as well, since a call does not tell what it is about. What
-// openat2 wants lies in memory, where a filter cannot look: it is one of absentCalls.
+// setIDRules refuse set-user-ID and set-group-ID bits. A file in the workspace with such a bit would
+// give the host's rights to any user who runs it, and the host may be root. A new folder may still
+// inherit the group bit of the folder above, which gives no rights; setting it is refused for folders
+// as well, because a call does not tell files from folders. The arguments of openat2 lie in memory,
+// where a filter cannot look, so it is in absentCalls.
 func setIDRules() (p []bpf.Instruction) {
 	bits := func(arg uint32) argTest { return argTest{arg: arg, cond: bpf.JumpBitsSet, val: setIDBits} }
 	making := func(arg uint32) argTest { return argTest{arg: arg, cond: bpf.JumpBitsSet, val: makeFlags} }

@@ -5,7 +5,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// archDeniedCalls are those that only this machine has.
+// archDeniedCalls returns the denied calls that only this architecture has.
 func archDeniedCalls() []uint32 {
 	return []uint32{
 		unix.SYS_IOPL, unix.SYS_IOPERM, unix.SYS_MODIFY_LDT, unix.SYS_USELIB, unix.SYS__SYSCTL,
@@ -13,7 +13,7 @@ func archDeniedCalls() []uint32 {
 	}
 }
 
-// archSetIDRules are setIDRules for calls that only this machine has.
+// archSetIDRules are setIDRules for calls that only this architecture has.
 func archSetIDRules(bits, making func(arg uint32) argTest) [][]bpf.Instruction {
 	return [][]bpf.Instruction{
 		deniedIf(unix.SYS_CHMOD, bits(1)),
@@ -23,7 +23,7 @@ func archSetIDRules(bits, making func(arg uint32) argTest) [][]bpf.Instruction {
 	}
 }
 
-// archChangingCalls are the old names of changingCalls.
+// archChangingCalls returns the old calls that correspond to changingCalls.
 func archChangingCalls() []uint32 {
 	return []uint32{
 		unix.SYS_CHMOD, unix.SYS_CHOWN, unix.SYS_LCHOWN, unix.SYS_UTIME, unix.SYS_UTIMES,
@@ -31,8 +31,8 @@ func archChangingCalls() []uint32 {
 	}
 }
 
-// archModernCall puts the call that every machine has in place of an old one, and tells how
-// the times of that stand in memory.
+// archModernCall replaces an old call by the call that every architecture has, and returns how the
+// times of the old call lie in memory.
 func archModernCall(q *notice) clock {
 	here := int64(unix.AT_FDCWD)
 	a := q.args

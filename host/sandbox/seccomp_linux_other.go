@@ -4,7 +4,7 @@ package sandbox
 
 import "golang.org/x/net/bpf"
 
-// These machines have none of the old calls that amd64 has.
+// These architectures have none of the old calls of amd64.
 
 func archDeniedCalls() []uint32    { return nil }
 func archChangingCalls() []uint32  { return nil }

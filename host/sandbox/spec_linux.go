@@ -12,64 +12,64 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The descriptors that a launcher starts with: its own streams.
+// The descriptors of a launcher's own streams.
 const (
-	// a socket: the frame, the spec with the command's files, then one byte per signal; its end means: kill
+	// a socket: it carries the frame, the spec with the command's files, then one byte per signal; its end
+	// means kill
 	fdControl = 0
-	fdReport  = 1 // reports; 2 is the same pipe, for a panic's text
-	fdFirst   = 3 // of those that are not the launcher's own
+	fdReport  = 1 // reports; 2 is the same pipe, for the text of a panic
+	fdFirst   = 3 // the first descriptor that is not the launcher's own
 )
 
-// The files that come with a spec, by their place.
+// The files that come with a spec, by their index.
 const (
 	stdioFiles = 3 // standard input, output and error of the command
-	dirFile    = 3 // the working directory, where the host has it open
+	dirFile    = 3 // the working directory, if the host has it open
 	maxFiles   = 4
 )
 
-// The largest messages. The kernel's own bound on arguments and environment is far below
-// that of a spec.
+// The maximum sizes of messages, in bytes. The kernel's own limit on arguments and environment is far
+// below maxSpecBytes.
 const (
 	maxSpecBytes   = 64 << 20
 	maxReportBytes = 64 << 10
-	maxLastWords   = 4 << 10 // of a launcher that panicked
+	maxLastWords   = 4 << 10 // of the text of a launcher that panicked
 )
 
-// frame is what a launcher makes around a command: the first thing it is told,
-// maybe long before the command.
+// frame describes what a launcher sets up around a command. It is the first message to the launcher,
+// possibly long before the command.
 type frame struct {
-	Namespace     bool // it is pid 1 of its own PID namespace
+	Namespace     bool // the launcher is pid 1 of its own PID namespace
 	UserNamespace bool
 	HostIsRoot    bool
-	Firm          bool // nothing runs where the walls among the grants cannot be held
+	Firm          bool // nothing runs if the walls among the grants cannot be enforced
 	Mode          Mode
 	Network       Network
-	Processes     int64 // bound on their number
+	Processes     int64 // limit on their number
 	Grants        []grant
 	Home          string
 	Console       string            // path of the command's terminal; "" = none
-	Missing       map[string]string // why a mechanism cannot be had, by its name
+	Missing       map[string]string // why a mechanism is missing, by its name
 
-	// The host's concern only.
-	alone bool // its home is that of one command
-	lost  int  // as that of homeDir: a launcher has the folders mounted that there were
+	// Only for the host.
+	alone bool // its home belongs to one command
+	lost  int  // homeDir.lost at that time: a launcher keeps the folders mounted that existed then
 
 	// What the launcher finds out.
 	ownRoot     bool
-	wholeEtc    bool  // Landlock must hide a part of /etc
-	pidsLimited bool  // something bounds the number of processes
+	wholeEtc    bool  // Landlock must hide parts of /etc
+	pidsLimited bool  // the number of processes is limited
 	tree        *tree // nil until enclose
 }
 
-// fits reports whether a launcher with this frame does for a command that wants
-// another.
+// fits reports whether a launcher with this frame can run a command that needs the frame want.
 func (f *frame) fits(want *frame) bool {
 	sameView := len(f.Grants) == len(want.Grants) && (len(f.Grants) == 0 || &f.Grants[0] == &want.Grants[0])
 	return sameView && f.lost == want.lost && f.Mode == want.Mode && f.Network == want.Network &&
 		f.Processes == want.Processes && f.Console == want.Console
 }
 
-// hold notes what holds the tree, and why it is not the strongest.
+// hold records what holds the tree, and why no stronger mechanism does.
 func (f *frame) hold(by Mechanism, refused error) {
 	f.Namespace, f.UserNamespace = by != MechanismSubreaper, by == MechanismUserPIDNamespace
 	if f.Mode != Off && !f.UserNamespace {
@@ -80,7 +80,7 @@ func (f *frame) hold(by Mechanism, refused error) {
 	}
 }
 
-// miss notes that a mechanism cannot be had.
+// miss records that a mechanism is missing.
 func (f *frame) miss(name string, reason error) {
 	if f.Missing == nil {
 		f.Missing = make(map[string]string)
@@ -88,28 +88,28 @@ func (f *frame) miss(name string, reason error) {
 	f.Missing[name] = strings.ReplaceAll(reason.Error(), "\n", "; ")
 }
 
-// misses reports whether a mechanism was missed.
+// misses reports whether a mechanism is missing.
 func (f *frame) misses(name string) bool {
 	_, missed := f.Missing[name]
 	return missed
 }
 
-// spec is the command that a launcher is told to run within its frame.
+// spec is the command that a launcher runs within its frame.
 type spec struct {
 	*frame   `json:"-"`
-	Probe    bool // set everything up, and run nothing
+	Probe    bool // set everything up, but run nothing
 	Terminal bool // file 0 becomes the controlling terminal
-	Grouped  bool // a cgroup bounds the tree
+	Grouped  bool // a cgroup limits the tree
 	Limits   Limits
 	Dir      string
 	Path     string
 	Argv     []string
 	Env      []string
 
-	files []int // what the launcher gets along with it
+	files []int // the files that the launcher receives with it
 }
 
-// rehearse has JSON learn the types of what comes next, which takes its time once.
+// rehearse lets the JSON package learn the types of the next messages, which takes time only once.
 func rehearse() {
 	if data, err := encode(&spec{Argv: []string{""}, Env: []string{""}}); err == nil {
 		_ = decode(bytes.NewReader(data), maxSpecBytes, &spec{})
@@ -117,8 +117,8 @@ func rehearse() {
 	_, _ = encode(report{Missing: map[string]string{"": ""}})
 }
 
-// encode returns a message: four bytes of length, then JSON. Paths, arguments and variables
-// may hold any byte: each goes as one character, that of its number.
+// encode returns a message: four bytes of length, then JSON. Paths, arguments and variables may hold
+// any byte, so each byte becomes the character with that number.
 func encode(message any) ([]byte, error) {
 	buf := bytes.NewBuffer(make([]byte, 4, copyBytes))
 	err := json.MarshalWrite(buf, message, json.WithMarshalers(json.MarshalToFunc(func(e *jsontext.Encoder,
@@ -134,8 +134,7 @@ func encode(message any) ([]byte, error) {
 	return buf.Bytes(), err
 }
 
-// decode reads what one encode wrote, and no byte more. It returns io.EOF where there is
-// nothing to read.
+// decode reads exactly one message of encode. It returns io.EOF if there is nothing to read.
 func decode(r io.Reader, most uint32, message any) error {
 	var head [4]byte
 	if n, err := io.ReadFull(r, head[:]); err != nil {
@@ -163,7 +162,7 @@ func decode(r io.Reader, most uint32, message any) error {
 	})))
 }
 
-// cutOff is the error for anything else than a message: the last words of a launcher that
+// cutOff returns the error for input that is not a message, such as the text of a launcher that
 // panicked.
 func cutOff(begun []byte, r io.Reader, err error) error {
 	if len(begun) == 0 {
@@ -174,8 +173,7 @@ func cutOff(begun []byte, r io.Reader, err error) error {
 	return fmt.Errorf("launcher: %s", append(begun, words[:n]...))
 }
 
-// receiveSpec reads a spec and the files that came with it, which are closed on
-// exec.
+// receiveSpec reads a spec and the files that came with it. These are closed on exec.
 func receiveSpec(socket int) (*spec, error) {
 	head := make([]byte, copyBytes)
 	rights := make([]byte, unix.CmsgSpace(maxFiles*4))
@@ -207,7 +205,7 @@ func receiveSpec(socket int) (*spec, error) {
 	return s, nil
 }
 
-// descriptor reads from a file descriptor as it is.
+// descriptor reads directly from a file descriptor.
 type descriptor int
 
 func (d descriptor) Read(p []byte) (int, error) {
@@ -225,18 +223,19 @@ func (d descriptor) Read(p []byte) (int, error) {
 	}
 }
 
-// The kinds of report a launcher sends.
+// The kinds of reports.
 const (
-	// the command runs, without the Missing, as a child of the first thread, or of another: Value is 1
+	// the command runs, without the mechanisms in Missing; Value is 1 if it is not a child of the
+	// launcher's first thread
 	reportStarted = "started"
-	reportRefused = "refused"   // it does not, for want of the Missing
-	reportFailed  = "failed"    // it could not be started: Value is an errno, Text what failed
+	reportRefused = "refused"   // it does not start because of Missing
+	reportFailed  = "failed"    // it could not be started: Value is an errno, Text says what failed
 	reportExit    = "exit"      // it ended: Value is its wait status
-	reportCrowd   = "processes" // the tree had more processes than it may, and is ended: Value is their bound
-	reportMemory  = "memory"    // the tree took more memory than it may, and is ended: Value is how much, in MiB
+	reportCrowd   = "processes" // the tree had too many processes and is ended: Value is their limit
+	reportMemory  = "memory"    // the tree used too much memory and is ended: Value is how much, in MiB
 )
 
-// report is one message of a launcher.
+// report is a message from a launcher to the host.
 type report struct {
 	Kind    string
 	Value   uint32

@@ -16,20 +16,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// selfPath is this executable, also after its file was replaced or removed.
+// selfPath is this executable. It works even after its file was replaced or removed.
 const selfPath = "/proc/self/exe"
 
-// level is one way to hold a tree, as it is tried.
+// level is one way to hold a tree.
 type level struct {
 	mechanism Mechanism
 	sys       syscall.SysProcAttr
 }
 
-// agentID is the user and group that a child of root sees itself as.
+// agentID is the user and group id that a child of a root host sees as its own.
 const agentID = 1000
 
-// levels lists what to try, strongest first. In mode Off a host that runs as
-// root has children that are root.
+// levels returns the ways to hold a tree, strongest first. In mode Off a host that runs as root has
+// children that are root.
 func levels(mode Mode) []level {
 	uid, gid := os.Geteuid(), os.Getegid()
 	inside := func(id int) int {
@@ -47,10 +47,10 @@ func levels(mode Mode) []level {
 		Pdeathsig:   syscall.SIGKILL,
 		UidMappings: []syscall.SysProcIDMap{{ContainerID: inside(uid), HostID: uid, Size: 1}},
 		GidMappings: []syscall.SysProcIDMap{{ContainerID: inside(gid), HostID: gid, Size: 1}},
-		// to mount, and to drop these and all others; the command does not get them
+		// to mount, and to drop these and all other capabilities; the command does not get them
 		AmbientCaps: []uintptr{unix.CAP_SYS_ADMIN, unix.CAP_SETPCAP},
 	}}
-	plain := user // some systems allow the namespace but no capability in it
+	plain := user // some systems allow the namespace, but no capabilities in it
 	plain.sys.AmbientCaps = nil
 	// No Pdeathsig: a subreaper must outlive the host to kill the tree.
 	reaper := level{mechanism: MechanismSubreaper}
@@ -63,19 +63,19 @@ func levels(mode Mode) []level {
 	return []level{user, root, plain, reaper}
 }
 
-// starter owns one thread that forks all launchers: PR_SET_PDEATHSIG fires when
-// the thread that forked dies, so it must live as long as the Launcher.
+// starter owns the thread that forks all launchers. PR_SET_PDEATHSIG fires when the forking thread
+// dies, so this thread must live as long as the Launcher.
 type starter struct {
 	opts Options
 	path []string
 	home *homeDir
 	net  map[string]string   // variables of children with network
-	seen func(Network) *view // what every child with such a network sees
+	seen func(Network) *view // what all children with that network see
 
 	groups func() (*cgroups, error)
 
-	levels  []level      // what to try; nil = levels(). Only the thread touches it once it runs
-	refused error        // why a stronger level did not work; as above
+	levels  []level      // levels to try; nil = levels(); only used by the thread once it runs
+	refused error        // why a stronger level failed; only used by the thread once it runs
 	found   atomic.Value // Mechanism
 	last    atomic.Pointer[[]Finding]
 
@@ -83,8 +83,8 @@ type starter struct {
 	requests chan forkRequest
 	stopped  chan struct{}
 
-	spare chan *launched // at most one that waits for its spec
-	fills sync.WaitGroup // forks of spares under way
+	spare chan *launched // holds at most one launcher that waits for its spec
+	fills sync.WaitGroup // running forks of spares
 }
 
 type forkRequest struct {
@@ -96,7 +96,7 @@ type forkRequest struct {
 type forkReply struct {
 	proc      *os.Process
 	mechanism Mechanism
-	refused   error // why it is not the strongest
+	refused   error // why a stronger level failed
 	err       error
 }
 
@@ -114,7 +114,7 @@ func (s *starter) findings() []Finding {
 
 func (s *starter) run() {
 	defer close(s.stopped)
-	// Never unlocked: the thread ends with the goroutine.
+	// The thread is never unlocked: it ends with the goroutine.
 	runtime.LockOSThread()
 	if s.levels == nil {
 		s.levels = levels(s.opts.Mode)
@@ -140,10 +140,11 @@ func (s *starter) begin() {
 	})
 }
 
-// viewOf makes, once it is asked for, what children with such a network share.
+// viewOf returns a function that makes, at its first call, the view that children with that network
+// share.
 func (s *starter) viewOf(network Network) func() *view {
 	return sync.OnceValue(func() *view {
-		home, tmp, err := s.home.of(network) // made before, or Command would have failed
+		home, tmp, err := s.home.of(network) // get has made it before, or Command would have failed
 		if err != nil {
 			return &view{}
 		}
@@ -158,7 +159,7 @@ func (s *starter) viewOf(network Network) func() *view {
 }
 
 func (s *starter) close() {
-	s.once.Do(func() {}) // a thread that never began need not end
+	s.once.Do(func() {}) // if the thread never began, it need not end
 	if s.requests == nil {
 		return
 	}
@@ -167,8 +168,8 @@ func (s *starter) close() {
 	<-s.stopped
 }
 
-// fork starts one launcher on the strongest level that works, and stays there:
-// a later failure is a failure, not a reason for less.
+// fork starts one launcher on the strongest level that works, and stays on that level: a later failure
+// does not lead to a weaker level.
 func (s *starter) fork(files []*os.File, in cgroup) forkReply {
 	for {
 		l := s.levels[0]
@@ -179,7 +180,7 @@ func (s *starter) fork(files []*os.File, in cgroup) forkReply {
 		}
 		proc, err := os.StartProcess(cmp.Or(s.opts.Launcher, selfPath), []string{LauncherName}, &os.ProcAttr{
 			Dir:   "/",
-			Env:   []string{"GOMAXPROCS=1"}, // it lives off a few system calls
+			Env:   []string{"GOMAXPROCS=1"}, // the launcher does little work
 			Files: files,
 			Sys:   &sys,
 		})
@@ -196,8 +197,8 @@ func (s *starter) fork(files []*os.File, in cgroup) forkReply {
 	}
 }
 
-// unavailable reports whether a namespace was refused, as opposed to the machine
-// being short of something.
+// unavailable reports whether an error means that the machine refuses a namespace, rather than that it
+// lacks resources.
 func unavailable(err error) bool {
 	for _, errno := range []syscall.Errno{
 		syscall.EPERM, syscall.EACCES, syscall.EINVAL, syscall.ENOSYS, syscall.ENOSPC, syscall.EUSERS,
@@ -209,7 +210,7 @@ func unavailable(err error) bool {
 	return false
 }
 
-// start tells a launcher what to run and waits until that runs.
+// start sends a command to a launcher and waits until the command runs.
 func (s *starter) start(ctx context.Context, policy *Policy, env []string, stdio [3]*os.File) (child, error) {
 	frame, err := s.frame(policy)
 	if err != nil {
@@ -223,7 +224,7 @@ func (s *starter) start(ctx context.Context, policy *Policy, env []string, stdio
 	if policy.Terminal {
 		command.Terminal = true
 		frame.Console, _ = os.Readlink("/proc/self/fd/" +
-			strconv.Itoa(int(stdio[0].Fd()))) // only its name depends on it
+			strconv.Itoa(int(stdio[0].Fd()))) // only the terminal's name depends on it
 	}
 	c, err := s.launch(ctx, frame, command, files)
 	if err != nil {
@@ -233,14 +234,15 @@ func (s *starter) start(ctx context.Context, policy *Policy, env []string, stdio
 	return c, nil
 }
 
-// prepare makes a spare launcher for a command with such a policy. Where that fails, the command says why.
+// prepare makes a spare launcher for commands with this policy. If that fails, the command itself will
+// report why.
 func (s *starter) prepare(policy *Policy) {
 	if frame, err := s.frame(policy); err == nil {
 		s.refill(frame)
 	}
 }
 
-// frame says what surrounds a command: it is the same for most.
+// frame returns the frame for a command. It is the same for most commands.
 func (s *starter) frame(policy *Policy) (*frame, error) {
 	s.begin()
 	home, _, err := s.home.of(policy.Network)
@@ -261,13 +263,14 @@ func (s *starter) frame(policy *Policy) (*frame, error) {
 	return f, nil
 }
 
-// firm reports whether what is walled off among the grants must be held.
+// firm reports whether the launcher must refuse to run anything if it cannot enforce the walls among
+// the grants.
 func (s *starter) firm(grants []grant) bool {
 	return !s.opts.Loose && (s.opts.Firm || slices.ContainsFunc(grants,
 		func(g grant) bool { return g.Access == accessHide }))
 }
 
-// probe sets a launcher up that runs nothing.
+// probe sets up a launcher that runs nothing.
 func (s *starter) probe(ctx context.Context, limits Limits) ([]Finding, error) {
 	s.begin()
 	home, tmp, err := s.home.get()
@@ -275,7 +278,7 @@ func (s *starter) probe(ctx context.Context, limits Limits) ([]Finding, error) {
 		return nil, err
 	}
 	frame := &frame{HostIsRoot: os.Geteuid() == 0, Mode: BestEffort, Processes: limits.Processes, Home: home}
-	// not seen, for which folders are made
+	// without s.seen, which makes folders
 	frame.Grants = newView(&s.opts, s.path, home, tmp).with(&Policy{Path: selfPath})
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
@@ -290,7 +293,7 @@ func (s *starter) probe(ctx context.Context, limits Limits) ([]Finding, error) {
 	return s.findings(), nil
 }
 
-// launch returns a launcher its command, and what that gets as 0, 1 and 2.
+// launch sends a command and its files, the streams as 0, 1 and 2, to a launcher.
 func (s *starter) launch(ctx context.Context, frame *frame, command *spec, files []*os.File) (*launched, error) {
 	c, err := s.take(frame)
 	if err != nil {
@@ -311,8 +314,8 @@ func (s *starter) launch(ctx context.Context, frame *frame, command *spec, files
 	return c, err
 }
 
-// take returns the spare launcher if it fits, or a new one. A spare has the
-// longest part of a start behind it.
+// take returns the spare launcher if it fits, or a new one. The spare has already done the longest
+// part of a start.
 func (s *starter) take(want *frame) (*launched, error) {
 	select {
 	case c := <-s.spare:
@@ -328,7 +331,7 @@ func (s *starter) take(want *frame) (*launched, error) {
 	return s.forkOne(want)
 }
 
-// keep makes a launcher the spare, if there is none.
+// keep stores a launcher as the spare and reports true, unless there is a spare already.
 func (s *starter) keep(c *launched) bool {
 	select {
 	case s.spare <- c:
@@ -338,8 +341,7 @@ func (s *starter) keep(c *launched) bool {
 	}
 }
 
-// forget drops the spare launcher, which has the folders mounted that there were. No start
-// is under way.
+// forget drops the spare launcher, which still has old folders mounted. No start may be running.
 func (s *starter) forget() {
 	s.fills.Wait()
 	select {
@@ -349,8 +351,8 @@ func (s *starter) forget() {
 	}
 }
 
-// refill makes a spare launcher for the next start, if there is none. It gets
-// what most commands need.
+// refill makes a spare launcher for the next start, if there is none. The spare gets the frame that
+// most commands need.
 func (s *starter) refill(last *frame) {
 	usual := *last
 	usual.Console, usual.alone = "", false
@@ -370,7 +372,7 @@ func (s *starter) refill(last *frame) {
 		}
 		c, err := s.forkOne(&usual)
 		if err != nil {
-			return // the next start tries again, and says why it fails
+			return // the next start tries again, and reports the error
 		}
 		if !s.keep(c) {
 			c.discard()
@@ -378,7 +380,7 @@ func (s *starter) refill(last *frame) {
 	})
 }
 
-// forkOne forks a launcher that makes the frame and waits for its command.
+// forkOne forks a launcher, which sets up the frame and waits for its command.
 func (s *starter) forkOne(frame *frame) (*launched, error) {
 	theirs, ours, err := socketPair()
 	if err != nil {
@@ -411,12 +413,12 @@ func (s *starter) forkOne(frame *frame) (*launched, error) {
 		c.discard()
 		return nil, err
 	}
-	// A launcher that died meanwhile says so by the end of its reports.
+	// If the launcher has died meanwhile, its reports end.
 	_, _ = ours.Write(first)
 	return c, nil
 }
 
-// socketPair returns two ends that pass bytes and open files.
+// socketPair returns two connected sockets that pass bytes and open files.
 func socketPair() (theirs *os.File, ours *net.UnixConn, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -433,7 +435,7 @@ func socketPair() (theirs *os.File, ours *net.UnixConn, err error) {
 	return theirs, conn.(*net.UnixConn), nil
 }
 
-// makeCgroup makes a cgroup for one tree, or tells why there is none.
+// makeCgroup makes a cgroup for one tree. The error says why there is none.
 func (s *starter) makeCgroup() (cgroup, error) {
 	if s.opts.Mode == Off {
 		return cgroup{}, errors.New("the sandbox is off")

@@ -19,12 +19,12 @@ type starter struct {
 	opts Options
 	path []string
 	home *homeDir
-	net  map[string]string // of the environment alone: files are not confined here
+	net  map[string]string // only from the environment, because files are not confined here
 	used atomic.Bool
 }
 
-// surelyMissing names all mechanisms: a child is its own process here, or
-// process group, and nothing confines it.
+// surelyMissing returns all mechanisms: here a child is only its own process or process group, and
+// nothing confines it.
 func surelyMissing() map[string]string {
 	missing := make(map[string]string)
 	for _, f := range mechanisms() {
@@ -55,7 +55,7 @@ func (s *starter) close() {}
 
 func (s *starter) prepare(*Policy) {} // nothing is made before a command
 
-// Hidden returns nothing: children see the whole machine here.
+// Hidden returns "": children see the whole machine here.
 func (l *Launcher) Hidden(*Policy, string) string { return "" }
 
 func (s *starter) start(_ context.Context, policy *Policy, env []string, stdio [3]*os.File) (child, error) {
@@ -103,18 +103,18 @@ func (d *direct) signal(sig syscall.Signal) error { return signalGroup(d.proc, s
 
 func (d *direct) pid() int { return d.proc.Pid }
 
-// closeDelay is how long the end of a stream is awaited after the end of its
-// command, where a process out of reach may hold it open.
+// closeDelay is how long to wait for the end of a stream after the end of its command. A process that
+// was not killed may still hold the stream open.
 const closeDelay = time.Second
 
-// stop ends run at the end of the stream, or after closeDelay.
+// stop ends run when the stream ends, or after closeDelay.
 func (p *pump) stop() {
 	timer := time.AfterFunc(closeDelay, func() { p.r.Close() })
 	<-p.done
 	timer.Stop()
 }
 
-// direct makes a pipe that run alone reads.
+// direct makes a pipe that only run reads.
 func (p *pump) direct(func() bool) (w *os.File, err error) {
 	p.r, w, err = os.Pipe()
 	return w, err
@@ -122,14 +122,14 @@ func (p *pump) direct(func() bool) (w *os.File, err error) {
 
 func (p *pump) next() (int, error) { return p.r.Read(p.buf) }
 
-// ready is not asked for.
+// ready is never called here.
 func (p *pump) ready(time.Duration) bool { return false }
 
 // rest has nothing to do: no read deadline is ever set here.
 func (p *pump) rest([]byte) {}
 
-// forget drops what was made for the next start: nothing is.
+// forget does nothing: no launcher is made for the next start.
 func (s *starter) forget() {}
 
-// machineMemory is not asked for where limits are not enforced.
+// machineMemory returns 0, because limits are not enforced here.
 func machineMemory() int64 { return 0 }

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A subreaper waits this long between two rounds of killing, longer each time.
+// A subreaper waits this long between two rounds of killing, longer after each round.
 const (
 	huntPause    = time.Millisecond
 	maxHuntPause = 50 * time.Millisecond
@@ -23,23 +23,23 @@ const (
 // tree is the launcher's view of the command and all its descendants.
 type tree struct {
 	namespace bool
-	forked    chan struct{} // closed when the command is there, and what it may use is known
-	bounded   chan error    // then says how that went
+	forked    chan struct{} // closed when the command exists and its limits are known
+	bounded   chan error    // receives the result of limitAddresses
 	started   chan struct{} // closed when the host knows that the command runs
-	proc      int           // /proc, as the command sees it
-	memory    int64         // bound of the tree in bytes; 0 = the kernel's concern, or none
-	addresses int64         // bound of the address space of each process, in bytes; 0 = none
-	crowd     crowd         // bound of its processes, where the kernel has none
-	sources   sources       // of what no process shows
+	proc      int           // descriptor of /proc as the command sees it; -1 = none
+	memory    int64         // limit of the tree in bytes; 0 = the kernel enforces it, or none
+	addresses int64         // address space limit of each process, in bytes; 0 = none
+	crowd     crowd         // limit of its processes, if the kernel enforces none
+	sources   sources       // memory that no process shows as its own
 	hunt      sync.Once
 
 	mu   sync.Mutex
-	main int // pid of the command, and of its process group; 0 once reaped; guarded by mu
+	main int // pid of the command and of its process group; 0 once it is reaped; guarded by mu
 }
 
-// await begins to obey and to watch, on threads that are there when it returns:
-// under the limits of the command new ones might not be had. Nor are these under
-// its filter. No thread of this process has a number above last, as of now.
+// await starts obey, watch and the warden on threads that exist when it returns: under the limits of
+// the command no new threads might be possible. These threads are not under the command's filter. No
+// thread of this process has a number above last at that time.
 func (t *tree) await(w *warden) (last int) {
 	last = unix.Gettid()
 	all := []func(){t.obey, t.watch}
@@ -58,8 +58,8 @@ func (t *tree) await(w *warden) (last int) {
 	return last
 }
 
-// obey sends the signals the host asks for, and kills the tree when the host
-// ends the pipe, by asking for it or by dying.
+// obey sends the signals that the host asks for. It kills the tree when the host closes the control
+// socket or dies.
 func (t *tree) obey() {
 	<-t.started
 	var buf [16]byte
@@ -75,18 +75,18 @@ func (t *tree) obey() {
 	}
 }
 
-// signal reaches every process of the tree.
+// signal sends a signal to every process of the tree.
 func (t *tree) signal(sig syscall.Signal) {
 	if t.namespace {
-		_ = unix.Kill(-1, sig) // all but pid 1; fails once none is left
+		_ = unix.Kill(-1, sig) // all processes except pid 1; fails if there are none
 		return
 	}
 	t.signalGroup(sig)
 	signalDescendants(os.Getpid(), sig, t.group())
 }
 
-// signalGroup reaches the command's group in one step. It holds the lock, so
-// that the group's number cannot have been reused.
+// signalGroup sends a signal to all processes of the command's group at once. It holds the lock, so
+// that the group's number cannot be used by another group.
 func (t *tree) signalGroup(sig syscall.Signal) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -101,13 +101,13 @@ func (t *tree) group() int {
 	return t.main
 }
 
-// kill ends everything. Pid 1 leaves that to the kernel.
+// kill ends the whole tree. Pid 1 only exits, and the kernel kills the rest.
 func (t *tree) kill() {
 	if t.namespace {
 		syscall.Exit(0)
 	}
-	// The whole group in one step: a shell that outlived its child for a moment
-	// would end by itself, and look as if it had.
+	// The whole group is killed at once: a shell that outlived its child for a moment would end by itself,
+	// and it would look as if it had not been killed.
 	t.signalGroup(unix.SIGKILL)
 	t.hunt.Do(func() {
 		go func() {
@@ -119,8 +119,7 @@ func (t *tree) kill() {
 	})
 }
 
-// reap collects every process that ends, and returns the command's wait status
-// when nothing is left of the tree.
+// reap collects every process that ends. It returns the command's wait status when the tree is gone.
 func (t *tree) reap() unix.WaitStatus {
 	command, main := t.main, unix.WaitStatus(0)
 	for {
@@ -130,7 +129,7 @@ func (t *tree) reap() unix.WaitStatus {
 			continue
 		}
 		if err != nil {
-			return main // ECHILD: every orphan came here, so none is left
+			return main // ECHILD: all orphans are children of this process, so none is left
 		}
 		pid, status := t.collect()
 		if pid != command {
@@ -138,7 +137,7 @@ func (t *tree) reap() unix.WaitStatus {
 		}
 		main = status
 		if t.namespace {
-			_ = unix.Kill(-1, unix.SIGKILL) // who is killed cannot fork any more
+			_ = unix.Kill(-1, unix.SIGKILL) // a killed process cannot fork any more
 			continue
 		}
 		if left, err := unix.Wait4(-1, &status, unix.WNOHANG, nil); err != nil && left <= 0 {
@@ -148,8 +147,8 @@ func (t *tree) reap() unix.WaitStatus {
 	}
 }
 
-// collect reaps one process that has ended. A group whose leader is reaped gets
-// no signal any more: its number may go to another.
+// collect reaps one process that has ended. After that of the group leader, the group gets no signals
+// any more, because its number may be used by another group.
 func (t *tree) collect() (pid int, status unix.WaitStatus) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -160,10 +159,10 @@ func (t *tree) collect() (pid int, status unix.WaitStatus) {
 	return pid, status
 }
 
-// signalDescendants sends a signal to all processes below root but those of one
-// group.
+// signalDescendants sends a signal to all processes below root, except to the processes of the group
+// but; 0 = no exception.
 func signalDescendants(root int, sig syscall.Signal, but int) {
-	table, _ := readTable() // what was read counts; the next round sees the rest
+	table, _ := readTable() // the next round sees what this one could not read
 	for pid, p := range table {
 		if descends(table, pid, uint64(root)) && (but == 0 || p.group != uint64(but)) {
 			p.signal(pid, sig)
@@ -171,15 +170,15 @@ func signalDescendants(root int, sig syscall.Signal, but int) {
 	}
 }
 
-// endDescendants kills all processes below root, a child of this process. Who was sent
-// SIGKILL forks no more, so that all are ended when two rounds find nobody else. It gives up
-// where the table cannot be read.
+// endDescendants kills all processes below root, which is a child of this process. A killed process
+// cannot fork any more, so all are dead when two rounds find no further process. It gives up if the
+// table cannot be read.
 func endDescendants(root *os.Process) {
 	struck := map[uint64]proc{}
 	for quiet, failed, pause := 0, 0, huntPause; quiet < 2 && failed < 100; pause = min(2*pause, maxHuntPause) {
 		table, err := readTable()
 		if root.Signal(syscall.Signal(0)) != nil {
-			return // reaped, so that its number may be another's
+			return // root was reaped, so its number may be used by another process
 		}
 		if quiet++; err != nil {
 			quiet, failed = 0, failed+1
@@ -194,22 +193,22 @@ func endDescendants(root *os.Process) {
 	}
 }
 
-// crowd bounds the processes and threads of a tree where the kernel cannot: nothing binds
-// root but the numbers of a PID namespace and a cgroup. A tree that has more is ended; for
-// a moment it may. To have seccomp ask before each fork is no way: a signal would interrupt
-// that, and no program awaits such a thing of fork.
+// crowd limits the processes and threads of a tree where the kernel cannot: only the numbers of a PID
+// namespace and a cgroup bind root. A tree that has more is ended, shortly after it exceeds the limit.
+// A seccomp question before each fork would not work: a signal would interrupt it, and no program
+// expects that of fork.
 type crowd struct {
 	load    int   // /proc/loadavg
-	limit   int64 // 0 = the kernel's concern, or no bound
-	room    int64 // how many more the tree may have had when it was counted
-	machine int64 // all tasks of the machine then
+	limit   int64 // 0 = the kernel enforces the limit, or none
+	room    int64 // how many more the tree could have had when it was counted
+	machine int64 // all tasks of the machine at that time
 }
 
-// crowdWatch is how often the tasks of the machine are looked at. It costs one short read.
+// crowdWatch is the interval at which the tasks of the machine are counted. It costs one short read.
 const crowdWatch = 10 * time.Millisecond
 
-// pause waits, and looks at the number of processes meanwhile. It reports whether the tree
-// has more than it may.
+// pause waits and checks the number of processes meanwhile. It reports whether the tree has more
+// processes than allowed.
 func (t *tree) pause(d time.Duration) (crowded bool) {
 	if t.crowd.limit <= 0 {
 		pause(d)
@@ -221,16 +220,16 @@ func (t *tree) pause(d time.Duration) (crowded bool) {
 			return true
 		}
 	}
-	return t.count() // others may have ended meanwhile
+	return t.count() // other processes may have ended meanwhile
 }
 
-// count reports whether the tree has more tasks than it may.
+// count reports whether the tree has more tasks than allowed.
 func (t *tree) count() (crowded bool) {
 	c := &t.crowd
 	c.machine = c.machineTasks()
 	n, err := t.tasks()
 	c.room = c.limit - n
-	return err == nil && c.room < 0 // what cannot be seen ends it soon: watchMemory
+	return err == nil && c.room < 0 // after an error watchMemory ends the tree soon
 }
 
 // tasks counts the processes and threads of the tree.
@@ -243,7 +242,7 @@ func (t *tree) tasks() (n int64, err error) {
 	return n, err
 }
 
-// machineTasks is the number of all tasks that /proc tells of.
+// machineTasks returns the number of all tasks that /proc shows.
 func (c *crowd) machineTasks() int64 {
 	fields, err := words(c.load)
 	const tasks = 3 // "running/all"
@@ -257,8 +256,8 @@ func (c *crowd) machineTasks() int64 {
 // proc is one line of the process table.
 type proc struct{ parent, start, group uint64 }
 
-// signal reaches a process through a pidfd that is checked to be the process that was
-// seen, never a reused number.
+// signal sends a signal to a process through a pidfd, and only if it is still the process that was
+// seen: the number may be used by another one.
 func (p proc) signal(pid uint64, sig syscall.Signal) {
 	fd, err := unix.PidfdOpen(int(pid), 0)
 	if err != nil {
@@ -273,7 +272,7 @@ func (p proc) signal(pid uint64, sig syscall.Signal) {
 	}
 }
 
-// descendants lists the processes below root.
+// descendants returns the processes below root.
 func descendants(root uint64) (pids []uint64, err error) {
 	table, err := readTable()
 	for pid := range table {
@@ -284,8 +283,8 @@ func descendants(root uint64) (pids []uint64, err error) {
 	return pids, err
 }
 
-// descends follows the parents up to root. The table may be torn, so the walk
-// is bounded.
+// descends reports whether a process is below root. The table may be inconsistent, so the number of
+// steps is limited.
 func descends(table map[uint64]proc, pid, root uint64) bool {
 	for range len(table) {
 		p, ok := table[pid]
@@ -297,7 +296,7 @@ func descends(table map[uint64]proc, pid, root uint64) bool {
 	return false
 }
 
-// readTable returns the process table. An error says that it may not be whole.
+// readTable returns the process table. After an error it may be incomplete.
 func readTable() (map[uint64]proc, error) {
 	dir, err := os.Open("/proc")
 	if err != nil {
@@ -321,12 +320,11 @@ func readTable() (map[uint64]proc, error) {
 	return table, failed
 }
 
-// gone reports whether a file of /proc could not be read because its process had
-// ended.
+// gone reports whether an error means that the process of a file in /proc has ended.
 func gone(err error) bool { return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESRCH) }
 
-// readProc takes parent and start time from /proc/PID/stat, after the name,
-// which may hold anything.
+// readProc reads parent, group and start time from /proc/PID/stat. These stand after the name, which
+// may contain any byte.
 func readProc(pid uint64) (proc, error) {
 	data, err := os.ReadFile("/proc/" + strconv.FormatUint(pid, 10) + "/stat")
 	if err != nil {
@@ -341,10 +339,10 @@ func readProc(pid uint64) (proc, error) {
 	return proc{parent: at(parentField), group: at(groupField), start: at(startField)}, nil
 }
 
-// forbidden reports whether a process keeps others from looking at it.
+// forbidden reports whether an error means that a process may not be inspected.
 func forbidden(err error) bool { return errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) }
 
-// each calls do for every process of the tree but the launcher, until one fails.
+// each calls do for every process of the tree except the launcher, until a call fails.
 func (t *tree) each(do func(pid string) error) error {
 	own := uint64(os.Getpid())
 	var pids []uint64
@@ -352,7 +350,7 @@ func (t *tree) each(do func(pid string) error) error {
 	switch {
 	case !t.namespace:
 		pids, err = descendants(own)
-	case t.proc >= 0: // else this machine shows it nothing
+	case t.proc >= 0: // otherwise this machine does not show the tree
 		var names []string
 		names, err = t.names(".")
 		for _, name := range names {
@@ -369,7 +367,7 @@ func (t *tree) each(do func(pid string) error) error {
 	return err
 }
 
-// names lists a folder of /proc.
+// names returns the names in a folder of /proc.
 func (t *tree) names(dir string) ([]string, error) {
 	fd, err := unix.Openat(t.proc, dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -380,7 +378,7 @@ func (t *tree) names(dir string) ([]string, error) {
 	return file.Readdirnames(-1)
 }
 
-// read returns the words of one small file of /proc.
+// read returns the words of a small file of /proc.
 func (t *tree) read(name string) ([][]byte, error) {
 	fd, err := unix.Openat(t.proc, name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -390,7 +388,7 @@ func (t *tree) read(name string) ([][]byte, error) {
 	return words(fd)
 }
 
-// words reads the start of an open file.
+// words returns the words in the first 4096 bytes of an open file.
 func words(fd int) ([][]byte, error) {
 	buf := make([]byte, 4096)
 	n, err := unix.Pread(fd, buf, 0)
@@ -400,7 +398,7 @@ func words(fd int) ([][]byte, error) {
 	return bytes.Fields(buf[:n]), nil
 }
 
-// after returns the number behind a name; 0 where there is none.
+// after returns the number that follows a name, or 0 if the name is missing.
 func after(fields [][]byte, name string) int64 {
 	at := slices.IndexFunc(fields, func(f []byte) bool { return string(f) == name })
 	if at < 0 || at+1 >= len(fields) {
@@ -409,7 +407,7 @@ func after(fields [][]byte, name string) int64 {
 	return number(fields[at+1])
 }
 
-// number reads what the kernel wrote; 0 where that is none.
+// number parses a number of the kernel; it returns 0 for any other text.
 func number(text []byte) int64 {
 	n, err := strconv.ParseInt(string(text), 10, 64)
 	if err != nil {
@@ -418,7 +416,7 @@ func number(text []byte) int64 {
 	return n
 }
 
-// ifThere drops the errors about a process that has ended.
+// ifThere returns nil for errors that mean that the process has ended.
 func ifThere(err error) error {
 	if gone(err) {
 		return nil

@@ -18,23 +18,23 @@ type access string
 
 const (
 	accessRead  access = "r" // read and execute
-	accessWrite access = "w" // change as well
+	accessWrite access = "w" // also change
 	accessLink  access = "l" // a symbolic link; source is its text
 
 	accessDevice access = "d" // a device file
 	accessHide   access = "h" // an empty folder; it has no source
 )
 
-// grant is one part of the machine that a child gets to see, as target.
+// grant is one part of the machine that a child sees, at the path Target.
 type grant struct {
 	Access         access
 	Source, Target string
 
-	ID fileID // of the folder that source must still be; zero = whatever is there
+	ID fileID // of the folder that Source must still be; zero = any file
 }
 
-// systemPaths hold the programs and libraries of a machine. A child may read
-// them; those that a machine lacks are left out.
+// systemPaths returns the programs and libraries of a machine, which a child may read. Paths that the
+// machine lacks are skipped later.
 func systemPaths() []string {
 	paths := []string{
 		"/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt",
@@ -47,8 +47,8 @@ func systemPaths() []string {
 	return paths
 }
 
-// publicEtc lists what in /etc holds no secret and is needed by ordinary
-// programs. passwd and group are not among them: children get their own.
+// publicEtc returns the names in /etc that ordinary programs need and that hold no secrets. passwd and
+// group are not included, because children get their own.
 func publicEtc() []string {
 	return []string{
 		"alternatives", "bash.bashrc", "bash_completion.d", "ca-certificates", "ca-certificates.conf",
@@ -67,8 +67,8 @@ func publicEtc() []string {
 	}
 }
 
-// toolNames are the folders beside a program's own that it may need: what else
-// lies there may be somebody's secrets.
+// toolNames returns the names of folders next to a folder of programs that the programs may need.
+// Other folders there may contain private files.
 func toolNames() []string {
 	return []string{
 		"bin", "sbin", "shims", "lib", "lib32", "lib64", "libexec", "include", "share", "src", "pkg", "versions",
@@ -77,10 +77,10 @@ func toolNames() []string {
 	}
 }
 
-// toolPaths returns what the programs of a folder need to be read: the folder,
-// and if it is named like one for programs, what belongs to it beside it. In a
-// home that is what programs installed there have, and not what people keep.
-// Nothing is given that is or holds one of the closed folders.
+// toolPaths returns what the programs of a folder need to read: the folder itself, and if its name is
+// one for programs, the folders next to it that belong to them. In a home these are only folders of
+// installed programs, not private ones. No path is returned that is or contains one of the closed
+// folders.
 func toolPaths(dir string, closed []string) []string {
 	paths := []string{dir}
 	if !slices.Contains([]string{"bin", "sbin", "shims", "scripts"}, filepath.Base(dir)) {
@@ -92,7 +92,7 @@ func toolPaths(dir string, closed []string) []string {
 	}
 	for _, name := range names {
 		if name == "share" && filepath.Base(parent) == ".local" {
-			continue // keyrings lie there
+			continue // keyrings are there
 		}
 		beside := filepath.Join(parent, name)
 		if _, err := os.Lstat(beside); err == nil && holdsFolder(realPath(beside), closed) == "" {
@@ -102,18 +102,17 @@ func toolPaths(dir string, closed []string) []string {
 	return paths
 }
 
-// view lists what the children of a launcher see, in the order in which it is
-// put together.
+// view lists what the children of a launcher see, in the order in which it is mounted.
 type view struct {
 	grants   []grant
-	closed   []string // folders that are not shown for the sake of a program
+	closed   []string // folders that are not shown only because a program lies in them
 	barriers barriers
-	walled   []grant  // the grants with the walls in them, for a child that gets no more and no less
+	walled   []grant  // the grants with the walls, for a child without grants of its own
 	shared   []string // of the sources: the home and the temporary folder, unless one is the workspace
 }
 
-// newView makes the part of the view that all children share. tmp stands for
-// the machine's own temporary folder; home and workspace may be changed.
+// newView makes the part of the view that all children share. tmp replaces the machine's temporary
+// folder. Children may change home and the workspace.
 func newView(opts *Options, path []string, home, tmp string) *view {
 	v := &view{closed: privateFolders(), barriers: newBarriers(opts)}
 	if opts.Workspace != "" {
@@ -136,7 +135,7 @@ func newView(opts *Options, path []string, home, tmp string) *view {
 	case opts.Workspace != "":
 		v.add(accessWrite, opts.Workspace)
 	}
-	for _, p := range opts.Read { // after what children may change, where links lead nowhere else
+	for _, p := range opts.Read { // after the changeable folders, so that links in those lead nowhere else
 		v.add(accessRead, p)
 	}
 	v.sort()
@@ -146,15 +145,15 @@ func newView(opts *Options, path []string, home, tmp string) *view {
 	return v
 }
 
-// with returns the view of one child, whose program may lie elsewhere, and which may
-// read and change more, or less.
+// with returns the grants of one child, whose program may lie elsewhere, and which may read and change
+// more, or less, than other children.
 func (v *view) with(policy *Policy) []grant {
 	program := policy.Path
-	own := &view{grants: slices.Clip(v.grants), barriers: v.barriers} // what is added goes to a copy
+	own := &view{grants: slices.Clip(v.grants), barriers: v.barriers} // clipped, so that appending makes a copy
 	if policy.Scratch != "" || len(policy.ReadOnly) > 0 {
 		own.grants = slices.Clone(v.grants)
 	}
-	for _, p := range policy.ReadOnly { // before what may be changed all the same
+	for _, p := range policy.ReadOnly { // before the folders that may be changed after all
 		own.protect(p)
 	}
 	if policy.Scratch != "" {
@@ -163,7 +162,7 @@ func (v *view) with(policy *Policy) []grant {
 		own.grants = slices.Insert(own.grants, 0, grant{
 			Access: accessWrite, Source: realPath(policy.Scratch),
 			Target: "/tmp",
-		}) // /tmp may be the workspace, which comes on top
+		}) // /tmp may be the workspace, which is mounted on top
 		own.add(accessWrite, policy.Scratch)
 		if policy.HomeDir != "" {
 			own.add(accessWrite, policy.HomeDir)
@@ -171,7 +170,7 @@ func (v *view) with(policy *Policy) []grant {
 	}
 	if !own.covers(program, accessRead) {
 		own.add(accessRead, program)
-		// a link, such as npx, lies beside what it needs
+		// what a link such as npx needs lies next to the link and next to its target
 		for _, dir := range []string{filepath.Dir(program), filepath.Dir(realPath(program))} {
 			if own.covers(dir, accessRead) || private(realPath(dir), v.closed) != "" {
 				continue
@@ -184,17 +183,17 @@ func (v *view) with(policy *Policy) []grant {
 	for _, p := range policy.Write {
 		own.add(accessWrite, p)
 	}
-	for _, p := range policy.Read { // as above
+	for _, p := range policy.Read { // after the changeable folders, as in newView
 		own.add(accessRead, p)
 	}
 	if slices.Equal(own.grants, v.grants) {
-		return v.walled // it was there by another name
+		return v.walled // it was granted already, under another name
 	}
 	own.sort()
 	return own.withWalls()
 }
 
-// protect takes the right to change a path away.
+// protect makes a path read-only.
 func (v *view) protect(path string) {
 	real := v.follow(path)
 	if real == "" {
@@ -205,12 +204,12 @@ func (v *view) protect(path string) {
 			v.grants[i].Access = accessRead
 		}
 	}
-	if v.covers(real, accessWrite) { // as a part of something: it hangs on top of that
+	if v.covers(real, accessWrite) { // as a part of a changeable folder: it is mounted on top of that
 		v.grants = append(v.grants, grant{Access: accessRead, Source: real, Target: real})
 	}
 }
 
-// sort puts a folder before what lies in it, or it would hide that.
+// sort puts a folder before the paths in it, which it would cover otherwise.
 func (v *view) sort() {
 	slices.SortStableFunc(v.grants, func(a, b grant) int {
 		return strings.Count(a.Target, "/") - strings.Count(b.Target,
@@ -218,8 +217,7 @@ func (v *view) sort() {
 	})
 }
 
-// addOnly grants one folder under its own name, and nothing else that may come to have that
-// name.
+// addOnly grants one folder under its own path, but no other folder that takes its place.
 func (v *view) addOnly(a access, path string, info os.FileInfo) {
 	if real := v.follow(path); real != "" {
 		path = real
@@ -227,9 +225,8 @@ func (v *view) addOnly(a access, path string, info os.FileInfo) {
 	v.grants = append(v.grants, grant{Access: a, Source: path, Target: path, ID: idOf(info)})
 }
 
-// add grants a path under its own name. Symbolic links on the way become links
-// of the view, and what they lead to is granted. A path that does not exist is
-// left out.
+// add grants a path under its own name. Symbolic links on the way become links of the view, and their
+// targets are granted. A path that does not exist is skipped.
 func (v *view) add(a access, path string) {
 	real := v.follow(path)
 	if real == "" || v.covers(real, a) {
@@ -238,12 +235,12 @@ func (v *view) add(a access, path string) {
 	v.grants = append(v.grants, grant{Access: a, Source: real, Target: real})
 }
 
-// maxLinks bounds the symbolic links on one path, as the kernel does.
+// maxLinks is the maximum number of symbolic links on one path, as in the kernel.
 const maxLinks = 40
 
-// follow notes the links on a path and gives where it leads, or "". A link in what
-// children may change leads nowhere but to places in the same folder: whoever put it there
-// would be granted what it likes.
+// follow adds the links on a path to the view and returns the path to which they lead, or "". A link
+// in a folder that children may change is followed only to places in the same folder; otherwise a
+// child could grant itself any path.
 func (v *view) follow(path string) string {
 	done, rest := "/", strings.Split(strings.Trim(filepath.Clean(path), "/"), "/")
 	bound := ""
@@ -281,8 +278,8 @@ func (v *view) follow(path string) string {
 	return done
 }
 
-// changeable returns the folder that children may change and that a path lies in; "" = there
-// is none.
+// changeable returns the folder that children may change and that contains a path, or "" if there is
+// none.
 func (v *view) changeable(path string) string {
 	for _, g := range v.grants {
 		if g.Access == accessWrite && g.Source != path && within(g.Source, path) {
@@ -292,8 +289,8 @@ func (v *view) changeable(path string) string {
 	return ""
 }
 
-// covers reports whether a grant made before holds the path under its own name,
-// with at least this access. Another one that is narrower may come on top.
+// covers reports whether an earlier grant contains the path under its own name, with at least this
+// access. A narrower grant may still be mounted on top.
 func (v *view) covers(path string, a access) bool {
 	return slices.ContainsFunc(v.grants, func(g grant) bool {
 		return g.Access != accessLink && g.Source == g.Target && within(g.Target, path) &&
@@ -301,8 +298,8 @@ func (v *view) covers(path string, a access) bool {
 	})
 }
 
-// barriers are the places of the host that children are kept from, although they lie in what
-// is granted. Only mounts can take a part away from a folder: Landlock knows no exceptions.
+// barriers are the host's own places, from which children are kept although granted folders contain
+// them. Only mounts can exclude a part of a folder: Landlock has no exceptions.
 type barriers struct {
 	hidden []string // absolute folders without links on the way
 	fixed  []string // absolute paths without links on the way
@@ -319,22 +316,22 @@ func newBarriers(opts *Options) barriers {
 	return w
 }
 
-// hide reports whether a part of a folder is hidden, and the path lies in it.
+// hide reports whether a hidden folder inside dir contains the path.
 func (w *barriers) hide(dir, path string) bool {
 	return slices.ContainsFunc(w.hidden, func(h string) bool { return h != dir && within(dir, h) && within(h, path) })
 }
 
-// make makes the hidden folders that are not there yet, or else a child could. One that
-// cannot be made is none that a child could make.
+// make makes the missing hidden folders, since otherwise a child could make them. If a folder cannot
+// be made, a child cannot make it either.
 func (w *barriers) make() {
 	for _, h := range w.hidden {
 		_ = os.MkdirAll(h, 0o700)
 	}
 }
 
-// withWalls returns the grants with the walls in them. Each folder between one and the folder
-// that children may change becomes a mount of its own: the kernel lets nobody rename such a
-// one, or else another could be put in its place.
+// withWalls returns the grants with walls around the barriers. Each folder between a barrier and the
+// changeable folder above it becomes a mount of its own: the kernel does not let anybody rename a
+// mount point, so no other folder can take its place.
 func (v *view) withWalls() []grant {
 	var added []grant
 	for _, h := range v.barriers.hidden {
@@ -348,12 +345,12 @@ func (v *view) withWalls() []grant {
 	if len(added) == 0 {
 		return v.grants
 	}
-	all := &view{grants: append(added, v.grants...)} // before grants of the same place, which come on top
+	all := &view{grants: append(added, v.grants...)} // before grants of the same place, which are mounted on top
 	all.sort()
 	return all.grants
 }
 
-// wall returns what puts a wall around a path, wherever the grants show it.
+// wall returns the grants that put a wall around a path, wherever the existing grants show it.
 func (v *view) wall(path string, a access) (added []grant) {
 	for _, g := range v.grants {
 		if g.Access != accessRead && g.Access != accessWrite || !within(g.Source, path) || g.Source == path &&
@@ -382,7 +379,7 @@ func (v *view) wall(path string, a access) (added []grant) {
 	return added
 }
 
-// innermost returns the grant that decides about a path of the view.
+// innermost returns the grant that decides about a path in the view.
 func (v *view) innermost(target string) (inner grant) {
 	for _, g := range v.grants {
 		if (g.Access == accessRead || g.Access == accessWrite) && within(g.Target, target) &&
@@ -393,7 +390,7 @@ func (v *view) innermost(target string) (inner grant) {
 	return inner
 }
 
-// idOf returns that of a folder; one that cannot be known fits nothing.
+// idOf returns the identity of a folder. If it cannot be known, the result matches no folder.
 func idOf(info os.FileInfo) fileID {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
@@ -402,7 +399,7 @@ func idOf(info os.FileInfo) fileID {
 	return fileID{uint64(st.Dev), st.Ino}
 }
 
-// openStraight opens a path that has no link in it; with one the error is ELOOP.
+// openStraight opens a path without links; if it contains a link, the error is ELOOP.
 func openStraight(path string) (int, error) {
 	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_CLOEXEC,
@@ -411,7 +408,7 @@ func openStraight(path string) (int, error) {
 	if err != unix.ENOSYS {
 		return fd, err
 	}
-	// A host that is a child itself has no such call: what was opened tells where it is.
+	// A host that is itself a child lacks this call: the path of the opened file is compared instead.
 	if fd, err = unix.Open(path, unix.O_PATH|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0); err != nil {
 		return -1, err
 	}
@@ -424,8 +421,8 @@ func openStraight(path string) (int, error) {
 	return fd, nil
 }
 
-// open opens what is granted, as a path only. Links were followed when the view was made:
-// one that has come since leads nowhere.
+// open opens the source of a grant with O_PATH. Links were followed when the view was made, so a link
+// that was added since is an error.
 func (g *grant) open() (int, error) {
 	fd, err := openStraight(g.Source)
 	switch {

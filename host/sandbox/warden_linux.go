@@ -11,19 +11,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// warden makes the calls that change a file's mode, owner or times for a command without a
-// mount namespace, where they would reach every file, since Landlock does not know them: for
-// files that the command may change. The filter passes them on. The warden copies what it
-// was asked and acts on the file it has opened, so that nothing the command swaps meanwhile
-// counts.
+// warden changes the mode, owner or times of files for a command without a mount namespace. Landlock
+// does not know these calls, so from the command they would reach every file. The filter passes them
+// to the warden, which allows them only for files that the command may change. It copies the arguments
+// and acts on the file that it has opened, so that files and memory that the command swaps meanwhile
+// do not matter.
 type warden struct {
 	tree     *tree
 	grants   []grant
-	listener chan int // gives fd; -1 where nothing can be passed on
+	listener chan int // sends fd once; -1 if nothing can be passed on
 	fd       int
 }
 
-// notice is struct seccomp_notif of the kernel.
+// notice is the kernel's struct seccomp_notif.
 type notice struct {
 	id   uint64
 	pid  uint32
@@ -34,7 +34,7 @@ type notice struct {
 	args [6]uint64
 }
 
-// verdict is struct seccomp_notif_resp of the kernel.
+// verdict is the kernel's struct seccomp_notif_resp.
 type verdict struct {
 	id    uint64
 	_     int64
@@ -42,31 +42,31 @@ type verdict struct {
 	flags uint32
 }
 
-// ioctlNoticeValid asks whether the one who waits is still there; x/sys does not have it.
+// ioctlNoticeValid asks whether the waiting thread still exists; x/sys does not define it.
 const ioctlNoticeValid = 0x40082102
 
-// changingCalls change what a file says of itself, and are made by the warden.
+// changingCalls returns the calls that change a file's metadata and that the warden makes instead.
 func changingCalls() []uint32 {
 	return append(archChangingCalls(), unix.SYS_FCHMOD, unix.SYS_FCHMODAT, unix.SYS_FCHMODAT2, unix.SYS_FCHOWN,
 		unix.SYS_FCHOWNAT, unix.SYS_UTIMENSAT)
 }
 
-// serve answers until the launcher ends. It gives up the rights of root first: what it
-// does for the command is what the command's user may do.
+// serve answers calls until the launcher ends. It first drops the capabilities of root, so that it can
+// only do what the command's user may do.
 func (w *warden) serve() {
 	w.fd = <-w.listener
 	if w.fd < 0 {
 		return
 	}
 	if dropCapabilities() != nil {
-		_ = unix.Close(w.fd) // whoever asks is told that there are no such calls
+		_ = unix.Close(w.fd) // the command then gets ENOSYS for these calls
 		return
 	}
 	for {
 		var q notice
 		switch errno := ioctl(w.fd, unix.SECCOMP_IOCTL_NOTIF_RECV, unsafe.Pointer(&q)); errno {
 		case 0:
-		case unix.EINTR, unix.ENOENT: // who asked is gone
+		case unix.EINTR, unix.ENOENT: // the calling thread is gone
 			continue
 		default:
 			_ = unix.Close(w.fd)
@@ -82,17 +82,16 @@ func ioctl(fd int, request uintptr, arg unsafe.Pointer) unix.Errno {
 	return errno
 }
 
-// request is a change of one file: the one of a path, seen from a folder, or that of a
-// descriptor, where there is no path.
+// request is a change of one file: of a path, relative to a folder, or of a descriptor if path is 0.
 type request struct {
 	dir    int
-	path   uint64 // where it stands in the memory of who asks
+	path   uint64 // its address in the memory of the caller
 	follow bool
-	empty  bool // an empty path stands for the descriptor
+	empty  bool // an empty path means the descriptor dir
 	do     func(file string, fd int) error
 }
 
-// change makes one change for the tree.
+// change makes one change for the command.
 func (w *warden) change(q *notice) unix.Errno {
 	task := strconv.FormatUint(uint64(q.pid), 10)
 	r, err := w.understand(q, task)
@@ -106,7 +105,7 @@ func (w *warden) change(q *notice) unix.Errno {
 	defer unix.Close(fd)
 	id := q.id
 	if errno := ioctl(w.fd, ioctlNoticeValid, unsafe.Pointer(&id)); errno != 0 {
-		return errno // another may have its number
+		return errno // the caller's number may belong to another process now
 	}
 	file := "/proc/self/fd/" + strconv.Itoa(fd)
 	if !w.mayChange(file) {
@@ -122,7 +121,8 @@ func asErrno(err error) unix.Errno {
 	return unix.EPERM
 }
 
-// understand reads what is asked; q is brought to the calls that every machine has.
+// understand reads the arguments of a call. An old call in q is replaced by the call that every
+// architecture has.
 func (w *warden) understand(q *notice, task string) (*request, error) {
 	clock := archModernCall(q)
 	r := &request{dir: int(int32(q.args[0])), path: q.args[1], follow: true}
@@ -159,11 +159,11 @@ func (w *warden) understand(q *notice, task string) (*request, error) {
 	return r, nil
 }
 
-// clock says how two times stand in memory: the parts of a second are there if unit, in
+// clock says how two times lie in memory: each has a fraction of a second if unit, which is in
 // nanoseconds, is not 0.
 type clock struct{ unit int64 }
 
-// times reads two of them; none stand for now.
+// times reads two times; address 0 means the current time.
 func (w *warden) times(task string, address uint64, c clock) ([]unix.Timespec, error) {
 	if address == 0 {
 		now := unix.Timespec{Nsec: unix.UTIME_NOW}
@@ -184,17 +184,17 @@ func (w *warden) times(task string, address uint64, c clock) ([]unix.Timespec, e
 	return []unix.Timespec{{Sec: words[0], Nsec: words[1] * c.unit}, {Sec: words[2], Nsec: words[3] * c.unit}}, nil
 }
 
-// read copies memory of who asks.
+// read copies memory of the calling process.
 func (w *warden) read(task string, address uint64, buf []byte) (int, error) {
 	fd, err := unix.Openat(w.tree.proc, task+"/mem", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return 0, unix.EPERM // it hides
+		return 0, unix.EPERM // its memory cannot be read
 	}
 	defer unix.Close(fd)
 	return unix.Pread(fd, buf, int64(address))
 }
 
-// open finds the file, as who asks would.
+// open opens the file that the caller means.
 func (w *warden) open(r *request, task string) (int, error) {
 	path := ""
 	if r.path != 0 {
@@ -233,8 +233,8 @@ func (w *warden) open(r *request, task string) (int, error) {
 	return unix.Openat2(base, path, how)
 }
 
-// ownDescriptor tells which descriptor of who asks a path is another name for. Links of
-// /proc would lead to the warden's own ones.
+// ownDescriptor returns the number of the caller's descriptor if a path is another name for it. Such
+// links of /proc would lead to the warden's own descriptors.
 func ownDescriptor(path, task string) (int, bool) {
 	for _, dir := range []string{"/proc/self/fd/", "/proc/thread-self/fd/", "/dev/fd/", "/proc/" + task + "/fd/"} {
 		if name, ok := strings.CutPrefix(path, dir); ok {
@@ -245,8 +245,8 @@ func ownDescriptor(path, task string) (int, bool) {
 	return 0, false
 }
 
-// mayChange reports whether the narrowest grant that holds a file lets the command change it.
-// A file that has lost its name still tells where it was.
+// mayChange reports whether the narrowest grant that contains a file allows the command to change it.
+// The path of a deleted file is still known.
 func (w *warden) mayChange(file string) bool {
 	path, err := os.Readlink(file)
 	if err != nil {
@@ -262,7 +262,7 @@ func (w *warden) mayChange(file string) bool {
 	return may
 }
 
-// listen makes a filter of the program, and returns where its questions come.
+// listen installs the filter and returns the descriptor from which the warden reads its calls.
 func listen(prog *unix.SockFprog) (int, error) {
 	for _, killable := range []uintptr{unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, 0} { // the flag is of Linux 5.19
 		fd, _, errno := unix.RawSyscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER,

@@ -10,7 +10,7 @@ import (
 	"a2e/protocol"
 )
 
-// applicator takes in a keyword that is made of schemas.
+// applicator normalises a keyword whose value contains schemas.
 func (s *subschema) applicator(key string, val jsontext.Value, f form) {
 	switch f {
 	case formSchema:
@@ -32,7 +32,7 @@ func (s *subschema) applicator(key string, val jsontext.Value, f form) {
 	}
 }
 
-// single takes in a keyword whose value is one schema.
+// single normalises a keyword whose value is one schema.
 func (s *subschema) single(key string, val jsontext.Value) {
 	switch kind := val.Kind(); {
 	case s.reopen && (key == "unevaluatedItems" || key == "unevaluatedProperties"):
@@ -46,14 +46,14 @@ func (s *subschema) single(key string, val jsontext.Value) {
 	}
 }
 
-// rest returns the name of the keyword for what follows a tuple: items of 2020-12, additionalItems
-// of the dialects before it.
+// rest returns the keyword for the items after a tuple: items in 2020-12, additionalItems in older
+// dialects.
 func (s *subschema) rest(key string) string {
 	items, _ := s.obj.Get("items")
 	tuple, both := s.obj.Get("prefixItems")
 	switch {
 	case key == "additionalItems" && string(items) == "[]":
-		return "items" // of all
+		return "items" // of all items
 	case key == "additionalItems" && items.Kind() == '[' && !s.older() && !both:
 		return "items"
 	case key == "items" && tuple.Kind() == '[' && s.older() && !s.dialect.tuples():
@@ -64,12 +64,12 @@ func (s *subschema) rest(key string) string {
 	return key
 }
 
-// older reports whether the schema is written in draft-07 when it is done. Output schemas with
-// tuples are: the validator of the TypeScript SDK does not know those of 2020-12, and would hold
-// each item against what is said of those behind the tuple.
+// older reports whether the result is written in draft-07. Output schemas with tuples are: the
+// validator of the TypeScript SDK does not know the tuples of 2020-12, and would check every item
+// against the schema for the items after the tuple.
 func (s *subschema) older() bool { return s.dialect.tuples() || s.tuple }
 
-// listed takes in items: [...], which 2020-12 calls prefixItems.
+// listed normalises items: [...], which 2020-12 calls prefixItems.
 func (s *subschema) listed(key string, val jsontext.Value) {
 	_, both := s.obj.Get("prefixItems")
 	switch {
@@ -86,7 +86,7 @@ func (s *subschema) listed(key string, val jsontext.Value) {
 	}
 }
 
-// several takes in a keyword whose value is a list of schemas, under another name.
+// several normalises a keyword whose value is a list of schemas, and writes it under another name.
 func (s *subschema) several(key, name string, val jsontext.Value) {
 	all, ok := list(val)
 	if !ok {
@@ -117,7 +117,7 @@ func (s *subschema) several(key, name string, val jsontext.Value) {
 
 func appendValue(dst []byte, v jsontext.Value) []byte { return append(dst, v...) }
 
-// named takes in a keyword whose value has schemas, or lists of names, by names.
+// named normalises a keyword whose value is an object of schemas or of lists of names.
 func (s *subschema) named(key string, val jsontext.Value, f form) {
 	obj, err := protocol.ParseObject(val)
 	if val.Kind() != '{' || err != nil {
@@ -131,10 +131,10 @@ func (s *subschema) named(key string, val jsontext.Value, f form) {
 		ok := true
 		if f == formPatternMap {
 			if one.key, ok = s.expression(one.key); ok && one.key != string(name) {
-				_, ok = obj.Get(one.key) // of two entries one would be lost
+				_, ok = obj.Get(one.key) // if there are both keys, one would be lost
 				ok = !ok && all.find(one.key) < 0
 			}
-			if !ok { // its names would be taken for other ones
+			if !ok { // its names would match other members
 				s.opened = true
 				s.drop(s.at, key)
 				s.loss = lost
@@ -155,7 +155,7 @@ func (s *subschema) named(key string, val jsontext.Value, f form) {
 	s.keep(key, all.encode(), val)
 }
 
-// entry takes in one entry of such a keyword.
+// entry normalises one entry of the value of such a keyword.
 func (s *subschema) entry(key, name string, val jsontext.Value, f form) (out jsontext.Value, ok bool) {
 	if f == formNameLists || f == formDependencies && val.Kind() == '[' {
 		if out, ok = s.names(val); !ok {
@@ -165,7 +165,7 @@ func (s *subschema) entry(key, name string, val jsontext.Value, f form) (out jso
 		return out, ok
 	}
 	out = s.child(key, val, name)
-	if key == "properties" { // clients want objects there
+	if key == "properties" { // clients expect objects there
 		switch out.Kind() {
 		case 't':
 			out = jsontext.Value(`{}`)
@@ -176,7 +176,7 @@ func (s *subschema) entry(key, name string, val jsontext.Value, f form) (out jso
 	return out, true
 }
 
-// child normalises a schema within a keyword.
+// child normalises a schema in the value of a keyword.
 func (s *subschema) child(key string, v jsontext.Value, place ...string) jsontext.Value {
 	at := s.at + "/" + escaped(key)
 	for _, token := range place {
@@ -195,7 +195,7 @@ func (s *subschema) child(key string, v jsontext.Value, place ...string) jsontex
 	return out
 }
 
-// remove takes out members that were written.
+// remove removes members that were written.
 func (s *subschema) remove(keys ...string) {
 	s.members = slices.DeleteFunc(s.members, func(m member) bool {
 		gone := slices.Contains(keys, m.key)
@@ -204,8 +204,8 @@ func (s *subschema) remove(keys ...string) {
 	})
 }
 
-// settle sees to what keywords are to each other. Where a schema within not, if or oneOf allows
-// more than it did, the keyword itself would allow less.
+// settle adjusts keywords that depend on each other. If a schema inside not, if or oneOf now allows
+// more, the keyword itself would allow less.
 func (s *subschema) settle() {
 	if s.inner["not"] > exact {
 		s.remove("not")
@@ -231,7 +231,7 @@ func (s *subschema) settle() {
 		s.remove("additionalProperties")
 	}
 	s.reopen = s.reopen || s.opened
-	if s.unbound { // what stood beside the reference had no meaning, and would have one now
+	if s.unbound { // the keywords next to the reference had no meaning, but would have one now
 		s.members = slices.DeleteFunc(s.members, func(m member) bool {
 			return !slices.Contains(notes, m.key) && m.key != "$defs" && m.key != "definitions" && m.key != "$schema"
 		})
@@ -246,7 +246,7 @@ func (s *subschema) settle() {
 	}
 }
 
-// settleContains sees to minContains: 0, which the validator of the TypeScript SDK does not know.
+// settleContains handles minContains: 0, which the validator of the TypeScript SDK does not know.
 func (s *subschema) settleContains() {
 	at := s.members.find("minContains")
 	if !s.output || at < 0 || strings.Trim(string(s.members[at].val), "0.") != "" || s.members.find("contains") < 0 {
@@ -260,7 +260,7 @@ func (s *subschema) settleContains() {
 	s.reopen = true
 }
 
-// settleNull drops nullable where Ajv refuses it.
+// settleNull removes nullable where Ajv refuses it.
 func (s *subschema) settleNull() {
 	null, typ := s.members.find("nullable"), s.members.find("type")
 	if null < 0 {
@@ -271,7 +271,7 @@ func (s *subschema) settleNull() {
 	}
 }
 
-// typesOf returns the types that the value of a type names.
+// typesOf returns the types in the value of the keyword type.
 func typesOf(v jsontext.Value) (types []string) {
 	all, isList := list(v)
 	if !isList {
@@ -284,7 +284,7 @@ func typesOf(v jsontext.Value) (types []string) {
 	return types
 }
 
-// settleRoot has the root be an object that says so.
+// settleRoot makes sure that the type of the root is object.
 func (s *subschema) settleRoot() {
 	typ := s.members.find("type")
 	switch {
@@ -293,7 +293,7 @@ func (s *subschema) settleRoot() {
 		typ, s.changed = 0, true
 	case !slices.Contains(typesOf(s.members[typ].val), "object"):
 		s.wrongRoot = s.members[typ].val
-	case s.members[typ].val.Kind() == '[': // what is held against it is an object always
+	case s.members[typ].val.Kind() == '[': // the values to check are always objects
 		s.members[typ].val, s.changed = jsontext.Value(`"object"`), true
 	}
 	if s.tuple && s.members.find("$schema") < 0 {

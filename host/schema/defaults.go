@@ -6,8 +6,8 @@ import (
 	"a2e/protocol"
 )
 
-// WithDefaults returns an object with the defaults that a JSON Schema names for members that the
-// object lacks. Those below are left alone.
+// WithDefaults returns an object with the defaults of its JSON Schema for missing members. Nested
+// objects are not changed.
 func WithDefaults(schema, obj protocol.Object) protocol.Object {
 	props, _ := schema.Child("properties")
 	raw := bytes.Clone(obj.Raw())
@@ -29,7 +29,7 @@ func WithDefaults(schema, obj protocol.Object) protocol.Object {
 	}
 	out, err := protocol.ParseObject(raw)
 	if err != nil {
-		return obj // both are JSON
+		return obj // cannot happen: both are JSON
 	}
 	return out
 }

@@ -13,14 +13,14 @@ import (
 	"a2e/host/schema/pattern"
 )
 
-// expander puts what references stand for in their place. It follows those that lie within the
-// schema, and counts: a schema that doubles with each step would never end.
+// expander replaces references by what they refer to. It follows references within the schema, and
+// counts: a schema that doubles with each step would never end.
 type expander struct {
 	root    any
 	dialect dialect
 	open    []string // references being followed
-	left    int      // schemas
-	steps   int      // of all patterns, each of which may be tried for each byte of a text
+	left    int      // schemas that are still allowed
+	steps   int      // of all patterns together; each step may be tried for each byte of a text
 	err     error
 }
 
@@ -30,7 +30,7 @@ func (e *expander) fail(format string, args ...any) {
 	}
 }
 
-// schema expands one schema; what is none is found by the library.
+// schema expands one schema. The library reports values that are not schemas.
 func (e *expander) schema(v any) any {
 	obj, ok := v.(map[string]any)
 	if e.left--; e.left < 0 {
@@ -54,7 +54,7 @@ func (e *expander) schema(v any) any {
 			out[key] = val
 		case "multipleOf":
 			if number, ok := val.(float64); !ok || number*1024 == math.Trunc(number*1024) {
-				out[key] = val // of 0.01, floats know no multiples
+				out[key] = val // a multiple of 0.01 cannot be checked with floats
 			}
 		case "exclusiveMinimum", "exclusiveMaximum", "minimum", "maximum":
 			e.bound(out, obj, key)
@@ -74,7 +74,7 @@ func (e *expander) schema(v any) any {
 	return out
 }
 
-// types refuses a type that JSON Schema does not have: no value would ever be of it.
+// types refuses a type that JSON Schema does not have, since no value would match it.
 func (e *expander) types(v any) {
 	named, isList := v.([]any)
 	if !isList {
@@ -88,7 +88,7 @@ func (e *expander) types(v any) {
 	}
 }
 
-// bound takes over a bound. In draft-04 a flag beside it says that it is exclusive.
+// bound copies a bound. In draft-04 a separate flag says that the bound is exclusive.
 func (e *expander) bound(out, obj map[string]any, key string) {
 	if exclusive, ok := strings.CutPrefix(key, "exclusiveM"); ok && e.dialect == draft4 {
 		if number, ok := obj["m"+exclusive]; ok && obj[key] == true {
@@ -102,8 +102,8 @@ func (e *expander) bound(out, obj map[string]any, key string) {
 	}
 }
 
-// items expands items: [...] and what comes behind them. 2019-09 is the last dialect that has
-// them, and the library reads it as 2020-12.
+// items expands items: [...] and the keyword for the items after them. 2019-09 is the last dialect
+// with this form, and the library reads it as 2020-12.
 func (e *expander) items(out, obj map[string]any, key string) {
 	name, was := key, obj[key]
 	if isList(obj["items"]) && e.dialect == draft2019 {
@@ -112,7 +112,7 @@ func (e *expander) items(out, obj map[string]any, key string) {
 	out[name] = e.value(key, was)
 }
 
-// value expands the schemas that the value of a keyword is made of.
+// value expands the schemas in the value of a keyword.
 func (e *expander) value(key string, v any) any {
 	if obj, ok := v.(map[string]any); ok && key == "patternProperties" {
 		for name := range obj {
@@ -123,8 +123,8 @@ func (e *expander) value(key string, v any) any {
 	return out
 }
 
-// Parts returns the value of a keyword of JSON Schema with make applied to each schema that it is
-// made of; holds = it is made of schemas.
+// Parts returns the value of a keyword of JSON Schema with make applied to each schema in it. holds
+// reports whether the value consists of schemas.
 func Parts(key string, v any, make func(schema any) any) (out any, holds bool) {
 	switch key {
 	case "properties", "patternProperties", "dependentSchemas", "dependencies":
@@ -157,7 +157,8 @@ func Parts(key string, v any, make func(schema any) any) (out any, holds bool) {
 
 func isList(v any) bool { _, ok := v.([]any); return ok }
 
-// reference returns what a reference stands for, together with what stands beside it.
+// reference returns the schema that a reference refers to, combined with the keywords next to the
+// reference.
 func (e *expander) reference(ref string, beside map[string]any) any {
 	at, within := strings.CutPrefix(ref, "#")
 	switch {
@@ -180,7 +181,7 @@ func (e *expander) reference(ref string, beside map[string]any) any {
 	e.open = append(e.open, ref)
 	made := e.schema(target)
 	e.open = e.open[:len(e.open)-1]
-	if e.dialect.tuples() { // there a reference is all that counts
+	if e.dialect.tuples() { // in these dialects the keywords next to a reference have no meaning
 		maps.DeleteFunc(beside, func(key string, _ any) bool { return !slices.Contains(notes, key) })
 	}
 	obj, isObject := made.(map[string]any)
@@ -198,7 +199,7 @@ func (e *expander) reference(ref string, beside map[string]any) any {
 	return merged
 }
 
-// pattern counts the steps of a pattern; what is none is found elsewhere.
+// pattern counts the steps of a pattern. Invalid patterns are found elsewhere.
 func (e *expander) pattern(expr string) {
 	steps, err := pattern.Steps(expr, pattern.MaxSteps)
 	if tooMany := (*pattern.StepsError)(nil); errors.As(err, &tooMany) {

@@ -10,12 +10,12 @@ import (
 	"a2e/protocol"
 )
 
-// maxFit is how deep a schema of arguments goes that a model's API is given; below it is anything.
+// maxFit is the maximum depth of a schema of arguments for a model's API; deeper schemas become {}.
 const maxFit = 16
 
-// Fit returns a schema of a tool's arguments in those words of JSON Schema 2020-12 that models'
-// APIs take. It allows all that the schema allows, and more where that needs other words: the
-// host holds each call against the schema itself.
+// Fit returns a schema of a tool's arguments, written with the keywords of JSON Schema 2020-12 that
+// models' APIs accept. It allows everything that the original allows, and more if that needs other
+// keywords: the host checks each call against the original.
 func Fit(schema jsontext.Value) jsontext.Value {
 	obj, err := protocol.ParseObject(schema)
 	if err != nil {
@@ -27,7 +27,7 @@ func Fit(schema jsontext.Value) jsontext.Value {
 	}
 	for key, val := range obj.All() {
 		switch string(key) {
-		case "type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref": // no API takes them at the top
+		case "type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref": // no API accepts them at the top level
 		default:
 			dst = appendWord(dst, obj, string(key), jsontext.Value(val), maxFit)
 		}
@@ -35,11 +35,11 @@ func Fit(schema jsontext.Value) jsontext.Value {
 	return append(dst, '}')
 }
 
-// appendFit appends a schema within another one.
+// appendFit appends a nested schema.
 func appendFit(dst []byte, schema jsontext.Value, depth int) []byte {
 	obj, err := protocol.ParseObject(schema)
 	if err != nil || depth == 0 {
-		return append(dst, '{', '}') // true, and what is none
+		return append(dst, '{', '}') // true, false, or not a schema
 	}
 	start := len(dst)
 	for key, val := range obj.All() {
@@ -51,7 +51,7 @@ func appendFit(dst []byte, schema jsontext.Value, depth int) []byte {
 	if len(dst) == start {
 		return append(dst, '{', '}')
 	}
-	dst[start] = '{' // the first comma
+	dst[start] = '{' // replaces the first comma
 	return append(dst, '}')
 }
 
@@ -61,7 +61,7 @@ func isSchema(obj protocol.Object, key string) bool {
 	return val.Kind() == '{'
 }
 
-// appendWord appends a comma and a member of a schema, as far as it can be said.
+// appendWord appends a comma and a member of a schema, if the APIs accept it in some form.
 func appendWord(dst []byte, of protocol.Object, key string, val jsontext.Value, depth int) []byte {
 	head := func(key string) []byte { return append(protocol.AppendString(append(dst, ','), key), ':') }
 	switch key {
@@ -88,7 +88,7 @@ func appendWord(dst []byte, of protocol.Object, key string, val jsontext.Value, 
 		var all []jsontext.Value
 		if json.Unmarshal(val, &all) == nil && len(all) > 0 {
 			if key == "oneOf" {
-				key = "anyOf" // with wider alternatives more than one may fit
+				key = "anyOf" // the alternatives became wider, so more than one may match
 			}
 			return appendList(head(key), all, func(dst []byte, one jsontext.Value) []byte {
 				return appendFit(dst, one,
@@ -103,7 +103,7 @@ func appendWord(dst []byte, of protocol.Object, key string, val jsontext.Value, 
 	return dst
 }
 
-// keeps reports whether a member that holds no schema can stay as it is.
+// keeps reports whether a member without schemas can stay unchanged.
 func keeps(key string, val jsontext.Value) bool {
 	switch key {
 	case "default", "const":
@@ -112,7 +112,7 @@ func keeps(key string, val jsontext.Value) bool {
 		return val.Kind() == '"'
 	case "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength",
 		"minItems", "maxItems":
-		return val.Kind() == '0' // the exclusive ones were booleans once
+		return val.Kind() == '0' // in draft-04 the exclusive ones are booleans
 	case "type":
 		return val.Kind() == '"' || val.Kind() == '['
 	case "enum", "required":
@@ -124,8 +124,8 @@ func keeps(key string, val jsontext.Value) bool {
 	return false
 }
 
-// Strict reports whether OpenAI's strict mode takes a schema as it stands: each object is closed
-// and requires all of its members, and each value has a type.
+// Strict reports whether OpenAI's strict mode accepts a schema unchanged: each object is closed and
+// requires all of its members, and each value has a type.
 func Strict(schema jsontext.Value) bool {
 	var parsed any
 	return json.Unmarshal(schema, &parsed) == nil && strict(parsed)

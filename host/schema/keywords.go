@@ -13,11 +13,11 @@ import (
 	"a2e/protocol"
 )
 
-// dialect is one of JSON Schema's.
+// dialect is a dialect of JSON Schema.
 type dialect int
 
 const (
-	draft2020 dialect = iota // what MCP has where a schema does not say
+	draft2020 dialect = iota // MCP's default
 	draft2019
 	draft7
 	draft6
@@ -25,13 +25,13 @@ const (
 	unknown
 )
 
-// The names that go into $schema.
+// The values of $schema.
 const (
 	name7    = "http://json-schema.org/draft-07/schema#"
 	name2020 = "https://json-schema.org/draft/2020-12/schema"
 )
 
-// dialectOf returns the dialect that a $schema names, however it is spelled.
+// dialectOf returns the dialect for a value of $schema, in any spelling.
 func dialectOf(name string) dialect {
 	name = strings.TrimSuffix(name, "#")
 	if _, path, ok := strings.Cut(name, "://json-schema.org/"); ok && strings.HasPrefix(name, "http") {
@@ -50,12 +50,12 @@ func dialectOf(name string) dialect {
 		return unknown
 	}
 	if name == "" || strings.HasPrefix(name, "https://spec.openapis.org/oas/3.1/dialect/") {
-		return draft2020 // with words that are no rules
+		return draft2020 // a vocabulary without rules
 	}
 	return unknown
 }
 
-// idWord is the keyword that names a schema.
+// idWord returns the keyword for the id of a schema.
 func idWord(d dialect) string {
 	if d == draft4 {
 		return "id"
@@ -66,7 +66,7 @@ func idWord(d dialect) string {
 // tuples reports whether the dialect has items: [...].
 func (d dialect) tuples() bool { return d == draft7 || d == draft6 || d == draft4 }
 
-// form is what the value of a keyword should be.
+// form says what the value of a keyword should be.
 type form int
 
 const (
@@ -89,7 +89,7 @@ const (
 	formDependencies
 	formItems
 	formReference
-	formOwn // handled by its name
+	formOwn // handled by the keyword's name
 )
 
 var forms = sync.OnceValue(func() map[string]form {
@@ -114,13 +114,13 @@ var forms = sync.OnceValue(func() map[string]form {
 	}
 })
 
-// notes are keywords that allow and forbid nothing.
+// notes are keywords that neither allow nor forbid anything.
 var notes = []string{
 	"title", "description", "$comment", "examples", "default", "readOnly", "writeOnly", "deprecated", "nullable",
 	"contentEncoding", "contentMediaType", "contentSchema", "format",
 }
 
-// subschema is one schema being normalised.
+// subschema is a schema that is being normalised.
 type subschema struct {
 	*normaliser
 	at      string
@@ -130,19 +130,19 @@ type subschema struct {
 	loss    loss
 	changed bool
 
-	inner   map[string]loss // of the schemas of a keyword
+	inner   map[string]loss // by keyword: the losses of the schemas in it
 	opened  bool            // patternProperties lost an entry
-	unbound bool            // a reference that its siblings do not count beside was dropped
+	unbound bool            // a reference was dropped that made the keywords next to it meaningless
 	never   bool            // it allows nothing
 }
 
-// keep writes a member, as it was or another one.
+// keep writes a member; was is its old value.
 func (s *subschema) keep(key string, val, was jsontext.Value) {
 	s.members = append(s.members, member{key, val})
 	s.changed = s.changed || !bytes.Equal(val, was)
 }
 
-// skip leaves a keyword out.
+// skip drops a keyword.
 func (s *subschema) skip(key string, l loss) {
 	if slices.Contains(notes, key) {
 		l = exact
@@ -151,11 +151,11 @@ func (s *subschema) skip(key string, l loss) {
 	s.changed, s.loss = true, max(s.loss, l)
 }
 
-// keyword takes in one keyword.
+// keyword normalises one keyword.
 func (s *subschema) keyword(key string, val jsontext.Value) {
 	f := forms()[key]
 	kind := val.Kind()
-	if kind == 'n' && f != formUnknown && f != formAny { // as serialisers write what is absent
+	if kind == 'n' && f != formUnknown && f != formAny { // serialisers write null for missing values
 		s.skip(key, exact)
 		return
 	}
@@ -199,12 +199,12 @@ func (s *subschema) keepIf(ok bool, key string, val jsontext.Value, otherwise lo
 	s.keep(key, val, val)
 }
 
-// number takes in a bound.
+// number normalises a bound.
 func (s *subschema) number(key string, val jsontext.Value, f form) {
 	if kind := val.Kind(); (kind == 't' || kind == 'f') && s.dialect == draft4 && strings.HasPrefix(key, "exclusive") {
 		bound := "m" + key[len("exclusiveM"):]
 		if number, ok := s.obj.Get(bound); ok && kind == 't' && number.Kind() == '0' {
-			s.keep(key, jsontext.Value(number), val) // draft-04 has the bound beside it
+			s.keep(key, jsontext.Value(number), val) // in draft-04 the bound is another keyword
 		}
 		s.changed = true
 		return
@@ -226,7 +226,7 @@ func (s *subschema) number(key string, val jsontext.Value, f form) {
 	s.keepIf(ok, key, val, vague)
 }
 
-// enum takes in the list of the values that there are.
+// enum normalises the list of allowed values.
 func (s *subschema) enum(key string, val jsontext.Value) {
 	all, ok := list(val)
 	switch {
@@ -239,7 +239,7 @@ func (s *subschema) enum(key string, val jsontext.Value) {
 	}
 }
 
-// typeNames are the types of JSON Schema, and those that others call by another name.
+// typeNames maps the types of JSON Schema, and other names for them, to the types.
 var typeNames = sync.OnceValue(func() map[string]string {
 	return map[string]string{
 		"string": "string", "str": "string", "text": "string",
@@ -252,7 +252,7 @@ var typeNames = sync.OnceValue(func() map[string]string {
 	}
 })
 
-// types takes in the type, or the list of types.
+// types normalises the type, or the list of types.
 func (s *subschema) types(key string, val jsontext.Value) {
 	all, isList := list(val)
 	if !isList {
@@ -265,7 +265,7 @@ func (s *subschema) types(key string, val jsontext.Value) {
 			text = name
 		} else if one.Kind() == 'n' && isList {
 			text = "null"
-		} else { // any, date: what it allows is not known
+		} else { // for example any or date: what it allows is not known
 			s.skip(key, vague)
 			return
 		}
@@ -289,13 +289,13 @@ func (s *subschema) types(key string, val jsontext.Value) {
 	s.keep(key, out, val)
 }
 
-// sameTexts reports whether two lists of texts are the same but for the spelling of the JSON.
+// sameTexts reports whether two lists of texts are equal, apart from white space.
 func sameTexts(a, b jsontext.Value) bool {
 	b = slices.Clone(b)
 	return b.Compact() == nil && bytes.Equal(a, b)
 }
 
-// names takes in a list of names, each of them once.
+// names normalises a list of names and removes repeated ones.
 func (s *subschema) names(val jsontext.Value) (out jsontext.Value, ok bool) {
 	all, ok := list(val)
 	if !ok {
@@ -316,7 +316,7 @@ func (s *subschema) names(val jsontext.Value) (out jsontext.Value, ok bool) {
 	return appendList(nil, names, protocol.AppendString[string]), true
 }
 
-// pattern takes in a regular expression.
+// pattern normalises a regular expression.
 func (s *subschema) pattern(key string, val jsontext.Value) {
 	text, ok := protocol.Value(val).Str()
 	if !ok {
@@ -334,7 +334,7 @@ func (s *subschema) pattern(key string, val jsontext.Value) {
 	}
 }
 
-// expression returns a regular expression that the clients that use it can compile.
+// expression returns a regular expression that all clients of the schema can compile.
 func (s *subschema) expression(text string) (out string, ok bool) {
 	out, python, ok := ecmaScript(text)
 	return out, ok && (python || !s.output)
@@ -346,13 +346,13 @@ func isAnchor(text string) bool {
 		!strings.ContainsFunc(text, func(r rune) bool { return r != '.' && !isNameRune(r) })
 }
 
-// core takes in what names schemas and refers to them.
+// core normalises the keywords that name schemas and refer to them.
 func (s *subschema) core(key string, val jsontext.Value) {
 	text, isText := protocol.Value(val).Str()
 	switch key {
 	case "$schema":
 		s.schemaName(key, val, text)
-	case "$vocabulary", "$async": // say nothing in what is no meta-schema, or are Ajv's own
+	case "$vocabulary", "$async": // have no meaning outside a meta-schema, or belong to Ajv
 		s.changed = true
 	case "$id", "id":
 		s.identifier(key, val, text)
@@ -365,7 +365,7 @@ func (s *subschema) core(key string, val jsontext.Value) {
 		s.keep(key, val, val)
 	case "$recursiveAnchor":
 		s.keepIf(s.dialect != draft2019, key, val, exact)
-	case "$recursiveRef": // a reference to the root, as there are no schemas with a name of their own within
+	case "$recursiveRef": // refers to the root, because no schema inside has an $id of its own
 		if _, both := s.obj.Get("$ref"); s.dialect == draft2019 && !both && text == "#" {
 			s.changed = true
 			s.keep("$ref", val, val)
@@ -391,11 +391,11 @@ func (s *subschema) schemaName(key string, val jsontext.Value, text string) {
 	case s.dialect == unknown:
 		s.skip(key, lost)
 	default:
-		s.changed = true // the words stay, none has another meaning
+		s.changed = true // the other keywords stay, as none has another meaning
 	}
 }
 
-// spell keeps a name as validators spell it.
+// spell writes a name as validators spell it.
 func (s *subschema) spell(key string, val jsontext.Value, text, name string) {
 	if text != name {
 		s.keep(key, protocol.AppendString(nil, name), val)
@@ -404,13 +404,13 @@ func (s *subschema) spell(key string, val jsontext.Value, text, name string) {
 	s.keep(key, val, val)
 }
 
-// identifier takes in the name of a schema. That of the root says nothing to who has the schema,
-// and two schemas of one name are an error for some clients.
+// identifier normalises the id of a schema. The id of the root tells nothing to a client that has the
+// schema, and some clients refuse two schemas with the same id.
 func (s *subschema) identifier(key string, val jsontext.Value, text string) {
 	switch {
 	case key != idWord(s.dialect), text == "", s.at == "" && !s.resources:
 		s.changed = true
-	case s.dialect.tuples() && text[0] == '#': // an anchor of before $anchor
+	case s.dialect.tuples() && text[0] == '#': // an anchor, before there was $anchor
 		s.seen[text] = s.at
 		s.changed = s.changed || key != "$id"
 		s.keep("$id", val, val)
@@ -422,7 +422,7 @@ func (s *subschema) identifier(key string, val jsontext.Value, text string) {
 	}
 }
 
-// reference takes in $ref or $dynamicRef.
+// reference normalises $ref or $dynamicRef.
 func (s *subschema) reference(key string, val jsontext.Value, text string, isText bool) {
 	if !isText {
 		s.skip(key, vague)
@@ -440,7 +440,7 @@ func (s *subschema) reference(key string, val jsontext.Value, text string, isTex
 		s.skip(key, lost)
 		return
 	}
-	if s.worst > exact { // what it leads to may allow more
+	if s.worst > exact { // the schema it refers to may allow more now
 		s.loss = max(s.loss, vague)
 	}
 	s.steps[s.at] = append(s.steps[s.at], to)

@@ -16,36 +16,36 @@ import (
 	"a2e/protocol"
 )
 
-// Bounds of a schema that is normalised. Python's validator recurses some twelve times for each
-// level of a schema, and its SDK reads no message that is nested 200 deep.
+// Limits of a schema that is normalised. Python's validator recurses about twelve times for each level
+// of a schema, and its SDK reads no message with 200 nested levels.
 const (
 	maxInputLevels  = 60
 	maxOutputLevels = 40
-	maxNesting      = 140     // of JSON, objects and lists
+	maxNesting      = 140     // objects and lists in the JSON
 	maxParts        = 50_000  // schemas
-	maxNumber       = 1000    // bytes of a number; Python refuses a message with one of 4,300
+	maxNumber       = 1000    // bytes of a number; Python refuses a message with a number of 4,300
 	maxSchema       = 1 << 20 // bytes
 	maxPasses       = 20
-	maxDropped      = 20 // that are named
+	maxDropped      = 20 // dropped keywords that are named
 )
 
-// loss is what a schema allows more than the one that it was made of.
+// loss says how much more a normalised schema allows than the original.
 type loss int
 
 const (
 	exact loss = iota
-	vague      // a keyword was dropped that had no meaning where it stood, such as minLength: "3"
+	vague      // a keyword was dropped that had no meaning in this form, such as minLength: "3"
 	lost       // a keyword was dropped that had a meaning
 )
 
-// NormaliseInput returns the schema of a tool's arguments as the clients of MCP take it: one of an
-// object, each keyword of the type that JSON Schema wants, each pattern an ECMAScript one, each
-// reference leading somewhere. It keeps its bytes where there is nothing to change. A keyword that
-// clients cannot use is dropped, such as a pattern of another dialect, so that the schema never
-// allows less: the server judges. dropped names the places, as JSON Pointers. The error is the end
-// of a sentence about the schema of a tool that cannot be offered.
+// NormaliseInput returns the schema of a tool's arguments in a form that MCP clients accept: the
+// schema of an object, with the JSON Schema type for each keyword, only ECMAScript patterns, and no
+// dangling references. If nothing has to be changed, the bytes stay the same. Keywords that clients
+// cannot use are dropped, such as a pattern of another dialect, so that the schema never allows less;
+// the server checks the arguments. dropped are the places of these keywords, as JSON Pointers. The
+// error is the end of a sentence about the schema of a tool that cannot be offered.
 //
-// No schema, or null, stands for any arguments.
+// A missing schema, or null, allows any arguments.
 func NormaliseInput(raw jsontext.Value) (out jsontext.Value, dropped []string, err error) {
 	if len(raw) == 0 || raw.Kind() == 'n' {
 		return jsontext.Value(`{"type":"object","properties":{}}`), nil, nil
@@ -58,9 +58,9 @@ func NormaliseInput(raw jsontext.Value) (out jsontext.Value, dropped []string, e
 	return out, n.dropped, err
 }
 
-// NormaliseOutput does for the schema of structured content what NormaliseInput does for
-// arguments. Clients hold results against it, so that a schema of which a keyword with a meaning
-// would have to be dropped is an error: the tool is better offered without one.
+// NormaliseOutput normalises the schema of structured content as NormaliseInput does that of
+// arguments. Clients check results against it, so it is an error if a keyword with a meaning would
+// have to be dropped: the tool should then be offered without an output schema.
 func NormaliseOutput(raw jsontext.Value) (out jsontext.Value, dropped []string, err error) {
 	n := normaliser{output: true, levels: maxOutputLevels}
 	out, err = n.normalise(raw)
@@ -73,14 +73,14 @@ func NormaliseOutput(raw jsontext.Value) (out jsontext.Value, dropped []string, 
 	return out, n.dropped, err
 }
 
-// Known reports whether the keywords of a schema are of a dialect that is known.
+// Known reports whether the dialect of a schema is known.
 func Known(schema jsontext.Value) bool {
 	n := normaliser{}
 	return len(schema) == 0 || n.head(schema) == nil && n.dialect != unknown
 }
 
-// Moved returns a schema that NormaliseOutput gave, whose references lead from one place of a
-// document, as a JSON Pointer, to another: the schema is put there.
+// Moved returns a result of NormaliseOutput with its references changed, so that the schema can be
+// moved from one place of a document to another. from and to are JSON Pointers.
 func Moved(schema jsontext.Value, from, to string) jsontext.Value {
 	n := normaliser{output: true, levels: maxNesting, left: maxParts, from: "#" + from, to: "#" + to}
 	n.seen, n.steps = map[string]string{}, map[string][]string{}
@@ -93,29 +93,29 @@ func Moved(schema jsontext.Value, from, to string) jsontext.Value {
 
 var errUnsettled = errors.New("has references that depend on each other")
 
-// normaliser makes one schema fit in several passes: what one drops may be what a reference leads
-// to. Its members say what one pass found.
+// normaliser normalises one schema in several passes: a keyword that one pass drops may be the target
+// of a reference. Its fields describe the findings of one pass.
 type normaliser struct {
 	output bool
 	levels int
 
 	dialect dialect
 	base    string // the $id of the root
-	left    int    // schemas
+	left    int    // schemas that are still allowed
 
-	known     map[string]string // where the pass before had schemas, by pointers and anchors; nil = there was none
-	seen      map[string]string // where this one has
+	known     map[string]string // the places of schemas in the last pass, by pointers and anchors; nil = first pass
+	seen      map[string]string // the same for this pass
 	steps     map[string][]string
-	worst     loss           // of the passes before
-	resources bool           // some schema within has an $id of its own: references are left alone
-	tuple     bool           // an output schema has tuples that draft-07 writes in another way
-	wrongRoot jsontext.Value // the type of a root that is no object
-	reopen    bool           // unevaluated… are dropped, since what counts as evaluated has become less
+	worst     loss           // of the earlier passes
+	resources bool           // a schema inside has an $id of its own: references are not changed
+	tuple     bool           // an output schema has tuples, which draft-07 writes differently
+	wrongRoot jsontext.Value // the type of the root if it is not an object
+	reopen    bool           // drop unevaluated…, because fewer parts count as evaluated now
 	dropped   []string
-	from, to  string // what the references begin with, and should
+	from, to  string // the old and the new start of the references
 }
 
-// normalise makes passes until two have changed nothing.
+// normalise makes passes until two in a row have changed nothing.
 func (n *normaliser) normalise(raw jsontext.Value) (jsontext.Value, error) {
 	switch kind := raw.Kind(); {
 	case len(raw) > maxSchema:
@@ -139,7 +139,7 @@ func (n *normaliser) normalise(raw jsontext.Value) (jsontext.Value, error) {
 		}
 		n.worst = max(worst, l)
 		if resources != n.resources || tuple != n.tuple {
-			continue // the root is written in another way
+			continue // the root must be written differently
 		}
 		if same++; !bytes.Equal(out, raw) || reopen != n.reopen || worst != n.worst {
 			same = 0
@@ -156,7 +156,7 @@ var kindWords = map[jsontext.Kind]string{
 	'n': "null", 't': "true", 'f': "false", '"': "a text", '0': "a number", '[': "a list", 0: "no JSON",
 }
 
-// head reads what the root says of the whole schema.
+// head reads the keywords of the root that apply to the whole schema.
 func (n *normaliser) head(raw jsontext.Value) error {
 	obj, err := protocol.ParseObject(raw)
 	if err != nil {
@@ -167,7 +167,7 @@ func (n *normaliser) head(raw jsontext.Value) error {
 	return nil
 }
 
-// drop notes a part that is left out.
+// drop records a part that is dropped.
 func (n *normaliser) drop(at, key string) {
 	if place := at + "/" + escaped(key); len(n.dropped) < maxDropped && !slices.Contains(n.dropped, place) {
 		n.dropped = append(n.dropped, place)
@@ -176,7 +176,7 @@ func (n *normaliser) drop(at, key string) {
 
 func escaped(token string) string { return strings.NewReplacer("~", "~0", "/", "~1").Replace(token) }
 
-// schema normalises the schema that stands at a place, so many levels deep.
+// schema normalises the schema at a place; level is its depth.
 func (n *normaliser) schema(at string, v jsontext.Value, level int) (jsontext.Value, loss) {
 	if n.left--; level > n.levels || n.left < 0 {
 		n.drop(at, "")
@@ -207,7 +207,7 @@ func (n *normaliser) schema(at string, v jsontext.Value, level int) (jsontext.Va
 	return s.members.encode(), s.loss
 }
 
-// anything is the schema that allows all; v, where v is that.
+// anything returns the schema that allows everything, or v if it is that schema.
 func anything(v jsontext.Value) jsontext.Value {
 	if string(v) == "{}" {
 		return v
@@ -215,10 +215,11 @@ func anything(v jsontext.Value) jsontext.Value {
 	return jsontext.Value("{}")
 }
 
-// follows reports whether a reference leads to a schema of the document, and where that stands.
+// follows reports whether a reference leads to a schema of the document, and returns the place of that
+// schema.
 func (n *normaliser) follows(ref string) (to string, ok bool) {
 	if n.known == nil || n.resources {
-		return "#", true // it is not known where to
+		return "#", true // the place is not known
 	}
 	fragment, within := strings.CutPrefix(ref, "#")
 	if !within {
@@ -232,8 +233,8 @@ func (n *normaliser) follows(ref string) (to string, ok bool) {
 	return to, ok
 }
 
-// endless reports whether holding a value against the schema would come back to the same schema
-// with the same value.
+// endless reports whether checking a value against the schema would come back to the same schema with
+// the same value.
 func (n *normaliser) endless() bool {
 	state := map[string]int{} // 1 = being followed, 2 = it ends
 	var loops func(at string) bool
@@ -252,7 +253,7 @@ func (n *normaliser) endless() bool {
 	return slices.ContainsFunc(slices.Sorted(maps.Keys(n.steps)), loops)
 }
 
-// member is one of an object that is written.
+// member is a member of an object that is being written.
 type member struct {
 	key string
 	val jsontext.Value
@@ -273,9 +274,9 @@ func (m members) find(key string) int {
 	return slices.IndexFunc(m, func(one member) bool { return one.key == key })
 }
 
-// plain reports whether a value that is no schema can be passed on.
+// plain reports whether a value that is not a schema can be passed on.
 func (s *subschema) plain(v jsontext.Value) bool {
-	level := 2 * (s.level + 1) // an object within an object for each
+	level := 2 * (s.level + 1) // each level is an object in an object
 	dec := jsontext.NewDecoder(bytes.NewReader(v))
 	for {
 		token, err := dec.ReadToken()
@@ -288,7 +289,7 @@ func (s *subschema) plain(v jsontext.Value) bool {
 	}
 }
 
-// list returns the items of a JSON list.
+// list returns the items of a JSON list; ok is false for other values.
 func list(v jsontext.Value) (all []jsontext.Value, ok bool) {
 	return all, v.Kind() == '[' && json.Unmarshal(v, &all) == nil
 }

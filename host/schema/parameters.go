@@ -12,20 +12,20 @@ import (
 	"a2e/protocol"
 )
 
-// Bounds of what is made of the schema of a peer.
+// Limits of the parameters that are made from a peer's schema.
 const (
 	maxParameters = 200 // of one object
 	maxNested     = 4   // objects within objects
 )
 
-// typeAny is the type of a parameter that takes any value; the others are those of JSON Schema.
+// typeAny is the type of a parameter that accepts any value; the other types are those of JSON Schema.
 const typeAny = "any"
 
 func isType(name string) bool {
 	return slices.Contains([]string{"string", "integer", "number", "boolean", "object", "array"}, name)
 }
 
-// Object returns the JSON Schema of an object with the given members; closed = and no others.
+// Object returns the JSON Schema of an object with the given members; closed = no others are allowed.
 func Object(members []protocol.ToolParameter, closed bool) jsontext.Value {
 	return appendObject(nil, members, closed)
 }
@@ -57,14 +57,14 @@ func appendMember(dst []byte, m protocol.ToolParameter, closed bool) []byte {
 	switch {
 	case m.Type == "object" && len(m.Properties) > 0:
 		dst = appendObject(dst, Members(m.Properties), closed)
-		dst = dst[:len(dst)-1] // the description comes behind it
+		dst = dst[:len(dst)-1] // the description comes after it
 	case isType(m.Type):
 		dst = append(append(append(dst, `{"type":"`...), m.Type...), '"')
 	default:
 		dst = append(dst, '{')
 	}
 	if m.Type == "array" {
-		dst = append(dst, `,"items":{}`...) // some models' vendors refuse an array without
+		dst = append(dst, `,"items":{}`...) // some model vendors refuse an array without it
 	}
 	if m.Description != "" {
 		dst = protocol.AppendString(append(appendComma(dst, len(dst)-start), `"description":`...), m.Description)
@@ -80,7 +80,7 @@ func appendMember(dst []byte, m protocol.ToolParameter, closed bool) []byte {
 	return append(dst, '}')
 }
 
-// appendComma appends a comma behind n > 0 things.
+// appendComma appends a comma if n > 0.
 func appendComma(dst []byte, n int) []byte {
 	if n == 0 {
 		return dst
@@ -96,8 +96,8 @@ func appendList[T any](dst []byte, all []T, one func([]byte, T) []byte) []byte {
 	return append(dst, ']')
 }
 
-// allowed returns the values that an enum means: an argument that is no text is held against
-// it as it is written.
+// allowed returns the values that an enum allows: an argument that is not a text is compared with the
+// text as JSON.
 func allowed(typ string, enum []string) []jsontext.Value {
 	var all []jsontext.Value
 	for _, text := range enum {
@@ -113,7 +113,7 @@ func allowed(typ string, enum []string) []jsontext.Value {
 	return all
 }
 
-// Members lists the properties of an object by name, which is their key.
+// Members returns the properties of an object, each with its key as its name, sorted by name.
 func Members(properties map[string]protocol.ToolParameter) []protocol.ToolParameter {
 	out := make([]protocol.ToolParameter, 0, len(properties))
 	for _, name := range slices.Sorted(maps.Keys(properties)) {
@@ -124,8 +124,8 @@ func Members(properties map[string]protocol.ToolParameter) []protocol.ToolParame
 	return out
 }
 
-// Parameters returns the members of a JSON Schema of an object, those that are required first,
-// as far as the words of tool/list go: what they cannot say is of type any.
+// Parameters returns the members of an object from its JSON Schema, required ones first. Schemas that
+// tool/list cannot express get the type any.
 func Parameters(schema any) []protocol.ToolParameter { return parameters(schema, 0) }
 
 func parameters(schema any, depth int) []protocol.ToolParameter {
@@ -176,7 +176,7 @@ func parameter(schema any, depth int) protocol.ToolParameter {
 	return p
 }
 
-// Types returns the types that a JSON Schema names, those of its alternatives too; nil = any.
+// Types returns the types in a JSON Schema, including those of its alternatives; nil = any.
 func Types(schema any) []string {
 	obj, _ := schema.(map[string]any)
 	types := named(obj)
@@ -189,7 +189,7 @@ func Types(schema any) []string {
 	return types
 }
 
-// named returns the types that the keyword type names.
+// named returns the types in the keyword type.
 func named(obj map[string]any) []string {
 	if name, ok := obj["type"].(string); ok {
 		return []string{name}
@@ -197,7 +197,7 @@ func named(obj map[string]any) []string {
 	return texts(obj["type"])
 }
 
-// texts returns a list of texts; nil where it is none.
+// texts returns the items of a list of texts, or nil if an item is not a text.
 func texts(v any) []string {
 	list, _ := v.([]any)
 	out := make([]string, 0, len(list))
@@ -211,14 +211,14 @@ func texts(v any) []string {
 	return out
 }
 
-// Bounds of a suggestion.
+// Limits of a suggestion.
 const (
 	maxNear     = 3  // names that one message suggests
-	maxCompared = 64 // bytes of a name: what a peer sends as one may be megabytes long
+	maxCompared = 64 // bytes of a name; a peer may send a name of megabytes
 )
 
-// DidYouMean returns `did you mean "x" or "y"?` with those of known that name may be a slip
-// of, at most three, the most alike first; "" = there is none.
+// DidYouMean returns `did you mean "x" or "y"?` with the known names that are most similar to name, at
+// most three, the most similar first. It returns "" if none is similar.
 func DidYouMean(name string, known []string) string {
 	type candidate struct {
 		name     string
@@ -243,8 +243,8 @@ func DidYouMean(name string, known []string) string {
 	return "did you mean " + strings.Join(names, " or ") + "?"
 }
 
-// Suggest returns what DidYouMean does, or a list of what is known, which what names: "the
-// arguments: a, b".
+// Suggest returns the result of DidYouMean, or a list of the known names, such as "the arguments: a,
+// b"; what is the noun for them.
 func Suggest(name, what string, known []string) string {
 	const most = 10
 	hint := DidYouMean(name, known)
@@ -259,15 +259,14 @@ func Suggest(name, what string, known []string) string {
 	return "the " + what + ": " + strings.Join(known, ", ")
 }
 
-// folded is a name as it is compared: letter case and the difference of - and _ count for
-// nothing.
+// folded returns a name in the form in which names are compared: in lower case, with _ for -.
 func folded(s string) string {
 	s = strings.ToLower(s[:min(len(s), maxCompared)])
-	return strings.ReplaceAll(s[:min(len(s), maxCompared)], "-", "_") // lower case may take more bytes
+	return strings.ReplaceAll(s[:min(len(s), maxCompared)], "-", "_") // lower case may need more bytes
 }
 
-// distance counts the bytes to insert, remove, replace or swap with their neighbour to turn a
-// into b, neither longer than maxCompared (optimal string alignment).
+// distance returns how many bytes must be inserted, removed, replaced or swapped with their neighbour
+// to turn a into b (optimal string alignment). Both have at most maxCompared bytes.
 func distance(a, b string) int {
 	var rows [3][maxCompared + 1]int
 	before, last, row := &rows[0], &rows[1], &rows[2]

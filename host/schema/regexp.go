@@ -10,17 +10,17 @@ import (
 	"a2e/host/schema/pattern"
 )
 
-// maxGroups is how deep the groups of a regular expression may nest.
+// maxGroups is the maximum nesting depth of the groups of a regular expression.
 const maxGroups = 40
 
-// A dialect of regular expressions that rewrite reads.
+// The characters that may follow a backslash.
 const (
-	syntaxChars = `^$\.*+?()[]{}|/` // ECMAScript lets a backslash stand before these, also with the flag u
-	classChars  = "dDsSwW"          // \d and its like
+	syntaxChars = `^$\.*+?()[]{}|/` // with the flag u, ECMAScript allows a backslash before these
+	classChars  = "dDsSwW"          // \d and similar ones
 	assertions  = "bB"
 )
 
-// properties are those names within \p{} that each engine of ECMAScript knows.
+// properties are the names in \p{} that every ECMAScript engine knows.
 var properties = sync.OnceValue(func() []string {
 	return strings.Fields(`C Cc Cf Cn Co Cs L Ll Lm Lo Lt Lu M Mc Me Mn N Nd Nl No P Pc Pd Pe Pf Pi Po Ps
 	S Sc Sk Sm So Z Zl Zp Zs Letter Lowercase_Letter Uppercase_Letter Mark Number Decimal_Number Punctuation Symbol
@@ -29,24 +29,24 @@ var properties = sync.OnceValue(func() []string {
 	Script=Hangul Script=Thai Script=Devanagari`)
 })
 
-// expression is a regular expression being read as ECMAScript with the flag u reads it.
+// expression is a regular expression that is being read as ECMAScript with the flag u.
 type expression struct {
 	src    string
 	at     int
 	out    strings.Builder
-	python bool // Python's re reads it the same way
+	python bool // Python's re reads it in the same way
 	bad    bool
 	depth  int
 
-	groups, closed int      // opened so far, and of these the number closed
+	groups, closed int      // the number of opened groups, and of those that are closed
 	names          []string // of groups
-	lastGroup      int      // the highest that a \1 refers to
-	namedRefs      []string // of \k<name>
+	lastGroup      int      // the highest number in a reference such as \1
+	namedRefs      []string // the names in \k<name>
 }
 
-// ecmaScript returns a regular expression as ECMAScript with the flag u takes it: the text itself
-// or, where a backslash or a bracket only that flag refuses, one of the same meaning. python
-// reports whether Python's re compiles it too. ok is false for one that is not surely valid.
+// ecmaScript returns a regular expression that ECMAScript accepts with the flag u: the same text or,
+// if a backslash or a bracket is refused only because of that flag, an equivalent one. python reports
+// whether Python's re compiles it too. ok is false if the expression may be invalid.
 func ecmaScript(expr string) (out string, python, ok bool) {
 	e := &expression{src: expr, python: true}
 	size := e.alternatives()
@@ -61,7 +61,7 @@ func ecmaScript(expr string) (out string, python, ok bool) {
 	return e.out.String(), e.python, true
 }
 
-// next returns the character that follows; 0 = none.
+// next returns the next character, or 0 at the end.
 func (e *expression) next() rune {
 	if e.at >= len(e.src) {
 		return 0
@@ -70,7 +70,7 @@ func (e *expression) next() rune {
 	return r
 }
 
-// take writes and passes a prefix of the rest, if it is one.
+// take reports whether the rest begins with a prefix; if so, it writes and skips the prefix.
 func (e *expression) take(prefix string) bool {
 	if !strings.HasPrefix(e.src[e.at:], prefix) {
 		return false
@@ -80,19 +80,20 @@ func (e *expression) take(prefix string) bool {
 	return true
 }
 
-// digits returns how many digits follow.
+// digits returns the number of digits that follow.
 func (e *expression) digits() int {
 	rest := e.src[e.at:]
 	return len(rest) - len(strings.TrimLeft(rest, "0123456789"))
 }
 
-// fail ends the reading.
+// fail marks the expression as bad and ends the reading.
 func (e *expression) fail() int {
 	e.bad, e.at = true, len(e.src)
 	return 0
 }
 
-// alternatives reads up to the end, or to the ) of a group; size counts the steps of its program.
+// alternatives reads up to the end, or up to the ) of a group; size is the number of steps of its
+// program.
 func (e *expression) alternatives() (size int) {
 	if e.depth++; e.depth > maxGroups {
 		return e.fail()
@@ -121,7 +122,8 @@ func (e *expression) term() int {
 	return min(size*max(most, 1), pattern.MaxSteps+1)
 }
 
-// atom reads what a quantifier may follow; repeats is false for an assertion.
+// atom reads one atom; repeats reports whether a quantifier may follow, which is false for an
+// assertion.
 func (e *expression) atom() (size int, repeats bool) {
 	r := e.next()
 	switch {
@@ -146,14 +148,14 @@ func (e *expression) atom() (size int, repeats bool) {
 			return e.fail(), false
 		}
 		fallthrough
-	case r == '}' || r == ']': // literally, which the flag u wants to be said
+	case r == '}' || r == ']': // a literal, which must be escaped with the flag u
 		e.out.WriteByte('\\')
 	}
 	e.take(string(r))
 	return 1, true
 }
 
-// after returns the character behind a backslash; an impossible one where there is none.
+// after returns the character after a backslash, or utf8.RuneError at the end.
 func (e *expression) after() rune {
 	if e.at+1 >= len(e.src) {
 		return utf8.RuneError
@@ -169,7 +171,7 @@ func (e *expression) group() (size int, repeats bool) {
 	case e.take("(?:"):
 		repeats = true
 	case e.take("(?="), e.take("(?!"):
-	case e.take("(?<="), e.take("(?<!"): // Python wants them to be of a fixed width
+	case e.take("(?<="), e.take("(?<!"): // Python requires a fixed width
 		e.python = false
 	case e.take("(?<"):
 		name := e.name()
@@ -194,7 +196,7 @@ func (e *expression) group() (size int, repeats bool) {
 	return size, repeats
 }
 
-// name reads the name of a group, and its >.
+// name reads the name of a group and the > after it, or returns "".
 func (e *expression) name() string {
 	name, _, found := strings.Cut(e.src[e.at:], ">")
 	if !found || name == "" || strings.ContainsFunc(name, func(r rune) bool { return r == '-' || !isNameRune(r) }) ||
@@ -205,8 +207,8 @@ func (e *expression) name() string {
 	return name
 }
 
-// braces reads {2}, {2,} or {2,5} without passing it. ok is true for {,5} as well, of which no
-// two dialects make the same.
+// braces reads {2}, {2,} or {2,5} without skipping it. ok is true for {,5} as well, which each dialect
+// reads differently; text is "" then.
 func (e *expression) braces() (text string, most int, ok bool) {
 	text, _, found := strings.Cut(e.src[e.at:], "}")
 	if !found || !strings.HasPrefix(text, "{") || strings.Trim(text[1:], "0123456789,") != "" {
@@ -251,7 +253,7 @@ func (e *expression) class() int {
 	if !e.take("[^") {
 		e.take("[")
 	}
-	if e.next() == ']' { // an empty class, or one that has a ]: dialects differ
+	if e.next() == ']' { // an empty class, or one that contains ]: dialects differ
 		return e.fail()
 	}
 	for !e.bad && e.next() != ']' {
@@ -280,10 +282,10 @@ func (e *expression) class() int {
 	return 1
 }
 
-// classAtom reads one character of a class, or with single = false a set such as \d.
+// classAtom reads one character of a class. single is false for a set such as \d.
 func (e *expression) classAtom() (r rune, single bool) {
 	switch r = e.next(); {
-	case r == 0 || strings.HasPrefix(e.src[e.at:], "[:"): // [:alpha:] is another dialect's
+	case r == 0 || strings.HasPrefix(e.src[e.at:], "[:"): // [:alpha:] belongs to another dialect
 		e.fail()
 	case r == '\\':
 		return e.escape(true)
@@ -293,7 +295,7 @@ func (e *expression) classAtom() (r rune, single bool) {
 	return r, true
 }
 
-// escape reads a backslash and what belongs to it.
+// escape reads a backslash and the rest of the escape.
 func (e *expression) escape(inClass bool) (r rune, single bool) {
 	r = e.after()
 	rest := e.src[e.at:]
@@ -314,7 +316,7 @@ func (e *expression) escape(inClass bool) (r rune, single bool) {
 		e.take(rest[:2])
 		return r, true
 	case r == '_' || r > ' ' && r < 0x7f && !isNameRune(r) || r == '-' || r == ' ':
-		e.at++ // the backslash has no meaning, which the flag u refuses
+		e.at++ // the backslash has no meaning, and the flag u refuses it
 		e.take(string(r))
 		return r, true
 	case r >= '1' && r <= '9' && !inClass:
@@ -333,7 +335,7 @@ func (e *expression) escape(inClass bool) (r rune, single bool) {
 	return e.character(r, inClass), true
 }
 
-// backReference reads \1 and its like.
+// backReference reads a back reference such as \1.
 func (e *expression) backReference() {
 	e.take(`\`)
 	n := e.digits()
@@ -347,7 +349,7 @@ func (e *expression) backReference() {
 	e.take(e.src[e.at : e.at+n])
 }
 
-// character reads an escape that stands for one character.
+// character reads an escape for one character.
 func (e *expression) character(r rune, inClass bool) rune {
 	controls := map[rune]rune{'t': '\t', 'n': '\n', 'r': '\r', 'v': '\v', 'f': '\f', '0': 0}
 	if inClass {

@@ -1,13 +1,14 @@
-// Package schema is JSON Schema in one place:
+// Package schema contains everything about JSON Schema:
 //
-//	schema.go     Compile one, Check values against it; the names of tools that models' APIs take
-//	expand.go     references, dialects, and the bounds
-//	parameters.go from and to the parameters of a tool; the name that was meant
-//	fit.go        what models' APIs take of a schema
-//	normalise.go  what MCP's clients take of one, with keywords.go, applicators.go and regexp.go
+//	schema.go     Compile, Check; the names of tools that models' APIs accept
+//	expand.go     references, dialects, and the limits
+//	parameters.go conversion to and from the parameters of a tool; suggestions for misspelled names
+//	fit.go        the schemas that models' APIs accept
+//	normalise.go  the schemas that MCP clients accept, with keywords.go, applicators.go and regexp.go
 //
-// A schema often comes from a peer. It is made ready only if checking by it has an end: what its
-// references stand for is put in their place and counted, and so are the steps of its patterns.
+// A schema often comes from a peer. It is compiled only if the cost of checking is limited: references
+// are replaced by what they refer to, and the resulting schemas and the steps of the patterns are
+// counted.
 package schema
 
 import (
@@ -27,29 +28,29 @@ import (
 	"a2e/protocol"
 )
 
-// Bounds of one check.
+// Limits of one check.
 const (
-	maxMisfits = 20    // that one check lists
+	maxMisfits = 20    // misfits that one check reports
 	maxName    = 128   // bytes of a name in a path
 	maxMessage = 300   // bytes
 	maxChoices = 2000  // bytes of a message about choices
-	maxMatch   = 100e6 // steps of all patterns times bytes of what is checked: seconds that nothing can stop
+	maxMatch   = 100e6 // steps of all patterns times bytes of the value; this takes seconds and cannot be cancelled
 )
 
-// Schema is a JSON Schema that values can be held against. It does not change.
+// Schema is a JSON Schema against which values can be checked. It does not change.
 type Schema struct {
-	*jsonschema.Schema // with what references stand for in their place
+	*jsonschema.Schema // with references replaced by what they refer to
 	resolved           *jsonschema.Resolved
 	steps              int // of all its patterns
 }
 
-// Compile makes a JSON Schema ready, given as JSON or as a decoded value, of the dialects draft-04 to
-// 2020-12. The error says why no value can be held against it: it is no schema, names another
-// dialect or a type that there is not, refers to itself or to something outside of it, or comes to
-// more than maxNodes schemas with what references stand for.
+// Compile compiles a JSON Schema of the dialects draft-04 to 2020-12, given as JSON or as a decoded
+// value. The error says why no value can be checked against it: it is not a schema, names an unknown
+// dialect or type, refers to itself or to something outside, or has more than maxNodes schemas after
+// references are replaced.
 func Compile(schema any, maxNodes int) (s *Schema, err error) {
 	defer func() {
-		if r := recover(); r != nil { // the library's, on what it does not expect
+		if r := recover(); r != nil { // a panic of the library on unexpected input
 			err = fmt.Errorf("cannot be used: %v", r)
 		}
 	}()
@@ -71,7 +72,7 @@ func Compile(schema any, maxNodes int) (s *Schema, err error) {
 		return nil, e.err
 	}
 	if root, ok := flat.(map[string]any); ok && e.dialect.tuples() {
-		root["$schema"] = name7 // of which the others are a part, as they are written here
+		root["$schema"] = name7 // as written here, the other dialects are a part of draft-07
 	}
 	if raw, err = json.Marshal(flat); err != nil {
 		return nil, err
@@ -86,8 +87,8 @@ func Compile(schema any, maxNodes int) (s *Schema, err error) {
 	return s, nil
 }
 
-// head reads what the root says of the whole schema, and takes out its name: deeper ones would
-// change what references mean.
+// head reads the keywords of the root that apply to the whole schema, and removes the root's id. Ids
+// deeper inside would change the meaning of references.
 func (e *expander) head(root map[string]any) error {
 	name, _ := root["$schema"].(string)
 	if e.dialect = dialectOf(name); e.dialect == unknown {
@@ -97,13 +98,14 @@ func (e *expander) head(root map[string]any) error {
 	return nil
 }
 
-// CheckDefaults says which default does not fit the schema that it stands in.
+// CheckDefaults returns an error if a default does not fit its schema.
 func (s *Schema) CheckDefaults() error {
 	_, err := s.CloneSchemas().Resolve(&jsonschema.ResolveOptions{ValidateDefaults: true})
 	return err
 }
 
-// MaxBytes returns how long a value may be to be held against the patterns of the schema.
+// MaxBytes returns the maximum length of a value that can be checked against the patterns of the
+// schema, in bytes.
 func (s *Schema) MaxBytes() int {
 	if s.steps == 0 {
 		return math.MaxInt
@@ -111,7 +113,7 @@ func (s *Schema) MaxBytes() int {
 	return maxMatch / s.steps
 }
 
-// Check returns what in a value, which path names, does not fit; nil = it fits.
+// Check returns what does not fit in a value, or nil if all fits. path is the place of the value.
 func (s *Schema) Check(raw []byte, path string) []protocol.FieldError {
 	if len(raw) > s.MaxBytes() {
 		return one(path, fmt.Sprintf("has %d bytes, too many to check against the patterns of the schema; at most "+
@@ -132,8 +134,7 @@ func one(path, message string) []protocol.FieldError {
 	return []protocol.FieldError{{Path: path, Message: message}}
 }
 
-// misfits finds what in a value does not fit a schema, as deep inside as can be told; nil = it
-// fits.
+// misfits returns what does not fit in a value, as deep inside as possible, or nil if all fits.
 func misfits(s *jsonschema.Schema, value any, path string) (all []protocol.FieldError) {
 	err := holds(s, value)
 	if err == nil {
@@ -184,7 +185,7 @@ func listed(values []any) string {
 	return protocol.Clip(strings.Join(texts, ", "), maxMessage)
 }
 
-// memberMisfits looks at the members of an object.
+// memberMisfits checks the members of an object.
 func memberMisfits(s *jsonschema.Schema, members map[string]any, path string) (all []protocol.FieldError) {
 	for _, name := range s.Required {
 		if _, there := members[name]; !there {
@@ -221,8 +222,8 @@ func nameHint(name string, known []string) string {
 	return protocol.Clip("there are: "+strings.Join(known, ", "), maxMessage)
 }
 
-// itemMisfits looks at the items of a list. Their schema is made ready once: a list may have
-// very many that fit.
+// itemMisfits checks the items of a list. It resolves their schema only once, because a list may have
+// very many items.
 func itemMisfits(s *jsonschema.Schema, items []any, path string) (all []protocol.FieldError) {
 	first := min(len(s.PrefixItems), len(items))
 	for i, item := range items[:first] {
@@ -243,9 +244,9 @@ func itemMisfits(s *jsonschema.Schema, items []any, path string) (all []protocol
 	return all
 }
 
-// nearestMisfits looks at choices of which none fits. The one meant is that with the least to say against it,
-// and none whose fixed values, such as a type, are others: what is wrong by it comes first, then what is wrong by
-// each of the choices. Of oneOf more than one may fit, and these are named.
+// nearestMisfits checks choices of which none fits. It takes the choice with the fewest misfits, but
+// not one whose fixed values, such as a type, differ. The misfits of that choice come first, then
+// those of the other choices. For oneOf, more than one choice may fit; these are named.
 func nearestMisfits(
 	keyword string, choices []*jsonschema.Schema, value any, path string,
 ) (least []protocol.FieldError) {
@@ -282,7 +283,7 @@ func nearestMisfits(
 	return append(slices.Clone(least[:min(len(least), maxMisfits-1)]), one(path, protocol.Clip(told, maxChoices))...)
 }
 
-// choiceName names a choice by its place, from 1, and its title.
+// choiceName returns the number of a choice, from 1, and its title.
 func choiceName(i int, choice *jsonschema.Schema) string {
 	if choice.Title == "" {
 		return strconv.Itoa(i + 1)
@@ -290,12 +291,12 @@ func choiceName(i int, choice *jsonschema.Schema) string {
 	return fmt.Sprintf("%d (%s)", i+1, protocol.Clip(choice.Title, maxName))
 }
 
-// firstOf says the first of misfits, with its place below path.
+// firstOf returns the first misfit as a text, with its place relative to path.
 func firstOf(found []protocol.FieldError, path string) string {
 	return strings.TrimSpace(strings.TrimPrefix(found[0].Path, path) + " " + protocol.Clip(found[0].Message, maxName))
 }
 
-// holds says why a value does not fit a part of a schema.
+// holds returns why a value does not fit a part of a schema, or nil.
 func holds(s *jsonschema.Schema, value any) error {
 	resolved, err := s.CloneSchemas().Resolve(nil)
 	if err != nil {
@@ -304,8 +305,8 @@ func holds(s *jsonschema.Schema, value any) error {
 	return resolved.Validate(value)
 }
 
-// reason is the last of the causes that an error of the library wraps. A value of a wrong type
-// is not shown: it may be long, or secret.
+// reason returns the innermost error that an error of the library wraps. A value of a wrong type is
+// not shown, because it may be long or secret.
 func reason(err error) string {
 	for inner := err; inner != nil; inner = errors.Unwrap(inner) {
 		err = inner
@@ -318,19 +319,19 @@ func reason(err error) string {
 	return protocol.Clip(text, maxMessage)
 }
 
-// Below returns the JSON Pointer of a member of what path names.
+// Below returns the JSON Pointer of the member name of the value at path.
 func Below(path, name string) string {
 	return string(jsontext.Pointer(path).AppendToken(protocol.Clip(name, maxName)))
 }
 
-// LongestName is the length of the longest name of a tool that models' APIs take.
+// LongestName is the maximum length of a tool's name in models' APIs.
 const LongestName = 64
 
-// Names are names of tools that models' APIs take, and the way back: letters, digits, _ and -, at
-// most LongestName of them, each name once. A tool whose name is one of these keeps it.
+// Names maps tools to names that models' APIs accept, and back: letters, digits, _ and -, at most
+// LongestName characters, each name once. A tool keeps its name if the APIs accept it.
 type Names struct{ there, here map[string]string }
 
-// NewNames returns the names of some tools.
+// NewNames makes the names for some tools.
 func NewNames(tools []string) Names {
 	n := Names{make(map[string]string, len(tools)), make(map[string]string, len(tools))}
 	for _, tool := range tools {
@@ -354,7 +355,7 @@ func NewNames(tools []string) Names {
 	return n
 }
 
-// FittingName returns a name with what no API takes replaced, and its end cut off.
+// FittingName replaces the characters of a name that some API does not accept, and truncates the name.
 func FittingName(name string) string {
 	name = strings.Map(func(r rune) rune {
 		if isNameRune(r) {
@@ -369,7 +370,7 @@ func isNameRune(r rune) bool {
 	return r == '_' || r == '-' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
 }
 
-// There returns the name that a tool has there; one that is none of them has what fits.
+// There returns the API's name for a tool. For a tool that is not in Names, it returns FittingName.
 func (n Names) There(tool string) string {
 	if name, ok := n.there[tool]; ok {
 		return name
@@ -377,7 +378,7 @@ func (n Names) There(tool string) string {
 	return FittingName(tool)
 }
 
-// Here returns the tool that a name there stands for, or the name itself.
+// Here returns the tool for a name of the API, or the name itself if there is none.
 func (n Names) Here(name string) string {
 	if tool, ok := n.here[name]; ok {
 		return tool

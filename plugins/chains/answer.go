@@ -14,11 +14,11 @@ import (
 	"a2e/protocol"
 )
 
-// answer is chain/resp, encoded by append.
+// answer is chain/resp; AppendJSON encodes it.
 type answer struct {
 	chainID string
 	success bool
-	ids     []string // of outputs
+	ids     []string // of the nodes in outputs, in the same order
 	outputs []jsontext.Value
 	final   jsontext.Value
 	took    time.Duration
@@ -26,11 +26,11 @@ type answer struct {
 	noted
 	err   map[string]any // nil = null
 	code  protocol.ErrorCode
-	broke bool // a node ended the chain
+	broke bool // a failed node ended the chain
 }
 
-// noted is what only some answers tell: which outputs were not made anew or are only a part, and which failures
-// were handled.
+// noted holds the fields that only some answers have: outputs from the cache or the journal, truncated
+// outputs, and handled failures.
 type noted struct {
 	Cached         []string `json:"cached,omitzero"`
 	CachedTotal    int      `json:"cached_total,omitzero"`
@@ -42,7 +42,7 @@ type noted struct {
 	HandledTotal int                     `json:"handled_total,omitzero"`
 }
 
-// ErrorCode is what the audit log notes: the answer is no error, but tells of one.
+// ErrorCode returns the code for the audit log: the answer is not an error, but may report one.
 func (a *answer) ErrorCode() protocol.ErrorCode { return a.code }
 
 // AppendJSON implements protocol.Appender.
@@ -70,7 +70,7 @@ func (a *answer) AppendJSON(dst []byte) ([]byte, error) {
 	return append(dst, rest...), nil
 }
 
-// noted tells which failures were handled, and which outputs cached or cut, if any.
+// noted returns which failures were handled, and which outputs were cached or cut.
 func (r *run) noted() noted {
 	n := noted{
 		Cached: r.tree.cached.ids, CachedTotal: r.tree.cached.total, Truncated: r.cuts.ids,
@@ -83,7 +83,7 @@ func (r *run) noted() noted {
 	return n
 }
 
-// told is a failure as answers list it; by = "" where no node handled it.
+// told returns a failure in the form that answers list; by is the node that handled it, "" = none.
 func (f *failure) told(by string) protocol.ChainFailure {
 	one := protocol.ChainFailure{
 		NodeID: f.id, Code: f.err.Code, Message: protocol.Clip(f.err.Message, maxErrorText),
@@ -95,8 +95,8 @@ func (f *failure) told(by string) protocol.ChainFailure {
 	return one
 }
 
-// answer returns the answer to the request, whose nodes have all ended. The error is for a
-// request that was cancelled, or ends with the host.
+// answer returns the answer to the request after all nodes have ended. It returns an error if the request
+// was cancelled or the host stops.
 func (r *run) answer(ctx context.Context, req *protocol.ChainRequest, took time.Duration) (*answer, error) {
 	a := &answer{chainID: req.ChainID, success: r.success(), took: took, noted: r.noted()}
 	cause := r.ended(ctx)
@@ -126,7 +126,8 @@ func late(cause error) bool {
 	return errors.Is(cause, context.DeadlineExceeded) || errors.As(cause, &known) && known.Code == protocol.CodeTimeout
 }
 
-// collect takes the outputs in, the shortest first while there is room.
+// collect adds the outputs to the answer. The shortest get their room first; one that does not fit is
+// replaced by its size.
 func (a *answer) collect(r *run, most int) {
 	var all []int
 	for i, n := range r.nodes {
@@ -147,7 +148,7 @@ func (a *answer) collect(r *run, most int) {
 		return cmp.Compare(len(r.outcomes[i].raw),
 			len(r.outcomes[j].raw))
 	})
-	room := make(map[int]int) // how long the output of a node may be
+	room := make(map[int]int) // how long the output of a node may be, in bytes
 	for _, i := range bySize {
 		room[i] = most
 		most -= min(most, len(r.outcomes[i].raw))
@@ -158,7 +159,8 @@ func (a *answer) collect(r *run, most int) {
 	}
 }
 
-// errorOf tells of a failure, and of all others.
+// errorOf returns the field error of the answer: the failure f and a list of all failures. end is appended
+// to the message.
 func (r *run) errorOf(f *failure, end string) map[string]any {
 	e := map[string]any{
 		"code": protocol.CodeChainNodeError, "message": "node " + strconv.Quote(f.id) + ": " +
@@ -174,7 +176,7 @@ func (r *run) errorOf(f *failure, end string) map[string]any {
 	return e
 }
 
-// list adds the failures there were to an error.
+// list adds the list of all failures to an error.
 func (r *run) list(e map[string]any) {
 	failed := []protocol.ChainFailure{}
 	for _, f := range r.failures {
@@ -183,7 +185,7 @@ func (r *run) list(e map[string]any) {
 	e["failed"], e["failed_total"] = failed, r.failed
 }
 
-// timedOut tells that the time of the chain was up.
+// timedOut returns the field error of the answer for a chain whose timeout was reached.
 func (r *run) timedOut(took time.Duration) map[string]any {
 	running := []string{}
 	for i := range r.outcomes {
@@ -203,8 +205,9 @@ func (r *run) timedOut(took time.Duration) map[string]any {
 	return e
 }
 
-// final returns the output of the node that nothing came after; of several an object by
-// id, of none null. Nobody works any more. whole = it is that, and not what stands for more than most bytes.
+// final returns the output of the node that no node followed: an object by id if there are several such
+// nodes, null if there is none. All nodes must have ended. whole is false if the output is longer than
+// most bytes, and only its size is returned.
 func (r *run) final(most int) (out jsontext.Value, whole bool) {
 	followed := r.followed()
 	var last []int
@@ -240,8 +243,8 @@ func (r *run) hasRun(i int) bool {
 	return s == done || s == tolerated || s == jumped
 }
 
-// followed tells of each node whether one that ran comes after it. A branch counts only
-// with what comes after that.
+// followed reports for each node whether a node that ran comes after it. A branch counts only if a node
+// that ran comes after the branch.
 func (r *run) followed() []bool {
 	followed, left := make([]bool, len(r.nodes)), make([]int, len(r.nodes))
 	var ready []int
@@ -264,7 +267,7 @@ func (r *run) followed() []bool {
 	return followed
 }
 
-// The phases of a node beside protocol.PhaseStart.
+// The phases of a node in chain/event.
 const (
 	phaseStart = protocol.PhaseStart
 	phaseDone  = protocol.ChainPhase("done")
@@ -272,31 +275,31 @@ const (
 	phaseError = protocol.ChainPhase("error")
 
 	phaseRetry     = protocol.ChainPhase("retry")     // it failed, and is tried again after a pause
-	phaseWait      = protocol.ChainPhase("wait")      // a wait, which says until when
-	phaseIteration = protocol.ChainPhase("iteration") // of a loop, which begins
-	phaseCached    = protocol.ChainPhase("cached")    // its output was kept by an earlier run
+	phaseWait      = protocol.ChainPhase("wait")      // a node of kind wait waits; the event says until when
+	phaseIteration = protocol.ChainPhase("iteration") // an iteration of a loop begins
+	phaseCached    = protocol.ChainPhase("cached")    // its output comes from the cache
 )
 
-// maxErrorText is how much of an error's text events and answers have, in bytes.
+// maxErrorText bounds the text of an error in events and answers, in bytes.
 const maxErrorText = 4096
 
-// event is a chain/event, encoded by append: chains of thousands of nodes send twice as
-// many. Its data say how long the node took, and of an item which one it is.
+// event is a chain/event, which AppendJSON encodes: a chain sends twice as many events as it has nodes.
+// Its data have the duration of the node, and for an item of a map its index.
 type event struct {
 	id     string
 	phase  protocol.ChainPhase
 	output jsontext.Value
 	err    string
 	took   time.Duration
-	of     string // the map whose item this is; "" = of no map
+	of     string // the map whose item this is; "" = not an item
 	index  int
 	seq    int
 
-	attempt, attempts int           // of retry: that which failed, and how many there may be
-	pause             time.Duration // of retry: before the next one
+	attempt, attempts int           // of retry: the attempt that failed, and how many there may be
+	pause             time.Duration // of retry: before the next attempt
 	until             time.Time     // of wait
 	iteration         int           // of iteration, from 0
-	age               time.Duration // of cached
+	age               time.Duration // of cached: since the output was stored
 	truncated         bool          // of done: the output is only a part
 }
 
@@ -310,7 +313,7 @@ func (r *run) tell(id string, phase protocol.ChainPhase, e event) {
 	})
 }
 
-// bounded returns an output, or in place of a longer one how long that is.
+// bounded returns an output, or an object with its size if it has more than most bytes.
 func bounded(raw jsontext.Value, most int) jsontext.Value {
 	if len(raw) <= most {
 		return raw
@@ -318,7 +321,7 @@ func bounded(raw jsontext.Value, most int) jsontext.Value {
 	return truncated(len(raw))
 }
 
-// truncated stands for a value of so many bytes, about.
+// truncated returns the object that replaces a value of about size bytes.
 func truncated(size int) jsontext.Value {
 	return jsontext.Value(`{"truncated":true,"bytes":` + strconv.Itoa(size) + `}`)
 }
@@ -358,12 +361,12 @@ func (e *event) AppendJSON(dst []byte) ([]byte, error) {
 	return append(dst, '}'), nil
 }
 
-// appendMillis appends a time in milliseconds.
+// appendMillis appends a duration in milliseconds.
 func appendMillis(dst []byte, d time.Duration) []byte {
 	return strconv.AppendFloat(dst, float64(d.Microseconds())/1e3, 'f', 3, 64)
 }
 
-// appendValue appends a value that may be missing.
+// appendValue appends a value; nil = null.
 func appendValue(dst []byte, raw jsontext.Value) []byte {
 	if raw == nil {
 		return append(dst, "null"...)

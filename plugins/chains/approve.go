@@ -23,7 +23,7 @@ const codeDenied protocol.ErrorCode = "approval_denied"
 type approve struct {
 	message string
 	timeout time.Duration // 0 = as long as the chain has
-	byself  string        // what is decided when it is up; "" = nothing
+	byself  string        // the decision when timeout is up; "" = none
 }
 
 const (
@@ -31,7 +31,7 @@ const (
 	denyWord    = "deny"
 )
 
-// checkApprove says what is wrong with an approval.
+// checkApprove notes what is wrong with a node of kind approve.
 func (s *spec) checkApprove(at int, bad *problems) {
 	if s.message == "" {
 		bad.at(at, "message", "is required: say what should be approved")
@@ -44,7 +44,7 @@ func (s *spec) checkApprove(at int, bad *problems) {
 	}
 }
 
-// decision is that of an approval.
+// decision is the result of an approval.
 type decision struct {
 	approved bool
 	by       string // agent, person or default
@@ -112,12 +112,12 @@ func (r *run) decided(ctx context.Context, n *node, it *item) (decision, error) 
 	}
 }
 
-// written returns what a person decided through the journal.
+// written returns the decision that a person wrote into the journal; ok is false if there is none.
 func (r *run) written(ctx context.Context, n *node, it *item) (d decision, ok bool) {
 	if r.journal == nil {
 		return d, false
 	}
-	err := r.plugin.kept.Opener.Read(ctx, func(tx *store.Tx) (err error) { // not logged, as the next look is soon
+	err := r.plugin.kept.Opener.Read(ctx, func(tx *store.Tx) (err error) { // not logged, as it is read again soon
 		ok, err = tx.Get("SELECT approved FROM chains_decisions WHERE journal = $1 AND path = $2",
 			[]any{r.journal.number, r.key(n, it)}, &d.approved)
 		return err
@@ -126,20 +126,21 @@ func (r *run) written(ctx context.Context, n *node, it *item) (d decision, ok bo
 	return d, ok && err == nil
 }
 
-// What is to become of a node of which nobody knows whether it did what it is for.
+// The decisions about a node of which it is unknown whether it completed.
 const (
 	resolveRun  = "run"
 	resolveDone = "done"
 	resolveFail = "fail"
 )
 
-// askPatience is how long an agent may think about such a node: one that does not know the
+// askPatience is how long an agent may take to decide about such a node. An agent that does not know the
 // question never answers.
 const askPatience = 30 * time.Second
 
 const resolveHelp = `"run" (once more), "done" (its output is null), {"output": …} (it did, and this is its output) or "fail"`
 
-// check says what is wrong with the decisions of a request, of which none counts then.
+// check returns an error that lists the wrong decisions of a request. After an error none of the decisions
+// is used.
 func (j *journal) check(given protocol.Object) error {
 	if given.Len() == 0 {
 		return nil
@@ -166,8 +167,8 @@ func (j *journal) check(given protocol.Object) error {
 	return nil
 }
 
-// settle decides what becomes of the nodes that were under way: by the request, which was
-// checked, else by asking the agent. The error names those that remain.
+// settle decides about the nodes that were running when the chain stopped: as the request says, which
+// check has checked, else by asking the agent. The error names the nodes that remain undecided.
 func (j *journal) settle(ctx context.Context, given protocol.Object) error {
 	open := j.unknowns()
 	left := []string{}
@@ -176,7 +177,7 @@ func (j *journal) settle(ctx context.Context, given protocol.Object) error {
 			j.resolve(path, val)
 			continue
 		}
-		if len(left) > 0 || !j.askAbout(ctx, path) { // one that is not answered says enough
+		if len(left) > 0 || !j.askAbout(ctx, path) { // after one unanswered question no other is asked
 			left = append(left, path)
 		}
 	}
@@ -192,7 +193,8 @@ func (j *journal) settle(ctx context.Context, given protocol.Object) error {
 	return nil
 }
 
-// decide reads what is to become of a node: its end, or that it has none and runs once more.
+// decide reads a decision about a node. The entry has an end, or none if the node runs once more. ok is
+// false for a value that is not a decision.
 func decide(decision protocol.Value) (e entry, ok bool) {
 	switch word, _ := decision.Str(); word {
 	case resolveRun:
@@ -208,7 +210,7 @@ func decide(decision protocol.Value) (e entry, ok bool) {
 	return entry{end: stepDone, output: jsontext.Value(output).Clone()}, ok && there && obj.Len() == 1
 }
 
-// resolve decides about one node; false = the decision is none.
+// resolve applies a decision to one node; false = the value is not a decision.
 func (j *journal) resolve(path string, decision protocol.Value) bool {
 	e, ok := decide(decision)
 	switch {
@@ -218,13 +220,13 @@ func (j *journal) resolve(path string, decision protocol.Value) bool {
 		delete(j.known, path)
 		return true
 	case e.end == stepDone:
-		_ = j.end(&step{Path: path, What: stepDone, Output: e.output}) // the next node tells
+		_ = j.end(&step{Path: path, What: stepDone, Output: e.output}) // the next write reports an error
 	}
 	j.known[path] = &e
 	return true
 }
 
-// elicit asks the agent something by a form.
+// elicit asks the agent to fill in a form.
 func (p *Plugin) elicit(ctx context.Context, message, schema string) (content protocol.Object, accepted bool,
 	err error,
 ) {

@@ -15,18 +15,18 @@ import (
 	"a2e/protocol"
 )
 
-// maxCacheKey is how long the value of a key may be as JSON; it is kept as a digest.
+// maxCacheKey bounds the value of a key as JSON, in bytes. Only a digest of the value is stored.
 const maxCacheKey = 1 << 20
 
 // cacheSpec is the field cache of a node as it was sent.
 type cacheSpec struct {
-	key string // an expression; "" = what the node is called with
+	key string // an expression; "" = the input of the node
 	ttl time.Duration
 }
 
-// cache says how the output of a node is kept.
+// cache says how the output of a node is cached.
 type cache struct {
-	key    *jmes.Expr // nil = what the node is called with
+	key    *jmes.Expr // nil = the input of the node
 	ttl    time.Duration
 	digest [sha256.Size]byte // of what the node does
 }
@@ -50,7 +50,8 @@ func readCache(at int, val protocol.Value, bad *problems) *cacheSpec {
 	return c
 }
 
-// bindCache compiles the key, and notes what the node does: another one shares nothing with it.
+// bindCache compiles the key, and makes a digest of what the node does, so that only nodes that do the
+// same share outputs.
 func (b *binder) bindCache(at int, n *node) {
 	s := n.spec
 	n.cache = &cache{ttl: s.cache.ttl}
@@ -69,7 +70,7 @@ func (b *binder) bindCache(at int, n *node) {
 	digest.Sum(n.cache.digest[:0])
 }
 
-// cached gives the output of a node that was kept, or runs it and keeps what it gives.
+// cached returns the stored output of a node, or runs the node and stores its output.
 func (r *run) cached(ctx context.Context, n *node, it *item) (jsontext.Value, error) {
 	key, err := r.cacheKey(ctx, n, it)
 	if err != nil {
@@ -93,7 +94,8 @@ func (r *run) cached(ctx context.Context, n *node, it *item) (jsontext.Value, er
 	return raw, err
 }
 
-// cacheKey is by what an output is found: who runs the node where, what it does, and its key.
+// cacheKey returns the key of an output in the store: a digest of the agent, the workspace, what the node
+// does and its own key.
 func (r *run) cacheKey(ctx context.Context, n *node, it *item) (key []byte, err error) {
 	var own []byte
 	if n.cache.key == nil {
@@ -129,7 +131,7 @@ func (r *run) cacheKey(ctx context.Context, n *node, it *item) (key []byte, err 
 	return digest.Sum(nil), nil
 }
 
-// lookUp returns an output that was kept, and since when; nil = there is none.
+// lookUp returns a stored output and its age; nil = there is none.
 func (p *Plugin) lookUp(ctx context.Context, key []byte) (raw jsontext.Value, age time.Duration, err error) {
 	if p.env.Store == nil || p.env.StoreExists != nil && !p.env.StoreExists() {
 		return nil, 0, nil
@@ -149,7 +151,7 @@ func (p *Plugin) lookUp(ctx context.Context, key []byte) (raw jsontext.Value, ag
 	return raw, age, err
 }
 
-// keepOutput keeps an output. What fails is logged: the node did well all the same.
+// keepOutput stores an output. A failure is only logged, as the node itself succeeded.
 func (p *Plugin) keepOutput(ctx context.Context, key []byte, raw jsontext.Value, ttl time.Duration) {
 	if raw == nil {
 		raw = jsontext.Value("null")

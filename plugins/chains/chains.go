@@ -1,24 +1,24 @@
-// Package chains is the capability `chains`: graphs of tools, skills, programs and saved
-// chains, run in one request. What the WIRE leaves open:
+// Package chains implements the capability `chains`: graphs of tools, skills, programs and saved
+// chains that run in one request. What the WIRE leaves open:
 //
-//   - Nodes run when everything they wait for has ended: the nodes that their expressions
-//     name, deps, and those whose next_node, true_node, false_node or on_error lead to
-//     them. entry_node must be a node; the graph itself says what runs first.
-//   - A node that others lead to runs when one of them did; any other node when one that it
-//     names did. Otherwise it is skipped, and its value is null.
-//   - input_map values that are no text stand for themselves. They win over input. A map's
-//     node without either gets {"item": …}.
+//   - A node runs when every node that it waits for has ended: those that its expressions name,
+//     those in deps, and those whose next_node, true_node, false_node, catch or on_error leads
+//     to it. entry_node must be the id of a node; which node runs first follows from the graph.
+//   - A node that others lead to runs when one of them took that way; any other node runs when
+//     one that it waits for ran. Otherwise it is skipped, and its value is null.
+//   - An input_map value that is not a string is a constant. input_map wins over input. The node
+//     of a map without either is called with {"item": …}.
 //   - on_error is abort (the chain ends), skip (the value is null and the chain goes on) or
-//     the id of a node that handles the failure, as catch is, which may take some codes only.
-//     That node sees it as error. Items of a map are skipped when their node or the
-//     map says skip, and are null in its result.
-//   - What is wrong with the chain itself is answered by `error` before anything runs:
+//     the id of a node that handles the failure. catch names such a node too, and may take only
+//     some codes. The handling node sees the failure as error. A failed item of a map is skipped
+//     if its node or the map says skip; it is null in the result of the map.
+//   - A chain that is wrong itself is answered by `error` before anything runs:
 //     schema_violation, or chain_cycle. After that the answer is chain/resp. Its success
-//     says that no node failed but what others handled, which handled lists; error then tells
-//     which did. code is chain_node_error or timeout.
-//   - Fields that no node has are refused, but for description and those that begin with x-.
-//   - The final output is that of the node that nothing came after; of several, an object
-//     by id. Branches have true or false as output, and are not looked at for it.
+//     says that every failure was handled by another node; handled lists these. Otherwise error
+//     says which node failed, with code chain_node_error or timeout.
+//   - Fields that no node has are refused, except description and names that begin with x-.
+//   - The final output is that of the node that no other node followed; with several such nodes
+//     it is an object by id. The output of a branch, true or false, is never the final output.
 //
 // The files:
 //
@@ -28,10 +28,10 @@
 //	edges.go    what waits for what             map.go      a node for each item of a list, or again and again
 //	plan.go     a chain ready to run, or drawn  retry.go    another attempt, or another node for a failure
 //	saved.go    chains in files                 wait.go     a node that waits
-//	memory.go   what all hold, and who works    approve.go  what is asked: approvals, nodes of which nobody knows
+//	memory.go   memory, calls and goroutines    approve.go  approvals, and nodes with an unknown end
 //	answer.go   chain/resp and chain/event      cache.go    outputs kept in the store
 //	durable.go  a chain with a journal          journal.go  what nodes did
-//	                                            journals.go what people see and do of journals
+//	                                            journals.go journals for people: list, cancel, approve
 package chains
 
 import (
@@ -49,8 +49,8 @@ import (
 	"a2e/protocol"
 )
 
-// Plugin is one `chains` plugin. It keeps nothing from one request to the next but what nodes
-// have cached, and journals, in the store.
+// Plugin is one `chains` plugin. Between requests it keeps only cached outputs and journals, both in the
+// store.
 type Plugin struct {
 	name     string
 	opts     Options
@@ -61,10 +61,10 @@ type Plugin struct {
 	services *host.Services // set by Start
 	journals *store.Journals
 
-	late  sync.WaitGroup  // writes of ends that the store did not take at once
+	late  sync.WaitGroup  // writes of the ends of journals that the store did not take at once
 	life  context.Context // ends with Close
 	stop  context.CancelFunc
-	again time.Duration // between those writes; never changed
+	again time.Duration // pause between those writes; never changes
 }
 
 // New makes the plugin called name. The error says which option does not fit.
@@ -99,7 +99,7 @@ func (p *Plugin) Routes() []host.Route {
 	return []host.Route{host.Handle(protocol.TypeChainReq, p.chain).Wrap(knownOnly)}
 }
 
-// Close implements host.Plugin: whoever runs a chain waits for it.
+// Close implements host.Plugin. Chains that still run are waited for by their requests.
 func (p *Plugin) Close(ctx context.Context) error {
 	p.stop()
 	p.late.Wait()
@@ -124,7 +124,7 @@ func (p *Plugin) chain(ctx context.Context, req *protocol.ChainRequest, _ host.E
 	return p.run(ctx, req, plan, nil)
 }
 
-// run runs a plan; j = nil is without a journal.
+// run runs a plan; j = nil means no journal.
 func (p *Plugin) run(ctx context.Context, req *protocol.ChainRequest, plan *plan, j *journal) (*answer, error) {
 	start := p.env.Now()
 	t := newTree(ctx, p, req)

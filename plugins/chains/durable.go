@@ -19,7 +19,7 @@ import (
 	"a2e/protocol"
 )
 
-// How a chain with a journal stands.
+// The states of a chain with a journal.
 const (
 	stateRunning     = "running"
 	stateInterrupted = "interrupted" // it says that it runs, but its host is dead
@@ -27,31 +27,31 @@ const (
 	stateFailed      = "failed"
 	stateTimeout     = "timeout"
 	stateCancelled   = "cancelled"
-	stateStopped     = "stopped" // with its host, or before its first node
+	stateStopped     = "stopped" // its host stopped, or it did not reach its first node
 )
 
-// head is one row of chains_journals, and with its lines the record of an export. Whoever takes that in may go on with
-// the chain.
+// head is one row of chains_journals. With the lines of the journal it is also the record of an export,
+// and where that is imported the chain can be resumed.
 type head struct {
 	Workspace  string         `json:"workspace"`
 	ID         string         `json:"chain_id"`
 	State      string         `json:"state"`
-	Definition string         `json:"definition"` // digest of what it does
+	Definition string         `json:"definition"` // digest of what the chain does
 	Input      string         `json:"input"`      // digest of its initial input
 	Request    jsontext.Value `json:"request"`
 	CreatedAt  store.Micros   `json:"created_at"`
 	UpdatedAt  store.Micros   `json:"updated_at"`
 	Message    string         `json:"message"`
-	Agent      string         `json:"agent,omitzero"` // whose it is, see host.Session.Owner
-	Steps      []string       `json:"steps"`          // the lines; of an export alone
+	Agent      string         `json:"agent,omitzero"` // the owner, see host.Session.Owner
+	Steps      []string       `json:"steps"`          // the lines of the journal; only in an export
 
 	number int64
 	owner  string
-	leased bool // the lease of the owner has not ended
-	bytes  int  // that the journal has
+	leased bool // the lease of owner has not ended
+	bytes  int  // size of the journal
 }
 
-// selectHeads counts the bytes of those that run: the column has them of the others.
+// selectHeads computes the size of running journals; for others the column bytes has it.
 const (
 	headColumns = "workspace, id, state, definition, input, request, created_at, updated_at, message, agent"
 	selectHeads = "SELECT " + headColumns + ", number, owner, leased_until > unixepoch(), CASE state WHEN 'running' " +
@@ -71,7 +71,7 @@ func heads(tx *store.Tx, rest string, args ...any) ([]*head, error) {
 	return store.Rows(tx, selectHeads+rest, args, (*head).columns)
 }
 
-// findHead returns nil when there is none.
+// findHead returns nil if there is no such journal.
 func findHead(tx *store.Tx, workspace, id string) (*head, error) {
 	all, err := heads(tx, "WHERE workspace = $1 AND id = $2", workspace, id)
 	if err != nil || len(all) == 0 {
@@ -80,7 +80,7 @@ func findHead(tx *store.Tx, workspace, id string) (*head, error) {
 	return all[0], nil
 }
 
-// insert adds the row, of no owner.
+// insert adds the row, without an owner.
 func (h *head) insert(tx *store.Tx) (err error) {
 	h.number, err = tx.Insert("INSERT INTO chains_journals ("+headColumns+", owner, bytes) "+
 		"VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, '', $11) RETURNING number", h.Workspace, h.ID, h.State,
@@ -88,7 +88,7 @@ func (h *head) insert(tx *store.Tx) (err error) {
 	return err
 }
 
-// runs reports whether somebody runs a chain that says so.
+// runs reports whether a chain in the state running has a live host.
 func (h *head) runs(tx *store.Tx, js *store.Journals) (bool, error) {
 	if h.State != stateRunning {
 		return false, nil
@@ -96,7 +96,7 @@ func (h *head) runs(tx *store.Tx, js *store.Journals) (bool, error) {
 	return js.Lives(tx, h.number, h.owner, h.leased)
 }
 
-// usualLease is how long a host on another machine has its journals after it was last heard of.
+// usualLease is how long a host on another machine keeps its journals after its last sign of life.
 const usualLease = 30 * time.Second
 
 func newJournals() *store.Journals {
@@ -119,8 +119,8 @@ type keptRequest struct {
 	Timeout      int               `json:"timeout"`
 }
 
-// durable reports whether a request is one with a journal, which costs some microseconds a node.
-// A chain_id alone is not enough: clients send one that they made up with every chain.
+// durable reports whether a request runs with a journal, which costs some microseconds per node. A
+// chain_id alone is not enough: clients make one up for every chain.
 func (p *Plugin) durable(req *protocol.ChainRequest) (bool, error) {
 	wanted := ""
 	switch {
@@ -186,13 +186,13 @@ func (p *Plugin) journalled(ctx context.Context, req *protocol.ChainRequest) (*a
 	return a, err
 }
 
-// foreign reports whether a journal is another agent's, where tokens tell agents apart.
+// foreign reports whether a journal belongs to another agent, where tokens tell agents apart.
 func (h *head) foreign(ctx context.Context) bool {
 	owner, apart := host.SessionFrom(ctx).Owner()
 	return apart && owner != h.Agent
 }
 
-// fill takes the chain of a request that only names it from its journal.
+// fill completes a request that has only a chain_id with the chain in its journal.
 func (p *Plugin) fill(ctx context.Context, req *protocol.ChainRequest) error {
 	var h *head
 	if p.env.StoreExists == nil || p.env.StoreExists() {
@@ -221,7 +221,8 @@ func (p *Plugin) fill(ctx context.Context, req *protocol.ChainRequest) error {
 	return nil
 }
 
-// digests tell definitions and inputs apart, however they are spaced and ordered.
+// digests returns digests of the definition and of the initial input. White space and the order of members
+// do not change them.
 func digests(req *protocol.ChainRequest, pl *plan) (definition, input string) {
 	canonical := func(obj protocol.Object) []byte {
 		v := jsontext.Value(obj.Raw()).Clone()
@@ -229,7 +230,7 @@ func digests(req *protocol.ChainRequest, pl *plan) (definition, input string) {
 			v = jsontext.Value("{}")
 		}
 		_ = v.Format(jsontext.ReorderRawObjects(true), jsontext.SpaceAfterColon(false), jsontext.SpaceAfterComma(false),
-			jsontext.Multiline(false)) // it was read before
+			jsontext.Multiline(false)) // it is valid, as it was read before
 		return v
 	}
 	digest := sha256.New()
@@ -244,7 +245,7 @@ func digests(req *protocol.ChainRequest, pl *plan) (definition, input string) {
 	return hex.EncodeToString(digest.Sum(nil)), hex.EncodeToString(given[:])
 }
 
-// claim makes a journal, or takes that up which there is. Nobody else runs it from then on.
+// claim makes a journal, or takes over an existing one. Nobody else runs the chain from then on.
 func (p *Plugin) claim(ctx context.Context, req *protocol.ChainRequest, pl *plan) (*journal, error) {
 	request, err := json.Marshal(keptRequest{req.Nodes, req.EntryNode, req.InitialInput, req.Timeout})
 	if err != nil {
@@ -290,7 +291,7 @@ func (p *Plugin) claim(ctx context.Context, req *protocol.ChainRequest, pl *plan
 	return j, nil
 }
 
-// mayTake says why a journal cannot be taken up, or begun anew; else it is this plugin's.
+// mayTake returns an error if a journal cannot be resumed or begun anew.
 func (p *Plugin) mayTake(ctx context.Context, tx *store.Tx, req *protocol.ChainRequest, h, fresh *head) error {
 	refuse := func(path, format string, args ...any) error {
 		return protocol.Violation(protocol.FieldError{Path: path, Message: fmt.Sprintf(format, args...)})
@@ -319,7 +320,7 @@ func (p *Plugin) mayTake(ctx context.Context, tx *store.Tx, req *protocol.ChainR
 	return nil
 }
 
-// load reads what the journal has.
+// load reads the steps of the journal.
 func (j *journal) load(tx *store.Tx) error {
 	lines, err := newJournals().Read(tx, j.number)
 	for _, l := range lines {
@@ -336,8 +337,8 @@ func (j *journal) load(tx *store.Tx) error {
 	return err
 }
 
-// prune makes room for a further journal: those of chains that came to their end go first, the
-// oldest before the others, then those that stopped. One that runs stays.
+// prune makes room for another journal. It first deletes journals of completed chains, the oldest first,
+// then those of stopped chains. The journal of a running chain stays.
 func (p *Plugin) prune(tx *store.Tx, more int) error {
 	all, err := heads(tx, "ORDER BY state != 'done', updated_at, number")
 	count, bytes := len(all)+1, more
@@ -364,13 +365,14 @@ func (p *Plugin) prune(tx *store.Tx, more int) error {
 	return err
 }
 
-// watch renews the lease of the journal. It ends the chain when another process asks for that in the journal,
-// or may have taken it up: the journal is another's, or could not be read for as long as a lease.
+// watch renews the lease of the journal. It ends the chain when another process asks for that in the
+// journal, or when another host may have taken the chain over: the journal has another owner, or could not
+// be read for as long as a lease.
 func (j *journal) watch(ctx context.Context, cancel context.CancelCauseFunc) {
 	lease := j.plugin.journals.Lease
 	var renewals sync.WaitGroup
 	defer renewals.Wait()
-	renewals.Go(func() { // it may wait for the writes of other hosts
+	renewals.Go(func() { // a renewal may wait for the writes of other hosts
 		for pause(ctx, lease/3) {
 			_ = j.plugin.kept.Opener.Write(ctx, func(tx *store.Tx) error {
 				return j.plugin.journals.Renew(tx, j.number)
@@ -392,7 +394,7 @@ func (j *journal) watch(ctx context.Context, cancel context.CancelCauseFunc) {
 	}
 }
 
-// pause waits; false means that ctx ended.
+// pause waits for d; false = ctx ended.
 func pause(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):
@@ -402,7 +404,7 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// goesOn reports whether the journal is still this host's, and nobody has cancelled the chain.
+// goesOn reports whether the journal is still this host's and nobody has cancelled the chain.
 func (j *journal) goesOn(ctx context.Context, patience time.Duration) (yes bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -414,7 +416,7 @@ func (j *journal) goesOn(ctx context.Context, patience time.Duration) (yes bool,
 	return yes && err == nil, err
 }
 
-// finish notes how the chain ended; it can be resumed unless it came to its end.
+// finish writes how the chain ended. It can be resumed unless its state is done.
 func (j *journal) finish(ctx context.Context, a *answer, failed error) {
 	state, message := stateDone, ""
 	switch {
@@ -432,31 +434,31 @@ func (j *journal) finish(ctx context.Context, a *answer, failed error) {
 		message, _ = a.err["message"].(string)
 	}
 	ctx = context.WithoutCancel(ctx)
-	_ = j.flush(ctx) // j.err has it
-	j.writes.Wait()  // one that the timer began may stand in the store only while the journal is ours
+	_ = j.flush(ctx) // the error is in j.err
+	j.writes.Wait()  // also for one that the timer began: it must be stored while the journal is ours
 	j.mu.Lock()
 	if j.err != nil {
 		state = stateStopped
 	}
 	j.mu.Unlock()
 	now := j.plugin.env.Now().UnixMicro()
-	end := func(tx *store.Tx) error { // of this run alone: another may have taken the chain up
+	end := func(tx *store.Tx) error { // only for this run, as another may have taken the chain over
 		_, err := tx.Exec("UPDATE chains_journals SET state = $1, owner = '', cancelled = 0, message = $2, "+
 			"updated_at = $3, bytes = LENGTH(request) + $4 WHERE number = $5 AND owner = $6 AND updated_at = $7",
 			state, protocol.Clip(message, maxErrorText), now, j.bytes, j.number, j.plugin.journals.Owner(),
 			int64(j.claimed))
 		return err
 	}
-	// of this write: those before may have waited for other hosts
+	// the timeout is for this write alone: earlier ones may have waited for other hosts
 	ctx, cancel := context.WithTimeout(ctx, journalPatience)
 	defer cancel()
-	if err := j.plugin.kept.Write(ctx, end); err != nil { // it is logged
+	if err := j.plugin.kept.Write(ctx, end); err != nil { // the error is logged
 		j.plugin.endLater(end)
 	}
 }
 
-// endLater writes the end of a journal until the store takes it, or the plugin closes: so long the journal says that
-// this host runs it.
+// endLater writes the end of a journal again and again until the store takes it or the plugin closes.
+// Until then the journal says that this host runs the chain.
 func (p *Plugin) endLater(end func(*store.Tx) error) {
 	if p.life.Err() == nil {
 		p.late.Go(func() {

@@ -13,21 +13,21 @@ type EdgeKind string
 
 // The kinds of edges.
 const (
-	EdgeData  EdgeKind = "data"     // its expressions name the other, or, in a Graph, deps do
+	EdgeData  EdgeKind = "data"     // an expression names the other node, or, in a Graph, deps does
 	EdgeNext  EdgeKind = "next"     // the other's next_node
-	EdgeTrue  EdgeKind = "true"     // the other is a branch, and leads here
-	EdgeFalse EdgeKind = "false"    // the same
-	EdgeBoth  EdgeKind = "both"     // both ways of a branch lead here; of a Graph alone
-	EdgeError EdgeKind = "on error" // when the other fails
-	EdgeItem  EdgeKind = "each"     // the other is a map, and runs it for each item; of a Graph alone
-	EdgeLoop  EdgeKind = "repeats"  // the other is a loop, whose chain begins here; of a Graph alone
-	EdgeAgain EdgeKind = "again"    // the loop to which its chain comes back; of a Graph alone
+	EdgeTrue  EdgeKind = "true"     // the other is a branch whose true_node is this node
+	EdgeFalse EdgeKind = "false"    // the other is a branch whose false_node is this node
+	EdgeBoth  EdgeKind = "both"     // both ways of a branch lead here; only in a Graph
+	EdgeError EdgeKind = "on error" // this node runs when the other fails
+	EdgeItem  EdgeKind = "each"     // the other is a map, and runs this node for each item; only in a Graph
+	EdgeLoop  EdgeKind = "repeats"  // the other is a loop, whose chain begins here; only in a Graph
+	EdgeAgain EdgeKind = "again"    // this is the loop whose chain the other ends; only in a Graph
 
 	edgeDep   EdgeKind = "deps"
-	edgeWaits EdgeKind = "waits" // a map waits for what its node waits for, and for that node itself
+	edgeWaits EdgeKind = "waits" // a map waits for what its node waits for, and for that node
 )
 
-// leading reports whether the edge is a way that a run takes or not.
+// leading reports whether the edge is a way that a run may take or not take.
 func (k EdgeKind) leading() bool {
 	return k == EdgeNext || k == EdgeTrue || k == EdgeFalse || k == EdgeError
 }
@@ -38,10 +38,10 @@ type edge struct {
 	kind EdgeKind
 }
 
-// maxMapDepth is how deep maps may stand in each other.
+// maxMapDepth is how deep maps may be nested.
 const maxMapDepth = 4
 
-// maxEdges bounds what waits for what in one chain.
+// maxEdges bounds the edges of one chain.
 const maxEdges = 250_000
 
 // binder finds the edges of a plan.
@@ -49,7 +49,7 @@ type binder struct {
 	*plan
 	x      *expressions
 	bad    *problems
-	listed string // the ids there are, once a message needed them
+	listed string // the ids of the nodes, for messages; "" = not needed yet
 	edges  int
 }
 
@@ -89,7 +89,7 @@ func (b *binder) unknown(at int, field, id string) {
 	b.bad.at(at, field, "is %.64q, which is not a node; there are: %s", id, b.ids())
 }
 
-// ids lists some of the nodes' ids.
+// ids lists some ids of the nodes, for messages.
 func (b *binder) ids() string {
 	if b.listed == "" {
 		b.listed = listed(slices.Sorted(maps.Keys(b.byID)))
@@ -144,7 +144,7 @@ func (b *binder) bind(at int, n *node) {
 	}
 }
 
-// item says what a node that a map runs may not say.
+// item notes the fields that a node of a map may not have.
 func (b *binder) item(at int, n *node) {
 	if n.kind == KindBranch {
 		b.bad.at(at, "kind", "a map cannot run a branch for each item; put the branch into a saved chain, and let "+
@@ -174,7 +174,8 @@ func (b *binder) lead(at int, field, id string, kind EdgeKind) {
 	}
 }
 
-// target finds a node that another one refers to.
+// target returns the index of the node that a field refers to; false = it may not refer to it, which is
+// noted.
 func (b *binder) target(at int, field, id string) (int, bool) {
 	to, ok := b.byID[id]
 	switch {
@@ -189,7 +190,7 @@ func (b *binder) target(at int, field, id string) (int, bool) {
 	return to, ok
 }
 
-// names notes that a node waits for those that an expression names.
+// names notes that a node waits for the nodes that an expression names.
 func (b *binder) names(at int, n *node, field string, e *jmes.Expr) {
 	n.whole = n.whole || e.Whole()
 	b.inputs = b.inputs || e.Whole()
@@ -209,7 +210,7 @@ func (b *binder) names(at int, n *node, field string, e *jmes.Expr) {
 		from, ok := b.byID[name]
 		switch {
 		case !ok && !e.Bare(name):
-			b.inputs = true // a member of it
+			b.inputs = true // a member of the initial input
 		case !ok && isItemName(name):
 			b.bad.at(at, field, "%q is bound only in the node that a map runs for each item", name)
 		case !ok && name == memberLast:
@@ -230,7 +231,8 @@ func (b *binder) names(at int, n *node, field string, e *jmes.Expr) {
 	}
 }
 
-// binds reports whether a name stands for what the node is run for, or for what it handles.
+// binds reports whether a name stands for the item or iteration of the node, or for the error that it
+// handles.
 func (n *node) binds(name string) bool {
 	switch {
 	case name == memberError:
@@ -245,8 +247,8 @@ func isItemName(name string) bool {
 	return name == memberItem || name == memberIndex || name == memberItemSDK || name == memberIndexSDK
 }
 
-// inherit lets maps wait for what their nodes wait for, in place of those. There is no
-// circle.
+// inherit lets maps wait for what their nodes wait for, and removes the edges of these nodes. The plan
+// must have no circle.
 func (b *binder) inherit() {
 	for i, n := range b.nodes {
 		if n.kind != KindMap {
@@ -274,7 +276,7 @@ func (b *binder) inherit() {
 	}
 }
 
-// mapDepth is how many maps stand in each other, up to more than may.
+// mapDepth returns how deep maps are nested in a map; it stops counting at maxMapDepth+1.
 func (n *node) mapDepth() (depth int) {
 	for t := n; t != nil && t.kind == KindMap && depth <= maxMapDepth; t = t.template {
 		depth++
@@ -282,7 +284,7 @@ func (n *node) mapDepth() (depth int) {
 	return depth
 }
 
-// scheduled leaves out the edges of nodes that only maps run.
+// scheduled returns the edges without those of nodes that only maps run.
 func (b *binder) scheduled(edges []edge) []edge {
 	var kept []edge
 	for _, e := range edges {

@@ -13,7 +13,7 @@ import (
 	"a2e/protocol"
 )
 
-// execute runs one node, from its `start` event to that of its end.
+// execute runs one node, from its `start` event to the event of its end.
 func (r *run) execute(i int) (o outcome) {
 	n := r.nodes[i]
 	start := r.plugin.env.Now()
@@ -44,14 +44,14 @@ func (r *run) execute(i int) (o outcome) {
 	return o
 }
 
-// conditional reports whether the condition of a node says if it runs.
+// conditional reports whether the condition of a node decides if the node runs.
 func (n *node) conditional() bool {
 	return n.condition != nil && n.kind != KindBranch && n.kind != KindWhile
 }
 
 func (r *run) since(start time.Time) time.Duration { return r.plugin.env.Now().Sub(start) }
 
-// taken takes the output of a node in.
+// taken makes the outcome of a node from its output, and counts its memory.
 func (r *run) taken(n *node, raw jsontext.Value) (outcome, error) {
 	o := outcome{state: done, raw: raw}
 	if n.kind == KindBranch {
@@ -76,7 +76,7 @@ func (r *run) taken(n *node, raw jsontext.Value) (outcome, error) {
 	return o, err
 }
 
-// fail notes what became of a node that did not end well.
+// fail returns the outcome of a node that failed, and reports the failure.
 func (r *run) fail(n *node, start time.Time, err error) outcome {
 	took := r.since(start)
 	if r.ctx.Err() != nil {
@@ -96,7 +96,7 @@ func (r *run) fail(n *node, start time.Time, err error) outcome {
 	return outcome{state: broken, err: known}
 }
 
-// reason is the text of an error without its code.
+// reason returns the text of an error without its code.
 func reason(err error) string {
 	var known *protocol.Error
 	switch {
@@ -112,7 +112,7 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// nodeError returns an error as answers tell it.
+// nodeError returns an error as answers report it.
 func nodeError(err error) *protocol.Error {
 	var known *protocol.Error
 	switch {
@@ -124,7 +124,7 @@ func nodeError(err error) *protocol.Error {
 	return protocol.Errorf(protocol.CodeRuntimeError, "%w", err)
 }
 
-// panicked logs a panic and gives the error of the node.
+// panicked logs a panic and returns the error of the node.
 func (r *run) panicked(n *node, v any) error {
 	r.plugin.env.Log.Error().Str("plugin", r.plugin.name).Str("node", n.id).Str("panic", fmt.Sprint(v)).Bytes("stack",
 		debug.Stack()).Msg("a node of a chain panicked")
@@ -132,8 +132,7 @@ func (r *run) panicked(n *node, v any) error {
 		"has the details")
 }
 
-// perform does what a node is for and gives its output: one that is cached, or that of the
-// attempt which did well.
+// perform runs a node and returns its output: the cached one, or that of the attempt that succeeded.
 func (r *run) perform(ctx context.Context, n *node, it *item) (jsontext.Value, error) {
 	if n.cache != nil {
 		return r.cached(ctx, n, it)
@@ -141,7 +140,7 @@ func (r *run) perform(ctx context.Context, n *node, it *item) (jsontext.Value, e
 	return r.tried(ctx, n, it)
 }
 
-// once tries to do what a node is for, within its own timeout.
+// once makes one attempt to run a node, within the node's own timeout.
 func (r *run) once(ctx context.Context, n *node, it *item) (raw jsontext.Value, err error) {
 	if n.timeout > 0 {
 		own, cancel := context.WithTimeoutCause(ctx, n.timeout,
@@ -178,7 +177,7 @@ func (r *run) dispatch(ctx context.Context, n *node, it *item) (jsontext.Value, 
 	return r.call(ctx, n, it)
 }
 
-// nested runs the chain that a node has; path is what the ids of its nodes begin with.
+// nested runs the chain within a node; the ids of the nodes of that chain begin with path.
 func (r *run) nested(ctx context.Context, n *node, path string, args []byte) (jsontext.Value, error) {
 	input, err := merged(n.chain.preset, args)
 	if err != nil {
@@ -219,7 +218,7 @@ func (r *run) nested(ctx context.Context, n *node, path string, args []byte) (js
 	return out, nil
 }
 
-// inner says that an error is of a node of a chain within.
+// inner returns the error of a node of an inner chain; its message names the node and the chain.
 func inner(name string, f *failure) error {
 	err := *f.err
 	err.Message = fmt.Sprintf("node %q: %s", f.id, f.err.Message)
@@ -229,7 +228,8 @@ func inner(name string, f *failure) error {
 	return &err
 }
 
-// merged returns an object with the members of preset that it does not have itself.
+// merged returns the object args with the members of preset that args does not have. It may write into
+// args.
 func merged(preset protocol.Object, args []byte) ([]byte, error) {
 	if preset.Len() == 0 {
 		return args, nil

@@ -14,14 +14,14 @@ import (
 	"a2e/protocol"
 )
 
-// Names that expressions use and that are no nodes.
+// The names in expressions that are not nodes.
 const (
 	memberInput = "input"
 	memberItem  = "item"
 	memberIndex = "index"
 	memberLast  = "last"
 	memberError = "error"
-	// what the Python SDK's pages call them
+	// their names in the docs of the Python SDK
 	memberItemSDK  = "_item"
 	memberIndexSDK = "_index"
 )
@@ -36,7 +36,7 @@ type mapping struct {
 	expr *jmes.Expr
 }
 
-// expressions compiles those of a chain.
+// expressions compiles the expressions of a chain.
 type expressions struct {
 	compiler *jmes.Compiler
 	bad      *problems
@@ -45,7 +45,7 @@ type expressions struct {
 	bytes    int                   // of all texts so far
 }
 
-// compile compiles one expression; nil = it is wrong, which is noted.
+// compile compiles one expression; nil = it is wrong, which is noted in bad.
 func (x *expressions) compile(at int, field, text string) *jmes.Expr {
 	if e := x.known[text]; e != nil {
 		return e
@@ -70,9 +70,9 @@ func (x *expressions) compile(at int, field, text string) *jmes.Expr {
 	return e
 }
 
-// condition compiles the condition of a branch. A comparison may be written as clients of the
-// Python SDK's host do: a number stands without backquotes, and a word that is no node is a
-// text, compared without the blanks around it, which outputs of programs have.
+// condition compiles the condition of a node. A comparison may also be written as clients of the Python
+// SDK's host do: a number stands without backquotes, and a word that is not a node is a string. Such a
+// string is compared without the blanks around the other side, as outputs of programs have them.
 func (x *expressions) condition(at int, text string, nodes map[string]int) *jmes.Expr {
 	left, operator, right := comparison(text)
 	word := strings.Trim(right, `"`)
@@ -98,7 +98,7 @@ func isScalar(word string) bool {
 	return raw.IsValid() && strings.ContainsRune("0tfn", rune(raw.Kind()))
 }
 
-// comparison takes `$.path OPERATOR word` apart; the parts are empty where the text is none.
+// comparison splits `$.path OPERATOR word` into its parts, which are empty if the text has another form.
 func comparison(text string) (left, operator, right string) {
 	at := strings.IndexAny(text, "=!<>")
 	if at < 0 {
@@ -121,8 +121,8 @@ func comparison(text string) (left, operator, right string) {
 	return left, operator, right
 }
 
-// inputs makes what a node passes on of its input and input_map: the constant part, an
-// object without its closing brace, and the expressions.
+// inputs compiles the input and input_map of a node to a constant part, which is an object without its
+// closing brace, and the expressions.
 func (x *expressions) inputs(at int, s *spec) (constant []byte, mapped []mapping) {
 	constant = append(constant, '{')
 	add := func(key []byte, val protocol.Value) {
@@ -150,7 +150,7 @@ func (x *expressions) inputs(at int, s *spec) (constant []byte, mapped []mapping
 	return constant, mapped
 }
 
-// pointer is the JSON Pointer of a member of a field.
+// pointer returns the JSON Pointer of a member of a field.
 func pointer(field, key string) string {
 	if len(key) > maxID {
 		key = key[:maxID]
@@ -158,11 +158,11 @@ func pointer(field, key string) string {
 	return field + "/" + escapedKey(key)
 }
 
-// escapedKey is a key as JSON Pointers have it.
+// escapedKey returns a key as JSON Pointers write it.
 func escapedKey(key string) string { return string(jsontext.Pointer("").AppendToken(key)[1:]) }
 
-// forgiving writes as JMESPath what clients write by the Python SDK's pages: OR between
-// expressions, and ids such as read-file without double quotes.
+// forgiving changes what the docs of the Python SDK allow to JMESPath: OR between expressions, and ids
+// such as read-file without double quotes.
 func forgiving(text string, odd map[string]bool) string {
 	var b strings.Builder
 	for i := 0; i < len(text); {
@@ -193,8 +193,8 @@ func forgiving(text string, odd map[string]bool) string {
 	return b.String()
 }
 
-// isPlace reports whether a word between brackets is a place in a list, or a bound of a slice:
-// [0] is the first element, also where a node has the id 0.
+// isPlace reports whether a word between brackets is an index of a list, or a bound of a slice: [0] is the
+// first element, even if a node has the id 0.
 func isPlace(text string, from, to int) bool {
 	before, after := strings.TrimRight(text[:from], " \t\r\n"), strings.TrimLeft(text[to:], " \t\r\n")
 	if before == "" || after == "" || strings.Trim(text[from:to], "-0123456789") != "" {
@@ -204,7 +204,7 @@ func isPlace(text string, from, to int) bool {
 	return (last == '[' || last == ':') && (after[0] == ']' || after[0] == ':')
 }
 
-// closing returns where a quoted part that begins at from ends.
+// closing returns the end of the quoted part that begins at from.
 func closing(text string, from int) int {
 	for i := from + 1; i < len(text); i++ {
 		switch text[i] {
@@ -233,20 +233,20 @@ func oddID(id string) bool {
 	return odd
 }
 
-// item is what a node is run for: an item of a map, an iteration of a while, an attempt of a
-// retry; nil = none of these.
+// item is what a node runs for: an item of a map, an iteration of a while, a further attempt of a retry;
+// nil = none of these.
 type item struct {
 	of        string // the map; "" = none
-	around    string // its place among the items of the maps around
+	around    string // place of the item around it, such as "[2]"
 	value     any
 	index     int
 	loop      bool // it is an iteration of a while
 	iteration int  // from 0
-	last      any  // the output of the iteration before; nil = null
-	attempt   int  // of a retry, where it is a further one; from 1
+	last      any  // the output of the previous iteration; nil = null
+	attempt   int  // number of a further attempt of a retry, from 2; 0 = the first
 }
 
-// again is the same for a further attempt.
+// again returns the item for an attempt; the first attempt has the item itself.
 func (it *item) again(attempt int) *item {
 	if attempt == 1 {
 		return it
@@ -259,7 +259,7 @@ func (it *item) again(attempt int) *item {
 	return &next
 }
 
-// event makes one that says which item of a map it is about.
+// event makes an event that says which item of a map it is about.
 func (it *item) event() event {
 	if it == nil {
 		return event{}
@@ -267,7 +267,7 @@ func (it *item) event() event {
 	return event{of: it.of, index: it.index}
 }
 
-// member returns what the expressions of the node see by a name.
+// member returns the value of a name that the item binds; bound is false if it binds no such name.
 func (it *item) member(name string) (v any, bound bool) {
 	if it == nil {
 		return nil, false
@@ -286,8 +286,8 @@ func (it *item) member(name string) (v any, bound bool) {
 	return nil, false
 }
 
-// view is what the expressions of a node see: the initial input, the outputs of the nodes
-// that it waits for, what it is run for, and the error that it handles.
+// view is what the expressions of a node see: the initial input, the outputs of the nodes that it waits
+// for, its item, and the error that it handles.
 type view struct {
 	run  *run
 	node *node
@@ -312,8 +312,8 @@ func (v *view) Member(name string) (any, bool) {
 	return input[name], false
 }
 
-// All implements jmes.Scope. Only what the node waits for is in it, so that it does not
-// depend on who was quicker.
+// All implements jmes.Scope. It has only the outputs that the node waits for, so that it does not depend
+// on which node was quicker.
 func (v *view) All() map[string]any {
 	all := map[string]any{memberInput: v.run.input}
 	for _, e := range v.node.in {
@@ -336,7 +336,7 @@ func (r *run) eval(ctx context.Context, n *node, it *item, field string, e *jmes
 	return v, r.explained(ctx, field, err)
 }
 
-// explained says which expression an error is of.
+// explained returns an error that names the expression; an error of ctx stays as it is.
 func (r *run) explained(ctx context.Context, field string, err error) error {
 	if err == nil || ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
 		return err
@@ -344,10 +344,10 @@ func (r *run) explained(ctx context.Context, field string, err error) error {
 	return protocol.Errorf(protocol.CodeChainNodeError, "the expression of %s %w", field, err)
 }
 
-// maxInput bounds what one node is called with, in bytes: a message bears no more.
+// maxInput bounds the input of one node, in bytes; a message cannot have more.
 const maxInput = 16 << 20
 
-// arguments returns what a node passes on, as a JSON object.
+// arguments returns the input of a node, as a JSON object.
 func (r *run) arguments(ctx context.Context, n *node, it *item) ([]byte, error) {
 	dst := make([]byte, len(n.constant), len(n.constant)+64*(len(n.mapped)+1))
 	copy(dst, n.constant)

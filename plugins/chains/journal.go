@@ -20,19 +20,19 @@ import (
 )
 
 const (
-	maxJournalOutput = 4 << 20          // bytes of one output that is kept
-	journalPause     = time.Millisecond // for which the end of a node may wait for company
+	maxJournalOutput = 4 << 20          // bytes; a larger output is not kept
+	journalPause     = time.Millisecond // how long the end of a node waits to be written together with others
 	journalPoll      = 200 * time.Millisecond
-	journalPatience  = 5 * time.Second // of the last write of a chain
+	journalPatience  = 5 * time.Second // timeout of the last write of a chain, and pause before it is tried again
 )
 
-// What a step says of a node.
+// The values of step.What.
 const (
 	stepStart      = "start"      // it begins, and may not be run twice
-	stepIdempotent = "idempotent" // it begins, and may
+	stepIdempotent = "idempotent" // it begins, and may be run twice
 	stepAsk        = "ask"        // it begins to wait for an approval
 	stepDone       = "done"
-	stepFailed     = "failed" // and the chain went on without it
+	stepFailed     = "failed" // it failed, and the chain went on without it
 	stepError      = "error"  // it failed, and runs again when the chain is resumed
 )
 
@@ -42,25 +42,25 @@ type step struct {
 	What    string             `json:"s"`
 	At      int64              `json:"t"` // microseconds since 1970
 	Output  jsontext.Value     `json:"o,omitzero"`
-	Size    int                `json:"n,omitzero"` // of an output that was too large to be kept
+	Size    int                `json:"n,omitzero"` // of an output that was too large to keep
 	Cut     bool               `json:"x,omitzero"` // the output is only a part
 	Code    protocol.ErrorCode `json:"c,omitzero"`
 	Message string             `json:"m,omitzero"`
 }
 
-// entry is what a journal has of a node.
+// entry is what a journal has about a node.
 type entry struct {
-	begun   string // stepStart, stepIdempotent or stepAsk; "" = it has not
-	at      int64  // when it first did
+	begun   string // stepStart, stepIdempotent or stepAsk; "" = the node has not begun
+	at      int64  // when it first began, in microseconds since 1970
 	message string // of an approval
-	end     string // stepDone, stepFailed or stepError; "" = it has none
+	end     string // stepDone, stepFailed or stepError; "" = it has not ended
 	output  jsontext.Value
 	size    int  // of an output that was not kept
 	cut     bool // output is only a part
 	err     *protocol.Error
 }
 
-// take brings an entry up to a further step.
+// take updates an entry with a further step.
 func (e *entry) take(s *step) {
 	switch s.What {
 	case stepStart, stepIdempotent, stepAsk:
@@ -75,7 +75,7 @@ func (e *entry) take(s *step) {
 	}
 }
 
-// unknown reports whether nobody knows if the node did what it is for, and it may not do it twice.
+// unknown reports whether it is unknown if the node completed, and the node may not run twice.
 func (e *entry) unknown() bool {
 	return e.begun == stepStart && (e.end == "" || e.end == stepDone && e.size > 0)
 }
@@ -83,11 +83,11 @@ func (e *entry) unknown() bool {
 // denied reports whether an approval was denied.
 func (e *entry) denied() bool { return e.end != "" && e.err != nil && e.err.Code == codeDenied }
 
-// stepJSON has outputs of tools be in a journal as they came.
+// stepJSON keeps outputs of tools in a journal as they came.
 var stepJSON = json.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true),
 	jsontext.PreserveRawStrings(true))
 
-// readSteps reads what a line of a journal holds.
+// readSteps passes each step in a line of a journal to do.
 func readSteps(body []byte, do func(*step)) error {
 	dec := jsontext.NewDecoder(bytes.NewReader(body), stepJSON)
 	for {
@@ -103,8 +103,7 @@ func readSteps(body []byte, do func(*step)) error {
 	}
 }
 
-// journal is that of a running chain. What it knew when the chain was taken up does not change
-// while nodes run.
+// journal is the journal of a running chain. known does not change while nodes run.
 type journal struct {
 	plugin *Plugin
 	number int64
@@ -114,17 +113,17 @@ type journal struct {
 
 	claimed store.Micros // when this run took it
 
-	writes sync.WaitGroup // under way
+	writes sync.WaitGroup // writes that are running
 
 	mu    sync.Mutex // guards the fields below
-	place int64      // of the next line
+	place int64      // number of the next line
 	bytes int
 	buf   []byte
-	timer *time.Timer // writes what waits; nil = nothing does
-	err   error       // what kept it from being written
+	timer *time.Timer // writes buf soon; nil = not started
+	err   error       // why the journal cannot be written
 }
 
-// appendLocked adds a step to what is to be written.
+// appendLocked adds a step to buf.
 func (j *journal) appendLocked(s *step) error {
 	if j.err != nil {
 		return j.err
@@ -145,8 +144,8 @@ func (j *journal) appendLocked(s *step) error {
 	return err
 }
 
-// begin notes that a node begins. The note is on disk when begin returns, but that of an idempotent
-// node soon after it: where the host dies before, the node runs again.
+// begin notes that a node begins. The note is on disk when begin returns; only that of an idempotent node
+// is written soon after. If the host dies before, the idempotent node runs again.
 func (j *journal) begin(ctx context.Context, s *step) error {
 	j.mu.Lock()
 	if err := j.appendLocked(s); err != nil {
@@ -161,7 +160,7 @@ func (j *journal) begin(ctx context.Context, s *step) error {
 	return j.flushLocked(ctx)
 }
 
-// end notes that a node ended. It is written with the next beginning, or soon.
+// end notes that a node ended. The note is written with the next beginning, or soon.
 func (j *journal) end(s *step) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -172,18 +171,17 @@ func (j *journal) end(s *step) error {
 	return nil
 }
 
-// soonLocked has what waits written after a short time.
+// soonLocked starts the timer that writes buf after a short time.
 func (j *journal) soonLocked() {
 	if j.timer == nil {
 		j.timer = time.AfterFunc(journalPause, func() {
 			j.mu.Lock()
-			_ = j.flushLocked(context.Background()) // noted in err
+			_ = j.flushLocked(context.Background()) // the error is in j.err
 		})
 	}
 }
 
-// flushLocked writes what waits, and unlocks. Each write stands in the store only while the
-// journal is this host's.
+// flushLocked writes buf, and unlocks mu. The store takes a write only while the journal is this host's.
 func (j *journal) flushLocked(ctx context.Context) error {
 	if j.timer != nil {
 		j.timer.Stop()
@@ -215,16 +213,16 @@ func (j *journal) flushLocked(ctx context.Context) error {
 	return err
 }
 
-// flush writes what waits.
+// flush writes buf.
 func (j *journal) flush(ctx context.Context) error {
 	j.mu.Lock()
 	return j.flushLocked(ctx)
 }
 
-// key is by what a journal finds a node: its path.
+// key returns the key of a node in the journal: its path.
 func (r *run) key(n *node, it *item) string { return r.prefix + r.path(n, it) }
 
-// begun is when a node began, maybe in an earlier host.
+// begun returns when a node began, maybe in an earlier host; for a node that begins now, the current time.
 func (r *run) begun(n *node, it *item) time.Time {
 	if r.journal != nil {
 		if e := r.journal.known[r.key(n, it)]; e != nil && e.begun != "" && e.end == "" {
@@ -234,8 +232,8 @@ func (r *run) begun(n *node, it *item) time.Time {
 	return r.plugin.env.Now()
 }
 
-// recorded runs a node, or gives what the journal has of it. Only what has an effect, or takes
-// its time, is written: branches, maps and loops follow from what their nodes gave.
+// recorded runs a node, or returns what the journal has about it. Only nodes that have an effect or take
+// time are written: branches, maps and loops follow from the outputs of their nodes.
 func (r *run) recorded(ctx context.Context, n *node, it *item) (jsontext.Value, error) {
 	j := r.journal
 	if j == nil {
@@ -274,8 +272,8 @@ func (r *run) recorded(ctx context.Context, n *node, it *item) (jsontext.Value, 
 	return raw, err
 }
 
-// recordFailure notes a failure, which is final where the chain goes on. One that leaves open
-// whether the node did something is no end of it.
+// recordFailure notes a failure; final = the chain goes on after it. A timeout that leaves open whether
+// the node did something is not noted unless it is final.
 func (r *run) recordFailure(n *node, it *item, err *protocol.Error, final bool) {
 	j := r.journal
 	if j == nil {
@@ -289,25 +287,24 @@ func (r *run) recordFailure(n *node, it *item, err *protocol.Error, final bool) 
 			return
 		}
 	}
-	_ = j.end(s) // a node that ends while the journal cannot be written runs again
+	_ = j.end(s) // a node whose end cannot be written runs again
 }
 
-// attemptMark ends the path of an attempt, which is not that of its node.
+// attemptMark ends the path of an attempt, so that it differs from the path of its node.
 const attemptMark = "~"
 
-// recordAttempt notes that a node with a chain failed and is tried again. When the chain is taken
-// up, that attempt is over: what failed in it is not run once more, so that what came after it in
-// the next attempt is not run twice.
+// recordAttempt notes that a node with a chain failed and is tried again. A resumed chain does not run
+// that attempt once more, so that nodes of the next attempt do not run twice.
 func (r *run) recordAttempt(n *node, it *item, err *protocol.Error) {
 	if r.journal != nil && n.chain != nil {
 		_ = r.journal.end(&step{
 			Path: r.key(n, it) + attemptMark, What: stepFailed, Code: err.Code,
 			Message: protocol.Clip(err.Message, maxErrorText),
-		}) // the next node tells
+		}) // the next write reports an error
 	}
 }
 
-// wasTried reports whether the journal has that an attempt of a node with a chain is over.
+// wasTried reports whether the journal says that an attempt of a node with a chain is over.
 func (r *run) wasTried(n *node, it *item) bool {
 	if r.journal == nil || n.chain == nil {
 		return false
@@ -316,13 +313,13 @@ func (r *run) wasTried(n *node, it *item) bool {
 	return e != nil && e.end == stepFailed
 }
 
-// leaf reports whether a node calls something.
+// leaf reports whether a node calls a tool, a skill or a program.
 func (n *node) leaf() bool {
 	return n.kind == KindTool || n.kind == KindSkill || n.kind == KindProc
 }
 
-// unknowns lists the nodes that were under way and may not run twice, in order. Those within
-// a node that has its end are not reached again.
+// unknowns lists the paths of the nodes that were running and may not run twice, in order. It leaves out
+// nodes within a failed node or attempt, as they are not reached again.
 func (j *journal) unknowns() (paths []string) {
 	for path, e := range j.known {
 		if e.unknown() && !j.over(path) {
@@ -333,7 +330,7 @@ func (j *journal) unknowns() (paths []string) {
 	return paths
 }
 
-// over reports whether a node around a path has its end.
+// over reports whether a node or an attempt around a path has failed.
 func (j *journal) over(path string) bool {
 	for i := strings.LastIndexByte(path, '/'); i >= 0; i = strings.LastIndexByte(path[:i], '/') {
 		around := path[:i]

@@ -19,8 +19,8 @@ import (
 //go:embed sql/*.sql
 var tables embed.FS
 
-// Part is what the plugins of this type keep in the store: journals, and outputs of
-// nodes, which no export has, as they can be made again.
+// Part describes what the plugins of this type keep in the store: journals, and cached outputs of nodes.
+// Exports leave out the outputs, as they can be made again.
 func Part() store.Part {
 	return store.Part{
 		Name: "chains", SQL: tables,
@@ -51,7 +51,7 @@ func exportHeads(tx *store.Tx, emit func(any) error) error {
 	return err
 }
 
-// take puts a journal of an export in the place of one with its name.
+// take imports a journal from an export, and replaces one with the same name.
 func (h *head) take(tx *store.Tx) error {
 	var kept keptRequest
 	if err := json.Unmarshal(h.Request, &kept); err != nil || h.ID == "" || len(h.ID) > maxID {
@@ -69,40 +69,41 @@ func (h *head) take(tx *store.Tx) error {
 		}
 	}
 	err = cmp.Or(err, h.insert(tx))
-	// Nobody owns it, nor do these Journals own any yet.
+	// The journal has no owner, and the new store.Journals owns none yet.
 	for i, body := range h.Steps {
 		err = cmp.Or(err, newJournals().Append(tx, h.number, int64(i), []byte(body)))
 	}
 	return err
 }
 
-// Journal is what people see of a chain with a journal.
+// Journal is what people see about a chain with a journal.
 type Journal struct {
 	ID        string       `json:"chain_id"`
-	Agent     string       `json:"agent,omitzero"` // whose it is, where a token is for that agent alone
+	Agent     string       `json:"agent,omitzero"` // the owner, where tokens tell agents apart
 	State     string       `json:"state"`
-	Nodes     int          `json:"nodes"` // of the chain itself
-	Done      int          `json:"done"`  // nodes, within others and of each iteration too
+	Nodes     int          `json:"nodes"` // of the chain itself, without those of chains within it
+	Done      int          `json:"done"`  // nodes that are done, with those of chains within it and of each iteration
 	Unknown   []string     `json:"unknown"`
 	Waiting   []Waiting    `json:"waiting"`
 	CreatedAt store.Micros `json:"created_at"`
 	UpdatedAt store.Micros `json:"updated_at"`
 	Message   string       `json:"message"`
 	Timeout   int          `json:"timeout"`
-	Steps     []NodeStep   `json:"steps,omitzero"` // of Show alone
+	Steps     []NodeStep   `json:"steps,omitzero"` // only if asked for
 
 	Request protocol.ChainRequest `json:"-"`
 	number  int64
 }
 
-// Waiting is a node whose approval can be given: it waits for one, or a resumed chain asks for it again.
+// Waiting is a node that can be approved: it waits for an approval, or asks for it again when the chain is
+// resumed.
 type Waiting struct {
 	Path    string `json:"path"`
 	Message string `json:"message"`
 	Denied  bool   `json:"denied,omitzero"`
 }
 
-// NodeStep is how a node stands.
+// NodeStep is the state of a node in a journal.
 type NodeStep struct {
 	Path   string         `json:"path"`
 	State  string         `json:"state"`
@@ -110,8 +111,8 @@ type NodeStep struct {
 	Error  string         `json:"error,omitzero"`
 }
 
-// Journals lists the chains with a journal of a workspace, that which changed last first; id =
-// "" is all of them. steps has them tell of each node.
+// Journals lists the chains of a workspace that have a journal, the last changed first; id = "" means all
+// of them. With steps, each has a list of its nodes.
 func Journals(ctx context.Context, s store.Store, workspace, id string, steps bool) (all []Journal, err error) {
 	workspace = wall.Place(workspace)
 	err = s.Read(ctx, func(tx *store.Tx) error {
@@ -166,7 +167,7 @@ func describe(tx *store.Tx, h *head, steps bool) (Journal, error) {
 		switch {
 		case e.end == stepDone:
 			one.Done++
-		case e.begun == stepAsk && (e.end == "" || e.end == stepError): // one that was denied can be approved after all
+		case e.begun == stepAsk && (e.end == "" || e.end == stepError): // a denied one can still be approved
 			one.Waiting = append(one.Waiting, Waiting{path, e.message, e.denied()})
 		}
 		if steps {
@@ -181,7 +182,7 @@ func describe(tx *store.Tx, h *head, steps bool) (Journal, error) {
 	return one, nil
 }
 
-// told is how a node stands, in a chain that stands so.
+// told returns the state of a node; state is that of its chain.
 func (e *entry) told(path, state string) NodeStep {
 	s := NodeStep{Path: path, State: e.end}
 	switch {
@@ -205,8 +206,8 @@ func (e *entry) told(path, state string) NodeStep {
 	return s
 }
 
-// CancelJournal asks the host that runs a chain to end it, and reports whether one did run it.
-// What it did stays known. drop gives up a chain that nobody runs, and its journal.
+// CancelJournal asks the host that runs a chain to end it, and reports whether a host runs it. The journal
+// keeps what the nodes did. drop deletes the journal of a chain that no host runs.
 func CancelJournal(ctx context.Context, s store.Store, workspace, id string, drop bool) (running bool, err error) {
 	workspace = wall.Place(workspace)
 	return running, s.Write(ctx, func(tx *store.Tx) error {
@@ -231,8 +232,8 @@ func CancelJournal(ctx context.Context, s store.Store, workspace, id string, dro
 	})
 }
 
-// Approve writes into a journal what a person decided of a node that waits for it, of which
-// path is "" where there is one only. It returns that node, and whether a host runs the chain.
+// Approve writes into a journal what a person decided about a node that waits for it; path = "" means the
+// only such node. It returns the path of the node, and whether a host runs the chain.
 func Approve(ctx context.Context, s store.Store, workspace, id, path string, approved bool) (node string, running bool,
 	err error,
 ) {
@@ -253,7 +254,7 @@ func Approve(ctx context.Context, s store.Store, workspace, id, path string, app
 	return node, running, err
 }
 
-// waits returns the node that waits for an approval; path = "" is that which alone does.
+// waits returns the path of a node that waits for an approval; path = "" means the only such node.
 func (j *Journal) waits(path string) (string, error) {
 	var paths []string
 	for _, w := range j.Waiting {

@@ -15,14 +15,14 @@ import (
 	"a2e/protocol"
 )
 
-// leaf makes the call that a node is for.
+// leaf makes the call of a node of kind tool, skill or proc.
 func (r *run) leaf(ctx context.Context, n *node, it *item, args []byte) (jsontext.Value, error) {
 	if n.kind == KindProc {
 		out, partial, err := runProc(ctx, r.plugin.services, n, args)
 		return r.whole(n, it, out, partial, err)
 	}
 	c := &call{kind: n.kind, name: n.name, args: args}
-	if deadline, ok := ctx.Deadline(); ok { // the node has the time of its chain, not the usual one of a call
+	if deadline, ok := ctx.Deadline(); ok { // the time of its chain and node, not the usual one of a call
 		c.timeout = max(1, int(math.Ceil(time.Until(deadline).Seconds())))
 	}
 	if r.correlation != "" {
@@ -39,8 +39,8 @@ func (r *run) leaf(ctx context.Context, n *node, it *item, args []byte) (jsontex
 	return r.whole(n, it, out, partial, err)
 }
 
-// whole passes the output of a call on. An output that was cut is a failure of the node, unless the node
-// accepts that: what follows would take a part for the whole.
+// whole returns the output of a call. An output that was cut is a failure of the node, unless the node
+// accepts it: later nodes would take a part for the whole.
 func (r *run) whole(n *node, it *item, out jsontext.Value, partial bool, err error) (jsontext.Value, error) {
 	switch {
 	case err != nil || !partial:
@@ -55,16 +55,16 @@ func (r *run) whole(n *node, it *item, out jsontext.Value, partial bool, err err
 			`or set "accept_truncated": true on the node`, n.kind, n.name).With(detailTruncated, true)
 }
 
-// detailTruncated is the member of an error's detail that tells of a result that was cut.
+// detailTruncated is the member of an error's detail that marks a result that was cut.
 const detailTruncated = "truncated"
 
-// call is tool/call/req or skill/call/req, encoded by append.
+// call is tool/call/req or skill/call/req; AppendJSON encodes it.
 type call struct {
 	kind        Kind
 	name        string
 	args        []byte
 	correlation string
-	timeout     int // seconds; 0 = that of the type
+	timeout     int // seconds; 0 = the usual timeout of the type
 }
 
 func (c *call) request() protocol.Type {
@@ -89,7 +89,7 @@ func (c *call) AppendJSON(dst []byte) ([]byte, error) {
 	return append(dst, `,"streaming":false}`...), nil
 }
 
-// output takes the data out of the answer to a call, or says why it failed. partial = the data was cut.
+// output returns the data of the answer to a call, or the error of the call. partial = the data was cut.
 func (c *call) output(answer protocol.Object) (out jsontext.Value, partial bool, err error) {
 	data, ok := answer.Child("data")
 	if !ok {
@@ -98,7 +98,7 @@ func (c *call) output(answer protocol.Object) (out jsontext.Value, partial bool,
 	if success, _ := data.Get("success"); success.Kind() == 't' {
 		val, _ := data.Get("data")
 		truncated, _ := data.Get("truncated")
-		// A clone, as the whole answer and the spare room of its buffer would stay in memory with a part of it.
+		// A clone, as a part of the answer would keep the whole buffer of the answer in memory.
 		return slices.Clone(jsontext.Value(val)), truncated.Kind() == 't', nil
 	}
 	code := protocol.CodeToolError
@@ -124,9 +124,9 @@ func textOf(obj protocol.Object, key string) (string, bool) {
 	return val.Str()
 }
 
-// procInput is what a node of kind proc passes on. The command is a list, or one text
-// that is split at white space, as the Python SDK does it; without one it is the name of
-// the node with its arguments.
+// procInput is the input of a node of kind proc. The command is a list, or one text that is split at white
+// space, as the Python SDK does; without a command, the program is the name of the node. args are added to
+// it.
 type procInput struct {
 	Cmd     jsontext.Value    `json:"cmd"`
 	Command jsontext.Value    `json:"command"`
@@ -166,8 +166,8 @@ type procOutput struct {
 	Truncated bool               `json:"truncated"`
 }
 
-// runProc runs a program to its end, under the rules of the plugin for processes. One
-// that fails is a failure of the node, as it is of the tool run_command. partial = its output was cut.
+// runProc runs a program to its end, under the rules of the plugin for processes. An exit status other
+// than 0 is a failure of the node. partial = the output was cut.
 func runProc(
 	ctx context.Context, s *host.Services, n *node, args []byte,
 ) (out jsontext.Value, partial bool, err error) {

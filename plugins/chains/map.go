@@ -13,23 +13,23 @@ import (
 	"a2e/protocol"
 )
 
-// mapping of a list by a node.
+// mapRun is one run of a map: its node runs for each item of the list.
 type mapRun struct {
 	*run
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
 	node    *node
-	around  string // places in the maps around
+	around  string // place in the maps around, such as "[2]"
 	list    []any
 	results []jsontext.Value // nil = null
 	group   group
 
-	begun, ended int   // items; guarded by group.mu, as what follows
-	broke        error // that of an item which ends the map
+	begun, ended int   // number of items; guarded by group.mu, as is broke
+	broke        error // the error of the item that ended the map
 }
 
-// mapItems runs the node of a map for each item of its list, and gives the list of their
-// outputs, in the order of the items. outer is the item of a map around it.
+// mapItems runs the node of a map for each item of its list, and returns the list of their outputs, in the
+// order of the items. outer is the item of the map around it.
 func (r *run) mapItems(ctx context.Context, n *node, outer *item) (jsontext.Value, error) {
 	v, err := r.eval(ctx, n, outer, "items_path", n.items)
 	if err != nil {
@@ -70,14 +70,14 @@ func (r *run) mapItems(ctx context.Context, n *node, outer *item) (jsontext.Valu
 	case m.broke != nil:
 		return nil, m.broke
 	}
-	if err := m.plugin.memory.take(m.held()); err != nil { // for a moment they are there twice
+	if err := m.plugin.memory.take(m.held()); err != nil { // for a moment they are in memory twice
 		return nil, err
 	}
 	defer m.plugin.memory.give(m.held())
 	return m.joined(), nil
 }
 
-// nextLocked returns the next item.
+// nextLocked returns the index of the next item.
 func (m *mapRun) nextLocked() (int, bool) {
 	if m.broke != nil || m.begun == len(m.list) || m.ctx.Err() != nil {
 		return 0, false
@@ -135,7 +135,7 @@ func (m *mapRun) one(i int) (raw jsontext.Value, err error) {
 	return raw, err
 }
 
-// failed tells that an item failed. It gives the error if that ends the map.
+// failed reports that an item failed. It returns the error if that ends the map, else nil.
 func (m *mapRun) failed(t *node, it *item, about event, err error) error {
 	if m.ctx.Err() != nil {
 		about.err = "stopped: " + reason(context.Cause(m.ctx))
@@ -155,11 +155,11 @@ func (m *mapRun) failed(t *node, it *item, about event, err error) error {
 	return &own
 }
 
-// resultBytes is what the result of an item takes beside its text: its place in the list, and
-// what an allocation is rounded up to.
+// resultBytes is the memory that the result of an item takes besides its text: its place in the list, and
+// the rounding of the allocation.
 const resultBytes = 40
 
-// held is how many bytes the results take.
+// held returns how many bytes the results take.
 func (m *mapRun) held() (n int) {
 	for _, raw := range m.results {
 		if raw != nil {
@@ -169,7 +169,7 @@ func (m *mapRun) held() (n int) {
 	return n
 }
 
-// release lets go of the results, whether they were joined or the map failed.
+// release stops counting the results, after they were joined or the map failed.
 func (m *mapRun) release() { m.drop(m.held()) }
 
 // joined returns the results as one list.
@@ -183,10 +183,10 @@ func (m *mapRun) joined() jsontext.Value {
 	return slices.Concat([]byte("["), bytes.Join(parts, []byte(",")), []byte("]"))
 }
 
-// maxIterations bounds what a while may say itself.
+// maxIterations is the largest max_iterations of a while.
 const maxIterations = 1_000_000
 
-// checkWhile says what is wrong with a loop.
+// checkWhile notes what is wrong with a node of kind while.
 func (s *spec) checkWhile(at int, bad *problems) {
 	if s.condition == "" {
 		bad.at(at, "condition", "is required: an expression; while it holds the loop goes on, and it sees index and last")
@@ -203,8 +203,8 @@ func (s *spec) checkWhile(at int, bad *problems) {
 	}
 }
 
-// repeat runs a node of kind while: its chain again and again, as long as the condition holds,
-// which is looked at before each iteration. It gives the output of the last one.
+// repeat runs a node of kind while: it runs the chain of the node as long as the condition holds, which is
+// checked before each iteration. It returns the output of the last iteration.
 func (r *run) repeat(ctx context.Context, n *node, outer *item) (last jsontext.Value, err error) {
 	it := &item{loop: true}
 	if outer != nil {
@@ -254,10 +254,10 @@ func (r *run) iteration(ctx context.Context, n *node, it, outer *item) (jsontext
 	return raw, err
 }
 
-// place is where an item stands, in the maps around too.
+// place returns the index of an item, after those of the items around it, as in "[2][0]".
 func (it *item) place() string { return it.around + "[" + strconv.Itoa(it.index) + "]" }
 
-// place is the path of a node in its tree, whichever attempt it is.
+// place returns the path of a node in its tree, the same for every attempt.
 func (r *run) place(n *node, it *item) string {
 	path := r.prefix + n.id
 	if it != nil && it.of != "" {
@@ -266,8 +266,8 @@ func (r *run) place(n *node, it *item) string {
 	return path
 }
 
-// path is what the ids of the nodes within a node begin with: its id, of an item of a map
-// with its place, of a further attempt with its number.
+// path returns the id of a node, with the place of an item of a map, and with ~ and the number of a
+// further attempt. The ids of the nodes within the node begin with it.
 func (r *run) path(n *node, it *item) string {
 	path := n.id
 	if it != nil && it.of != "" {

@@ -13,18 +13,18 @@ import (
 	"a2e/protocol"
 )
 
-// What a running chain takes beside the outputs that it keeps: the values that its
-// expressions make, and what its calls hold while they run.
+// What a running chain takes besides its outputs: the values that its expressions make, and what its calls
+// hold while they run.
 const (
-	callRoom   = 16 << 20 // bytes that the calls of one request are given at once; a larger one runs alone
-	callCopies = 4        // of what a call is given: the request, the tool's view of it, its result, the answer
+	callRoom   = 16 << 20 // bytes of input of the calls of one request that run at once; a larger call runs alone
+	callCopies = 4        // copies of a call's input: the request, the tool's view of it, its result, the answer
 )
 
-// memory is what all chains of a plugin hold together.
+// memory counts what all chains of a plugin hold together.
 type memory struct {
 	most       int64
 	held       atomic.Int64
-	evaluating chan struct{} // has room for the expressions that are evaluated at once
+	evaluating chan struct{} // has room for as many expressions as are evaluated at once
 }
 
 func newMemory(maxState int) *memory {
@@ -32,7 +32,7 @@ func newMemory(maxState int) *memory {
 		runtime.GOMAXPROCS(0))}
 }
 
-// take counts bytes, unless they are too many.
+// take counts n bytes, unless they are too many.
 func (m *memory) take(n int) error {
 	if m.held.Add(int64(n)) > m.most {
 		m.give(n)
@@ -46,7 +46,8 @@ func (m *memory) take(n int) error {
 
 func (m *memory) give(n int) { m.held.Add(int64(-n)) }
 
-// evaluate does what computes values; that blocks nothing and ends by itself.
+// evaluate runs f, which computes values, while there is room for it. f must not block and must end by
+// itself.
 func (m *memory) evaluate(ctx context.Context, f func() error) error {
 	select {
 	case m.evaluating <- struct{}{}:
@@ -57,10 +58,10 @@ func (m *memory) evaluate(ctx context.Context, f func() error) error {
 	return f()
 }
 
-// calls lets the calls of one request wait until others have ended, so that what they were
-// given has room. None of them waits for another one.
+// calls lets the calls of one request wait until others have ended, so that their inputs have room in
+// memory. A call that runs never waits for another one.
 type calls struct {
-	next chan struct{}       // has room for who computes what it will be given, and waits for room
+	next chan struct{}       // room for one node, which computes its input and waits for room
 	room *semaphore.Weighted // callRoom bytes
 }
 
@@ -68,8 +69,8 @@ func newCalls() calls {
 	return calls{next: make(chan struct{}, 1), room: semaphore.NewWeighted(callRoom)}
 }
 
-// given computes what a node is called with. It is the node's until leave, which must be
-// called before anything of the same request waits for the node.
+// given computes the input of a node. leave drops the input; it must be called before anything of the same
+// request waits for the node.
 func (r *run) given(ctx context.Context, n *node, it *item) (args []byte, leave func(), err error) {
 	select {
 	case r.calls.next <- struct{}{}:
@@ -101,7 +102,7 @@ func (r *run) given(ctx context.Context, n *node, it *item) (args []byte, leave 
 	}, nil
 }
 
-// call runs a tool, a skill or a program with what the node is given.
+// call computes the input of a node, and runs its tool, skill, program or saved chain with it.
 func (r *run) call(ctx context.Context, n *node, it *item) (jsontext.Value, error) {
 	args, leave, err := r.given(ctx, n, it)
 	if err != nil {
@@ -114,18 +115,17 @@ func (r *run) call(ctx context.Context, n *node, it *item) (jsontext.Value, erro
 	return r.leaf(ctx, n, it, args)
 }
 
-// pool is the goroutines that the nodes and items of one request share, beyond that of
-// the request itself. Nobody waits for one: work goes on without, and whoever asked is
-// served when one is free.
+// pool is the goroutines that the nodes and items of one request share, besides that of the request
+// itself. Nobody waits for a goroutine: a group works on without it, and gets one when one is free.
 type pool struct {
 	all sync.WaitGroup
 
 	mu      sync.Mutex // guards the fields below
 	free    int        // goroutines that may still be started
-	waiting []*group   // that asked while none was free, each once at most
+	waiting []*group   // groups that asked while no goroutine was free, each once at most
 }
 
-// ask sends a goroutine to help a group, now or later.
+// ask sends a goroutine to help a group, now or when one is free.
 func (p *pool) ask(c *group) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -137,14 +137,14 @@ func (p *pool) ask(c *group) {
 	p.all.Go(func() { p.serve(c) })
 }
 
-// serve is one goroutine: it helps groups until none waits.
+// serve is the work of one goroutine: it helps groups until none waits.
 func (p *pool) serve(c *group) {
 	for ; c != nil; c = p.next() {
 		c.help()
 	}
 }
 
-// next returns the group that has waited longest; nil = the goroutine is free.
+// next returns the group that has waited longest; nil = none waits, so the goroutine ends.
 func (p *pool) next() *group {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -157,34 +157,33 @@ func (p *pool) next() *group {
 	return c
 }
 
-// forget takes a group off the list that has ended before anybody came: what it worked on
-// would stay in memory until its turn.
+// forget removes a group from the list that ended before a goroutine came: otherwise its data would stay
+// in memory until its turn.
 func (p *pool) forget(c *group) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.waiting = slices.DeleteFunc(p.waiting, func(other *group) bool { return other == c })
 }
 
-// group works off tasks, with as many goroutines as there are tasks, its own bound and the
-// pool's allow.
+// group does tasks, with as many goroutines as the number of tasks, most and the pool allow.
 //
 //	run ─ work ─┬─ next ─ more? ask the pool ─ do ─┐
 //	            └──────────────◄──────────────────-┘  … until next has none
 type group struct {
 	pool *pool
 	most int                // goroutines at once
-	next func() (int, bool) // gives a task; mu is held
-	more func() bool        // is there another one? mu is held
+	next func() (int, bool) // returns a task; mu is held
+	more func() bool        // reports whether there is another task; mu is held
 	do   func(task int)     // mu is not held
 
 	mu     sync.Mutex // guards the fields below, and what next and more look at
 	active int
-	asked  bool // the pool has been asked, and has sent nobody yet
+	asked  bool // the pool has been asked, and no goroutine has come yet
 	closed bool
-	done   chan struct{} // closed when nobody works any more
+	done   chan struct{} // closed when no goroutine works any more
 }
 
-// run works off all tasks, those that come up meanwhile too.
+// run does all tasks, also those that are added meanwhile.
 func (c *group) run() {
 	c.done = make(chan struct{})
 	c.active = 1
@@ -192,7 +191,7 @@ func (c *group) run() {
 	<-c.done
 }
 
-// help joins in, if there still is something to do.
+// help works on the tasks, unless all are done.
 func (c *group) help() {
 	c.mu.Lock()
 	c.asked = false

@@ -29,10 +29,10 @@ const (
 	KindApprove Kind = "approve"
 )
 
-// kindNames is how messages list the kinds.
+// kindNames lists the kinds for messages.
 const kindNames = "tool, skill, proc, branch, map, chain, wait, while or approve"
 
-// Values of on_error that are no node.
+// The values of on_error that are not the id of a node.
 const (
 	onErrorAbort = "abort"
 	onErrorSkip  = "skip"
@@ -57,13 +57,13 @@ type spec struct {
 	maxIterations                         int               // of a while
 	message, byself                       string            // of an approval
 	idempotent, acceptsTruncated          bool
-	given                                 []*field // that not every kind has
+	given                                 []*field // fields that were sent and that not every kind has
 }
 
 // field is one field of a node, and where its value goes.
 type field struct {
 	name, also string // also is its name in older clients; "" = none
-	kinds      []Kind // that have it; nil = all of them
+	kinds      []Kind // the kinds of nodes that have it; nil = all
 	dst        func(*spec) any
 	want       string // what its value should be
 }
@@ -74,7 +74,7 @@ const (
 	wantTruncated       = "true or false: whether a result that was cut will do"
 )
 
-// fields lists those of a node. They do not change.
+// fields lists the fields of a node. It does not change.
 var fields = []field{
 	{"node_id", "id", nil, func(s *spec) any { return &s.id }, wantText},
 	{"kind", "type", nil, func(s *spec) any { return &s.kind }, wantText},
@@ -105,7 +105,7 @@ var fields = []field{
 	{"default", "", approveKinds, func(s *spec) any { return &s.byself }, wantText},
 }
 
-// fieldOf returns the field of a name; nil = there is none.
+// fieldOf returns the field called name; nil = there is none.
 func fieldOf(name string) *field {
 	for i := range fields {
 		if f := &fields[i]; f.name == name || f.also == name && name != "" {
@@ -155,8 +155,8 @@ func (p *problems) err() error {
 	return protocol.Violation(p.list...)
 }
 
-// readSpec reads one node. Names of older clients are understood too; a null is as if it were
-// not there. A field that no node has is refused, as it might have changed what the node does.
+// readSpec reads one node. It also takes the field names of older clients, and ignores a null. It refuses
+// a field that no node has, as the node might do something else without it.
 func readSpec(at int, obj protocol.Object, bad *problems) *spec {
 	s := &spec{}
 	for key, val := range obj.All() {
@@ -177,7 +177,7 @@ func readSpec(at int, obj protocol.Object, bad *problems) *spec {
 	return s
 }
 
-// read reads the value of a field; false = it is not what it should be.
+// read reads the value of a field into dst; false = the value is not what it should be.
 func read(at int, dst any, val protocol.Value, bad *problems) (ok bool) {
 	ok = true
 	switch dst := dst.(type) {
@@ -220,7 +220,7 @@ func empty(val protocol.Value) bool {
 	return false
 }
 
-// unknown refuses a field that no node has, but for a remark: description, and what begins with x-.
+// unknown refuses a field that no node has, except remarks: description, and names that begin with x-.
 func unknown(at int, name string, bad *problems) {
 	if name == "description" || strings.HasPrefix(name, "x-") {
 		return
@@ -246,7 +246,7 @@ func objectOf(val protocol.Value) (protocol.Object, bool) {
 	return obj, err == nil
 }
 
-// secondsOf reads a time; more than a year is a year.
+// secondsOf reads a duration in seconds; more than a year counts as a year.
 func secondsOf(val protocol.Value) (time.Duration, bool) {
 	const year = 365 * 24 * 3600
 	n, err := strconv.ParseFloat(string(val), 64)
@@ -259,7 +259,7 @@ func secondsOf(val protocol.Value) (time.Duration, bool) {
 // maxID is how long the id of a node may be, in bytes.
 const maxID = 128
 
-// check says what does not fit to the kind of the node.
+// check notes what is wrong with the node, or does not fit its kind.
 func (s *spec) check(at int, bad *problems) {
 	switch {
 	case s.id == "":
@@ -304,7 +304,7 @@ func (s *spec) check(at int, bad *problems) {
 	s.foreign(at, bad)
 }
 
-// passesNothing says that a node which calls nothing has an input for nobody.
+// passesNothing notes an input of a node that calls nothing and so cannot pass it on.
 func (s *spec) passesNothing(at int, bad *problems) {
 	if s.input.Len() > 0 || s.inputMap.Len() > 0 {
 		bad.at(at, "input", "has no effect in a node of kind %s; give input and input_map to the nodes that it "+
@@ -312,7 +312,7 @@ func (s *spec) passesNothing(at int, bad *problems) {
 	}
 }
 
-// foreign says which fields belong to another kind.
+// foreign notes the fields that only other kinds have.
 func (s *spec) foreign(at int, bad *problems) {
 	for _, f := range s.given {
 		if !slices.Contains(f.kinds, s.kind) {
@@ -321,7 +321,7 @@ func (s *spec) foreign(at int, bad *problems) {
 	}
 }
 
-// alternatives lists kinds as a message has them.
+// alternatives lists kinds for a message, as in "tool, skill or proc".
 func alternatives(kinds []Kind) string {
 	var b strings.Builder
 	for i, kind := range kinds {

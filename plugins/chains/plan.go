@@ -22,32 +22,32 @@ type node struct {
 	name       string
 	constant   []byte // of its input: an object without the closing brace
 	mapped     []mapping
-	passItem   bool       // its input is {"item": …}: it is a map's and says nothing of input
-	condition  *jmes.Expr // of a branch, or that lets a node run
+	passItem   bool       // the input is the item of its map, or index and last of its while: the node sets none itself
+	condition  *jmes.Expr // of a branch or a while; else it decides whether the node runs
 	items      *jmes.Expr // of a map
 	template   *node      // of a map: what runs for each item
-	shown      string     // of a wait and a while: what a drawing says of it
-	isItem     bool       // it is such a template, which nothing but maps runs
+	shown      string     // of a wait, a while and an approval: its text in a drawing
+	isItem     bool       // it is the template of a map; only maps run it
 	chain      *plan      // of a node of kind chain or while
 	timeout    time.Duration
 	wait       *wait  // of a wait
 	most       int    // of a map: items at once, 0 = as many as the chain; of a while: iterations
 	retry      *retry // nil = it is tried once
-	catch      *catch // that leads a failure to another node; nil = none
+	catch      *catch // the node that handles its failure; nil = none
 	cache      *cache // nil = its output is not kept
 	skips      bool
 	approve    *approve // of an approval
 	idempotent bool     // it may run twice
 
 	acceptsTruncated bool    // a result that was cut is not a failure
-	ways             [2]bool // of a branch: it has a true_node, a false_node
+	ways             [2]bool // of a branch: whether it has a true_node, a false_node
 
 	in, out   []edge
-	leads     int  // edges in in that lead here
+	leads     int  // number of edges in `in` that lead here
 	named     bool // an expression reads its output
-	handles   bool // another one's failure may lead here
-	readsLast bool // of a while: its expressions read the output of the iteration before
-	whole     bool // an expression of it uses all that it waits for
+	handles   bool // the failure of another node may lead here
+	readsLast bool // of a while: its expressions read the output of the previous iteration
+	whole     bool // one of its expressions uses the whole scope
 }
 
 // plan is a chain ready to run. It does not change.
@@ -56,14 +56,14 @@ type plan struct {
 	nodes  []*node
 	byID   map[string]int
 	inputs bool   // an expression reads the initial input
-	digest []byte // of a chain that a node runs: what it does
+	digest []byte // of what the chain does; only for a chain within another
 
 	// of a saved chain
-	preset  protocol.Object // what its initial input has where nothing else is given
+	preset  protocol.Object // members of the initial input that the caller does not set
 	timeout time.Duration   // 0 = none of its own
 }
 
-// source is what a plan is made of.
+// source is what a plan is made from.
 type source struct {
 	name  string
 	base  string // JSON Pointer of the nodes, for problems
@@ -77,11 +77,11 @@ type planner struct {
 	plugin *Plugin
 	saved  map[string]*plan // by name
 	stack  []string         // saved chains that are being read
-	left   int              // nodes that may still come
-	room   int              // bytes of saved chains that may still come
+	left   int              // nodes that may still be added
+	room   int              // bytes of saved chains that may still be added
 }
 
-// plan makes the plan of a request, or says what is wrong with it.
+// plan makes the plan of a request. The error says what is wrong with the request.
 func (p *Plugin) plan(ctx context.Context, req *protocol.ChainRequest) (*plan, error) {
 	l := &planner{ctx: ctx, plugin: p, saved: map[string]*plan{}, left: p.opts.MaxNodes, room: maxSavedBytes}
 	return l.plan(source{base: "/nodes", nodes: req.Nodes, entry: req.EntryNode})
@@ -133,7 +133,7 @@ func (l *planner) plan(src source) (*plan, error) {
 	return pl, err
 }
 
-// digestOf tells chains apart by what they do, those within them included.
+// digestOf returns a digest of what a chain and the chains within it do.
 func digestOf(nodes []protocol.Object, pl *plan) []byte {
 	digest := sha256.New()
 	for i, n := range nodes {
@@ -156,7 +156,7 @@ func (l *planner) body(n *node, at string) (*plan, error) {
 	return l.plan(source{base: at + "/nodes", nodes: n.spec.nodes})
 }
 
-// connect finds what waits for what.
+// connect finds the edges of a plan, and makes the plans of the chains within it.
 func (l *planner) connect(pl *plan, x *expressions, bad *problems) error {
 	b := &binder{plan: pl, x: x, bad: bad}
 	b.templates()
@@ -188,13 +188,13 @@ func (l *planner) connect(pl *plan, x *expressions, bad *problems) error {
 		}
 	}
 	for _, n := range pl.nodes {
-		n.spec = nil // points into the request
+		n.spec = nil // it points into the request
 	}
 	return bad.err()
 }
 
-// component names the chain for who counts calls: its own name, the chain_id of the
-// request, or a digest of its nodes where that is an id which a client made up.
+// component returns the name under which calls of the chain are counted: its own name, the chain_id of the
+// request, or, if there is no chain_id or a client made it up, a digest of its nodes.
 func (pl *plan) component(req *protocol.ChainRequest) string {
 	switch {
 	case pl.name != "":
@@ -216,7 +216,7 @@ func madeUp(id string) bool {
 		func(r rune) bool { return !strings.ContainsRune("0123456789abcdefABCDEF-", r) })
 }
 
-// listed puts names into a message, not all where there are many.
+// listed joins names for a message, at most maxListed of them.
 func listed(names []string) string {
 	if more := len(names) - maxListed; more > 0 {
 		names = append(slices.Clone(names[:maxListed]), fmt.Sprintf("and %d more", more))
@@ -230,7 +230,7 @@ func listed(names []string) string {
 // maxListed is how many names a message lists.
 const maxListed = 20
 
-// circle says which nodes wait for each other in a circle, if any do.
+// circle returns an error that names the nodes of a circle, if some wait for each other in one.
 func (pl *plan) circle() error {
 	waits := make([]int, len(pl.nodes))
 	var free []int
@@ -256,9 +256,10 @@ func (pl *plan) circle() error {
 	return circleError(pl.around(at, waits))
 }
 
-// around walks back from a node that waits in vain until it comes by a node again.
+// around walks back from a node that waits forever until it meets a node twice. It returns the ids of that
+// circle; the last id is the first.
 func (pl *plan) around(at int, waits []int) []string {
-	seen := make(map[int]int) // node to its place on the way
+	seen := make(map[int]int) // index in way by node
 	var way []int
 	for {
 		if from, again := seen[at]; again {
@@ -278,7 +279,7 @@ func (pl *plan) around(at int, waits []int) []string {
 	return append(ids, ids[0])
 }
 
-// circleError names a circle, whose last name is its first.
+// circleError returns an error that names a circle; the last id is the first.
 func circleError(ids []string) error {
 	shown := ids
 	if len(shown) > maxListed {
@@ -289,30 +290,30 @@ func circleError(ids []string) error {
 		strings.Join(shown, " → ")).With("cycle", shown)
 }
 
-// Graph is a chain for who checks or draws it.
+// Graph is a chain in the form in which it is checked or drawn.
 type Graph struct {
 	Nodes []GraphNode // in the order of the request
 	Edges []GraphEdge // at most one from a node to another
 
-	Approvals bool // a node asks for an approval, one of a saved chain too
+	Approvals bool // a node asks for an approval, in the chain or in one within it
 }
 
 // GraphNode is a node of a Graph.
 type GraphNode struct {
-	ID   string // of a node in a loop with that of the loop before it, as in loop/node
+	ID   string // in a loop with the id of the loop before it, as in loop/node
 	Kind Kind
-	Name string // what it calls; of a wait how long, of a loop how long it goes on
+	Name string // what it calls; of a wait its time, of a loop its condition, of an approval its message
 	Item bool   // another node runs it: a map for each item, or a loop
 }
 
-// GraphEdge leads from a node to one that waits for it, both by their index.
+// GraphEdge leads from a node to one that waits for it; both are indexes in Nodes.
 type GraphEdge struct {
 	From, To int
 	Kind     EdgeKind
 }
 
-// Graph checks a chain, as a request would be, and gives its graph. The saved chains that
-// it runs are checked too. The error is a *protocol.Error.
+// Graph checks a chain as a request would be checked, and returns its graph. The saved chains that it runs
+// are checked too. The error is a *protocol.Error.
 func (p *Plugin) Graph(ctx context.Context, req *protocol.ChainRequest) (*Graph, error) {
 	pl, err := p.plan(ctx, req)
 	if err != nil {
@@ -330,7 +331,7 @@ func (pl *plan) asks() bool {
 	})
 }
 
-// add draws a chain, with those of its loops. It returns where its first node stands.
+// add adds a chain and the chains of its loops. It returns the index of its first node.
 func (g *Graph) add(pl *plan, prefix string) (first int) {
 	first = len(g.Nodes)
 	g.Approvals = g.Approvals || pl.asks()
@@ -369,7 +370,8 @@ func (g *Graph) add(pl *plan, prefix string) (first int) {
 	return first
 }
 
-// loop draws the chain of a loop: from the loop to what begins it, and back from what ends it.
+// loop adds the chain of a loop, with edges from the loop to the nodes that begin the chain, and back from
+// those that end it.
 func (g *Graph) loop(at int, body *plan, prefix string) {
 	first := g.add(body, prefix)
 	for i, n := range body.nodes {
@@ -385,7 +387,7 @@ func (g *Graph) loop(at int, body *plan, prefix string) {
 	}
 }
 
-// both returns the kind of an edge that is of two kinds.
+// both returns the kind of an edge that stands for edges of two kinds.
 func both(a, b EdgeKind) EdgeKind {
 	switch {
 	case a == EdgeData:

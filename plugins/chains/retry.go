@@ -19,14 +19,14 @@ import (
 const (
 	maxAttempts    = 100
 	maxFirstPause  = time.Hour
-	longestPause   = time.Minute // to which pauses grow, where the first is not longer
+	longestPause   = time.Minute // limit of growing pauses, unless the first is longer
 	defaultBackoff = time.Second
 )
 
 // retry says when a node that failed is tried again.
 type retry struct {
 	attempts int
-	backoff  time.Duration // the first pause, about; each further one is twice as long
+	backoff  time.Duration // about the first pause; each further pause is twice as long
 	on       []protocol.ErrorCode
 }
 
@@ -55,8 +55,8 @@ func readRetry(at int, val protocol.Value, bad *problems) *retry {
 	return t
 }
 
-// members reads a field of a node that is an object like sample, each member by take, which
-// tells what a value that is not right should be.
+// members reads a field of a node that is an object like sample. take reads one member; for a wrong value
+// it returns what the value should be.
 func members(at int, field, sample string, known []string, val protocol.Value, bad *problems,
 	take func(name string, val protocol.Value) (ok bool, want string),
 ) {
@@ -75,8 +75,8 @@ func members(at int, field, sample string, known []string, val protocol.Value, b
 	}
 }
 
-// codesOf reads a list of error codes. Tools have codes of their own: only what looks like a
-// slip of one of the host's is refused.
+// codesOf reads a list of error codes. Tools have codes of their own, so that it refuses only a likely
+// misspelling of one of the host's codes.
 func codesOf(val protocol.Value) (codes []protocol.ErrorCode, want string) {
 	texts, ok := val.Strings()
 	if !ok || len(texts) == 0 {
@@ -92,7 +92,7 @@ func codesOf(val protocol.Value) (codes []protocol.ErrorCode, want string) {
 	return codes, ""
 }
 
-// hostCodes lists the codes with which nodes mostly fail.
+// hostCodes lists the codes with which nodes usually fail.
 func hostCodes() []string {
 	return []string{
 		"timeout", "overloaded", "runtime_error", "out_of_memory", "sandbox_crash", "store_unavailable",
@@ -103,17 +103,17 @@ func hostCodes() []string {
 	}
 }
 
-// tries reports whether a node that failed so is to be tried again: with the codes of `on`, else with any code but
-// those that another attempt cannot change.
+// tries reports whether a node is tried again after an error: after the codes in on, or, without on, after
+// any code except those that another attempt cannot change.
 func (t *retry) tries(err *protocol.Error) bool {
 	if t.on != nil {
 		return slices.Contains(t.on, err.Code)
 	}
-	_, wasCut := err.Detail[detailTruncated] // the call did well, and would do it all again
+	_, wasCut := err.Detail[detailTruncated] // the call succeeded; another attempt would do everything again
 	return !wasCut && !slices.Contains(finalCodes(), err.Code)
 }
 
-// finalCodes lists the codes of denials, of requests that do not fit and of cancels.
+// finalCodes lists the codes of denials, of invalid requests and of cancels.
 func finalCodes() []protocol.ErrorCode {
 	return []protocol.ErrorCode{
 		protocol.CodeToolDenied, codeDenied, protocol.CodeUnauthorized, protocol.CodeCapabilityMissing,
@@ -121,7 +121,7 @@ func finalCodes() []protocol.ErrorCode {
 	}
 }
 
-// tried does what a node is for, again and again where its retry says so.
+// tried runs a node, and retries it as its retry says.
 func (r *run) tried(ctx context.Context, n *node, it *item) (jsontext.Value, error) {
 	if n.retry == nil {
 		return r.once(ctx, n, it)
@@ -158,7 +158,8 @@ func (r *run) tried(ctx context.Context, n *node, it *item) (jsontext.Value, err
 	}
 }
 
-// after returns the error of a node that was tried more than once, or that could have been.
+// after returns the error of a node with retry: the message has the number of attempts, if there were
+// several, and why.
 func after(err *protocol.Error, attempts int, why string) error {
 	own := *err
 	if attempts > 1 {
@@ -168,7 +169,8 @@ func after(err *protocol.Error, attempts int, why string) error {
 	return &own
 }
 
-// retryAfter returns how long an error asks to wait, in seconds in its detail.
+// retryAfter returns how long to wait by the retry_after in an error's detail, in seconds there; 0 = not
+// set.
 func retryAfter(err *protocol.Error) time.Duration {
 	val, there := err.Detail["retry_after"]
 	if !there {
@@ -188,11 +190,11 @@ func retryAfter(err *protocol.Error) time.Duration {
 	return wait
 }
 
-// longestSleep is how long a wait goes on before it looks at the clock again, which may have
-// been set, or have gone on while the machine slept.
+// longestSleep is how long a wait sleeps before it looks at the clock again: the clock may have been set,
+// or the machine may have been suspended.
 const longestSleep = time.Minute
 
-// sleep waits until end, or as long as ctx lasts.
+// sleep waits until end, or until ctx ends.
 func sleep(ctx context.Context, now func() time.Time, end time.Time) error {
 	for {
 		left := end.Sub(now())
@@ -242,7 +244,7 @@ func readCatch(at int, val protocol.Value, bad *problems) *catch {
 	return c
 }
 
-// handler returns the id of the node that handles a failure; "" = none does.
+// handler returns the id of the node that handles a failure of this one; "" = none.
 func (s *spec) handler() string {
 	switch {
 	case s.catch != nil:
@@ -253,7 +255,7 @@ func (s *spec) handler() string {
 	return s.onError
 }
 
-// bindCatch finds the node that handles a failure: that of catch, or of on_error.
+// bindCatch finds the node that handles a failure, by catch or on_error.
 func (b *binder) bindCatch(at int, n *node) {
 	c, onError := n.spec.catch, n.spec.onError
 	switch {
@@ -273,7 +275,7 @@ func (b *binder) bindCatch(at int, n *node) {
 	}
 }
 
-// catches reports whether a node that fails so leads to another.
+// catches reports whether a failure with this code leads to another node.
 func (n *node) catches(code protocol.ErrorCode) bool {
 	return n.catch != nil && (n.catch.on == nil || slices.Contains(n.catch.on, code))
 }
@@ -284,8 +286,8 @@ type handled struct {
 	by string
 }
 
-// judge finds out, once all has ended, which failures were handled: those that led to a node
-// which ran. The others count as failures.
+// judge finds which failures were handled after all nodes have ended: those whose handling node ran. The
+// others count as failures.
 func (r *run) judge() {
 	for i, n := range r.nodes {
 		o := &r.outcomes[i]
@@ -309,8 +311,8 @@ func (r *run) settled(h handled) {
 	}
 }
 
-// caughtError is what the expressions of a node see as error: that of the first node, in the
-// order of the chain, whose failure led to it; nil = none did.
+// caughtError returns what the expressions of a node see as error: the failure of the first node, in the
+// order of the chain, that led to it; nil = none did.
 func (r *run) caughtError(n *node) any {
 	first := -1
 	for _, e := range n.in {

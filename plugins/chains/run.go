@@ -15,23 +15,23 @@ import (
 	"a2e/protocol"
 )
 
-// tree is what a request's chain and the saved chains that it runs have in common.
+// tree is what the chain of a request and the chains within it have in common.
 type tree struct {
 	plugin      *Plugin
-	root        context.Context // of the request: events belong to it
+	root        context.Context // of the request, to which the events belong
 	pool        *pool
-	correlation string       // what the nodes' calls carry begins with it; "" = they carry none
-	bytes       atomic.Int64 // that outputs take
-	calls       calls        // under way
+	correlation string       // the correlation ids of calls begin with it; "" = they have none
+	bytes       atomic.Int64 // that the chain holds in memory
+	calls       calls        // that run now
 	journal     *journal     // nil = it has none
 
 	mu     sync.Mutex      // guards the fields below
 	cached listing         // nodes whose outputs were cached
 	cuts   listing         // nodes whose outputs are only a part
-	isCut  map[string]bool // the same by their paths, all of them
+	isCut  map[string]bool // the paths of all nodes with such an output
 }
 
-// maxListedIDs is how many nodes of one sort an answer lists.
+// maxListedIDs is how many ids a list of an answer has at most.
 const maxListedIDs = 100
 
 // listing holds the first ids of nodes, and counts all.
@@ -46,7 +46,7 @@ func (l *listing) add(id string) {
 	}
 }
 
-// hit notes that the output of a node was cached.
+// hit notes that the output of a node came from the cache.
 func (t *tree) hit(path string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -89,7 +89,7 @@ func (t *tree) record(ctx context.Context, name string, ok bool, took time.Durat
 	})
 }
 
-// state is where a node is.
+// state is how far a node has come.
 type state uint8
 
 const (
@@ -103,13 +103,13 @@ const (
 	cut    // the chain ended while it ran
 )
 
-// outcome is what became of a node.
+// outcome is the result of a node.
 type outcome struct {
 	state state
 	raw   jsontext.Value  // its output; nil = null
-	value any             // the same, where an expression reads it
-	side  EdgeKind        // of a branch: the way that it took; EdgeNext = neither of its two
-	err   *protocol.Error // of one that is broken or jumped
+	value any             // raw, decoded; set only if an expression reads it
+	side  EdgeKind        // of a branch: the way that it took; EdgeNext = neither true_node nor false_node
+	err   *protocol.Error // of a node that is broken or jumped
 }
 
 // failure is one error of a node, or of an item of a map.
@@ -119,42 +119,42 @@ type failure struct {
 	err  *protocol.Error
 }
 
-// maxFailures is how many failures an answer tells of.
+// maxFailures is how many failures an answer lists.
 const maxFailures = 100
 
-// run is one run of a plan. Outputs are written once, by whoever ran the node, before
-// those that wait for it begin: reading them needs no lock.
+// run is one run of a plan. Each outcome is written once, before the nodes that wait for it begin, so
+// reading it needs no lock.
 type run struct {
 	*tree
 	*plan
-	prefix string // of node ids in events and correlations: those of the nodes around
+	prefix string // of node ids in events and correlations: the path of the outer node
 	start  time.Time
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	group  group
-	input  any          // decoded, where an expression reads it
-	own    atomic.Int64 // bytes that the outputs of this run take
-	ran    []bool       // templates of maps that ran; guarded by mu
+	input  any          // decoded; set only if an expression reads it
+	own    atomic.Int64 // bytes that this run holds
+	ran    []bool       // the nodes that maps have run; guarded by mu
 
 	outcomes []outcome
-	progress []progress // guarded by group.mu, as what follows
+	progress []progress // guarded by group.mu, as the fields to broke
 	ready    []int
-	head     int // of ready
+	head     int // index of the next node in ready
 	stopped  bool
-	broke    *failure // what stopped it; nil = it came to its end
+	broke    *failure // the failure that stopped the run; nil = none
 
 	mu       sync.Mutex // guards the fields below
 	failures []failure
-	failed   int // all of them
+	failed   int // number of failures
 	handled  []handled
-	caught   int // all of them
+	caught   int // number of handled failures
 }
 
 // progress is what a node still waits for.
 type progress struct {
 	waits int
-	led   bool // one that leads here took this way
-	fed   bool // one that it waits for has run
+	led   bool // a node that leads here took this way
+	fed   bool // a node that it waits for has run
 }
 
 func newRun(t *tree, pl *plan, prefix string, start time.Time) *run {
@@ -165,7 +165,7 @@ func newRun(t *tree, pl *plan, prefix string, start time.Time) *run {
 	}
 }
 
-// begin takes the initial input in, an object.
+// begin prepares the run with its initial input, a JSON object.
 func (r *run) begin(ctx context.Context, input []byte) error {
 	r.ctx, r.cancel = context.WithCancelCause(ctx)
 	if r.inputs {
@@ -184,7 +184,7 @@ func (r *run) begin(ctx context.Context, input []byte) error {
 	return nil
 }
 
-// keep counts bytes that the chain holds in memory, unless they are too many.
+// keep counts n bytes that the chain holds, unless they are too many.
 func (r *run) keep(n int) error {
 	if r.bytes.Add(int64(n)) > int64(r.plugin.opts.MaxStateBytes) {
 		r.bytes.Add(-int64(n))
@@ -198,14 +198,14 @@ func (r *run) keep(n int) error {
 	return nil
 }
 
-// drop counts bytes that it does not hold any more.
+// drop counts n bytes that the chain no longer holds.
 func (r *run) drop(n int) {
 	r.own.Add(-int64(n))
 	r.bytes.Add(-int64(n))
 	r.plugin.memory.give(n)
 }
 
-// dropAll lets go of all that a run held which has ended.
+// dropAll drops everything that an ended run held.
 func (r *run) dropAll() { r.drop(int(r.own.Load())) }
 
 func (r *run) full() error {
@@ -214,13 +214,13 @@ func (r *run) full() error {
 		r.plugin.opts.MaxStateBytes)
 }
 
-// decode makes a value for expressions of JSON, and keeps it.
+// decode makes a value for expressions from JSON, and counts its memory.
 func (r *run) decode(raw []byte) (any, error) {
 	v, _, err := r.decoded(raw)
 	return v, err
 }
 
-// decoded is decode, which tells also how many bytes it keeps.
+// decoded is decode that also returns how many bytes it counted.
 func (r *run) decoded(raw []byte) (v any, cost int, err error) {
 	v, cost, err = jmes.Decode(raw, int(int64(r.plugin.opts.MaxStateBytes)-r.bytes.Load()))
 	switch {
@@ -235,7 +235,7 @@ func (r *run) decoded(raw []byte) (v any, cost int, err error) {
 	return v, cost, nil
 }
 
-// work runs the nodes, and comes back when none runs any more.
+// work runs the nodes, and returns when none runs any more.
 func (r *run) work() {
 	defer r.judge()
 	defer r.cancel(nil)
@@ -257,7 +257,7 @@ func (r *run) nextLocked() (int, bool) {
 	return i, true
 }
 
-// node runs one node, and finds out who is ready now.
+// node runs one node, and finds the nodes that are ready then.
 func (r *run) node(i int) {
 	o := r.execute(i)
 	r.group.mu.Lock()
@@ -273,7 +273,7 @@ func (r *run) node(i int) {
 	r.group.mu.Unlock()
 }
 
-// ended returns why the context ended, if nodes were cut off by that.
+// ended returns why ctx ended, if that stopped nodes; else nil.
 func (r *run) ended(ctx context.Context) error {
 	if r.broke != nil || ctx.Err() == nil {
 		return nil
@@ -288,8 +288,9 @@ func (r *run) ended(ctx context.Context) error {
 	return nil
 }
 
-// settleLocked tells those that wait for a node what became of it, and skips those that
-// it was the last hope of. Their events go out before anybody can be ready for them.
+// settleLocked passes the outcome of a node on to the nodes that wait for it. A node that waits for
+// nothing more becomes ready, or is skipped if no edge lets it run. Events of skipped nodes are sent
+// before a later node can become ready.
 func (r *run) settleLocked(i int) {
 	settled := []int{i}
 	for len(settled) > 0 && !r.stopped {
@@ -315,7 +316,7 @@ func (r *run) settleLocked(i int) {
 	}
 }
 
-// alive reports whether a node that ended so lets those behind an edge run.
+// alive reports whether a node with this outcome lets the node behind an edge run.
 func alive(o *outcome, n *node, kind EdgeKind) bool {
 	ran := o.state == done || o.state == tolerated
 	switch kind {
@@ -329,7 +330,7 @@ func alive(o *outcome, n *node, kind EdgeKind) bool {
 	return ran
 }
 
-// fails notes that a node or an item failed.
+// fails notes the failure of a node or of an item.
 func (r *run) fails(id string, item int, err *protocol.Error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -338,7 +339,7 @@ func (r *run) fails(id string, item int, err *protocol.Error) {
 	}
 }
 
-// success reports whether nothing failed but what was handled. Nobody works any more.
+// success reports whether all failures were handled. All nodes must have ended.
 func (r *run) success() bool {
 	for i := range r.outcomes {
 		if s := r.outcomes[i].state; !r.nodes[i].isItem && s != done && s != skipped && s != jumped {

@@ -19,19 +19,19 @@ import (
 	"a2e/protocol"
 )
 
-// maxFileBytes is how large a file with a chain may be.
+// maxFileBytes bounds a file with a chain.
 const maxFileBytes = 1 << 20
 
 // maxSavedBytes bounds the saved chains of one request together, as JSON.
 const maxSavedBytes = 64 << 20
 
-// maxScanned is how many files of the folder of saved chains are looked at for their names.
+// maxScanned is how many entries of the folder of saved chains are read to list their names.
 const maxScanned = 1000
 
-// fileTypes lists how the name of a file with a chain ends; earlier ones win.
+// fileTypes lists the extensions of files with a chain; earlier ones win.
 func fileTypes() []string { return []string{".yaml", ".yml", ".json"} }
 
-// load returns the saved chain of a name; at is where the request names it.
+// load returns the plan of a saved chain; at is the JSON Pointer of its name, for errors.
 func (l *planner) load(name, at string) (*plan, error) {
 	if pl := l.saved[name]; pl != nil {
 		return pl, nil
@@ -128,7 +128,7 @@ func pathless(err error) error {
 	return err
 }
 
-// validName keeps names within their folder.
+// validName reports whether a saved chain may have this name. Such a name cannot leave the folder.
 func validName(name string) bool {
 	if name == "" || len(name) > maxID || name[0] == '.' || name[0] == '-' {
 		return false
@@ -139,7 +139,7 @@ func validName(name string) bool {
 	})
 }
 
-// readBounded reads a chain's text.
+// readBounded reads the text of a chain, at most maxFileBytes.
 func readBounded(r io.Reader) ([]byte, error) {
 	text, err := io.ReadAll(io.LimitReader(r, maxFileBytes+1))
 	if err == nil && len(text) > maxFileBytes {
@@ -148,7 +148,7 @@ func readBounded(r io.Reader) ([]byte, error) {
 	return text, err
 }
 
-// savedNames lists the chains in a folder.
+// savedNames lists the names of the saved chains of a workspace.
 func (p *Plugin) savedNames(root *os.Root) []string {
 	if guard := p.env.Wall.In(root); guard.Holds() {
 		own, _, err := guard.OpenDir(filepath.ToSlash(p.opts.ChainsPath))
@@ -167,7 +167,7 @@ func namesIn(root *os.Root, folder string) []string {
 		return nil
 	}
 	defer dir.Close()
-	entries, _ := dir.ReadDir(maxScanned) // what could be read is better than nothing
+	entries, _ := dir.ReadDir(maxScanned) // after an error, what was read so far is used
 	var names []string
 	for _, e := range entries {
 		ext := filepath.Ext(e.Name())
@@ -183,12 +183,12 @@ func namesIn(root *os.Root, folder string) []string {
 type File struct {
 	Path       string
 	Request    *protocol.ChainRequest
-	HasTimeout bool // the file names one
+	HasTimeout bool // the file sets a timeout
 
 	lines map[string]int // of values, by JSON Pointer; nil for JSON
 }
 
-// ReadFile reads a chain from a file of any folder, or of stdin for "-".
+// ReadFile reads a chain from a file in any folder, or from stdin if path is "-".
 func ReadFile(path string, stdin io.Reader) (*File, error) {
 	if path == "-" {
 		text, err := readBounded(stdin)
@@ -250,7 +250,7 @@ func chainFields() []string {
 	}
 }
 
-// knownOnly refuses a request with a field that no chain has: most likely a misspelt one, without which
+// knownOnly refuses a request with a field that no chain has. It is most likely misspelt, and without it
 // the chain would do something else.
 func knownOnly(_ context.Context, obj protocol.Object, next func() (any, error)) (any, error) {
 	if err := host.KnownFields(obj, chainFields()); err != nil {
@@ -259,7 +259,7 @@ func knownOnly(_ context.Context, obj protocol.Object, next func() (any, error))
 	return next()
 }
 
-// size is how long the chain is as JSON, in bytes.
+// size returns how long the chain is as JSON, in bytes.
 func (f *File) size() int {
 	n := len(f.Request.InitialInput.Raw())
 	for _, node := range f.Request.Nodes {
@@ -268,7 +268,7 @@ func (f *File) size() int {
 	return n
 }
 
-// Explain says where in the file the problems are that an error names.
+// Explain returns an error that says at which lines of the file the problems are.
 func (f *File) Explain(err error) error {
 	var known *protocol.Error
 	if !errors.As(err, &known) {

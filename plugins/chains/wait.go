@@ -12,11 +12,11 @@ import (
 	"a2e/protocol"
 )
 
-// wait says how long a node of kind wait does so.
+// wait says how long a node of kind wait waits.
 type wait struct {
-	until bool           // it is a time; else seconds
-	value protocol.Value // that it is
-	expr  *jmes.Expr     // that gives it; nil = value is it
+	until bool           // the value is a time; else a number of seconds
+	value protocol.Value // as it was sent
+	expr  *jmes.Expr     // computes the value; nil = value is not an expression
 }
 
 // What the fields of a wait should be.
@@ -25,7 +25,7 @@ const (
 	wantUntil   = "unix seconds or a time such as \"2030-01-31T08:00:00Z\" (RFC 3339)"
 )
 
-// checkWait says what is wrong with the time of a wait.
+// checkWait notes what is wrong with the time of a wait.
 func (s *spec) checkWait(at int, bad *problems) {
 	switch {
 	case (s.seconds == nil) == (s.until == nil):
@@ -45,13 +45,13 @@ func (s *spec) checkWait(at int, bad *problems) {
 
 func isText(val protocol.Value) bool { return val.Kind() == '"' }
 
-// startsWithDigit reports whether a text begins as times do, and no expression.
+// startsWithDigit reports whether a text begins with a digit, as times do and expressions do not.
 func startsWithDigit(val protocol.Value) bool {
 	text, _ := val.Str()
 	return text != "" && text[0] >= '0' && text[0] <= '9'
 }
 
-// timeOf reads unix seconds, or a time as RFC 3339 writes it.
+// timeOf reads unix seconds, or a time in RFC 3339 form.
 func timeOf(val protocol.Value) (time.Time, bool) {
 	if text, ok := val.Str(); ok {
 		t, err := time.Parse(time.RFC3339, text)
@@ -65,7 +65,7 @@ func timeOf(val protocol.Value) (time.Time, bool) {
 	return time.UnixMicro(int64(n * 1e6)), true
 }
 
-// bindWait compiles the expression of a wait that has one.
+// bindWait compiles the expression of a wait, if it has one.
 func (b *binder) bindWait(at int, n *node) {
 	s := n.spec
 	w := &wait{until: s.until != nil, value: s.seconds}
@@ -82,7 +82,7 @@ func (b *binder) bindWait(at int, n *node) {
 	}
 }
 
-// maxWaitText is how long the time that an expression gives may be as JSON.
+// maxWaitText bounds the time that an expression computes, in bytes of JSON.
 const maxWaitText = 1 << 10
 
 // waitEnd returns when a wait ends.
@@ -111,17 +111,17 @@ func (r *run) waitEnd(ctx context.Context, n *node, it *item) (time.Time, error)
 		return time.Time{}, protocol.Errorf(protocol.CodeChainNodeError, "seconds gives %.100s; it should be %s", val,
 			wantSeconds)
 	}
-	return r.begun(n, it).Add(seconds), nil // of a chain that was resumed, since it first began
+	return r.begun(n, it).Add(seconds), nil // in a resumed chain counted from when the node first began
 }
 
-// waits runs a node of kind wait: it ends at a time, or fails at once where that is later than
-// the chain may take.
+// waits runs a node of kind wait. It waits until a time, or fails at once if that is after the deadline of
+// the chain or the node.
 func (r *run) waits(ctx context.Context, n *node, it *item) (jsontext.Value, error) {
 	end, err := r.waitEnd(ctx, n, it)
 	if err != nil {
 		return nil, err
 	}
-	end = end.Round(0) // by the wall clock, as it may be taken up by another host
+	end = end.Round(0) // by the wall clock, as another host may resume the wait
 	if deadline, ok := ctx.Deadline(); ok && end.After(deadline) {
 		return nil, protocol.Errorf(protocol.CodeChainNodeError, "it would wait until %s, but its time is up at %s; "+
 			"a longer \"timeout\" of the chain, and of the node where it has one, gives it more",
@@ -136,7 +136,7 @@ func (r *run) waits(ctx context.Context, n *node, it *item) (jsontext.Value, err
 	return jsontext.Value(`{"until":` + unixSeconds(end) + `}`), nil
 }
 
-// unixSeconds writes a time.
+// unixSeconds returns a time in unix seconds, as text.
 func unixSeconds(t time.Time) string {
 	return strconv.FormatFloat(float64(t.UnixMicro())/1e6, 'f', -1, 64)
 }

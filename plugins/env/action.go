@@ -14,12 +14,12 @@ import (
 
 // Bounds of an action space.
 const (
-	maxProblems = 20   // types that one refusal lists
-	maxParts    = 2000 // of its schema, with what references stand for
-	maxFitting  = 256  // actions that are known to fit, and bytes of each
+	maxProblems = 20   // types that a refusal lists
+	maxParts    = 2000 // parts of the schema, counting what references stand for
+	maxFitting  = 256  // actions that are remembered as fitting, and the longest of them in bytes
 )
 
-// typesSchema is the JSON Schema of actions that are one of some types.
+// typesSchema returns the JSON Schema of actions that have one of these types.
 func typesSchema(types []string) map[string]any {
 	choice := map[string]any{"type": "string", "enum": types}
 	return map[string]any{
@@ -35,7 +35,7 @@ func typesSchema(types []string) map[string]any {
 	}
 }
 
-// optionsSchema is the JSON Schema of the options of a reset: these and no others.
+// optionsSchema returns the JSON Schema of the options of a reset: these and no others.
 func optionsSchema(properties map[string]any) map[string]any {
 	s := map[string]any{"type": "object", "additionalProperties": false}
 	if properties != nil {
@@ -44,24 +44,24 @@ func optionsSchema(properties map[string]any) map[string]any {
 	return s
 }
 
-// actions reads the actions of one environment and refuses what does not fit its space.
+// actions reads the actions of one environment and refuses those that do not fit its space.
 type actions struct {
 	load  func(context.Context) (Space, error)
 	ready atomic.Pointer[actionSpace]
 }
 
-// actionSpace is a space that actions are held against.
+// actionSpace is a space that actions are checked against.
 type actionSpace struct {
 	types   []string
-	schema  *schema.Schema // nil = the types are all there is to it
-	options *schema.Schema // of a reset; nil = any
+	schema  *schema.Schema // nil = only the types are checked
+	options *schema.Schema // for a reset; nil = any options fit
 
 	mu      sync.Mutex
-	fitting map[string]bool // those that the schema was asked about before; guarded by mu
+	fitting map[string]bool // actions that fit the schema, by their JSON; guarded by mu
 }
 
-// get returns the space, made ready at the first action. Two that come first at once make it
-// twice, which does no harm.
+// get returns the space, which is made at the first action. Two requests at once may both make it, which
+// does no harm.
 func (a *actions) get(ctx context.Context) (*actionSpace, error) {
 	if s := a.ready.Load(); s != nil {
 		return s, nil
@@ -102,7 +102,7 @@ func (a *actions) checkOptions(ctx context.Context, options protocol.Object) err
 	return nil
 }
 
-// read returns the action of an object. place is that of a batch, -1 that of a step.
+// read returns the action in an object. place is its index in a batch, -1 = of a single step.
 func (a *actions) read(ctx context.Context, obj protocol.Object, place int) (Action, error) {
 	s, err := a.get(ctx)
 	if err != nil {
@@ -115,7 +115,7 @@ func (a *actions) read(ctx context.Context, obj protocol.Object, place int) (Act
 	return action, s.validate(obj, actionPath(place))
 }
 
-// actionPath is where an action stands in its request. It is made for errors and schemas alone.
+// actionPath returns the JSON Pointer of an action in its request. Only errors and schemas need it.
 func actionPath(place int) string {
 	if place < 0 {
 		return "/action"
@@ -123,7 +123,7 @@ func actionPath(place int) string {
 	return "/actions/" + strconv.Itoa(place)
 }
 
-// misfit is what is wrong with a member of an action.
+// misfit returns the error for a wrong member of an action.
 func misfit(place int, key, problem string) error {
 	return protocol.Violation(protocol.FieldError{Path: actionPath(place) + "/" + key, Message: problem})
 }
@@ -159,7 +159,7 @@ func (s *actionSpace) parse(obj protocol.Object, place int) (Action, error) {
 	return s.payload(a, obj, place)
 }
 
-// typeOf finds a type among those there are.
+// typeOf returns the action type that val names, or an error if the space does not have it.
 func (s *actionSpace) typeOf(key string, val protocol.Value, place int) (string, error) {
 	if val.Kind() != '"' {
 		return "", misfit(place, key, "should be a string")
@@ -170,13 +170,13 @@ func (s *actionSpace) typeOf(key string, val protocol.Value, place int) (string,
 			return t, nil
 		}
 	}
-	if name, _ := val.Str(); slices.Contains(s.types, name) { // it has escapes
+	if name, _ := val.Str(); slices.Contains(s.types, name) { // the name has escapes
 		return name, nil
 	}
 	return "", s.unknown(val, place)
 }
 
-// payload finds what an action says beyond its type.
+// payload sets the payload of an action: everything that it has besides its type.
 func (s *actionSpace) payload(a Action, obj protocol.Object, place int) (_ Action, err error) {
 	if val, ok := obj.Get("payload"); ok {
 		if s.schema != nil && val.Kind() != '{' {
@@ -205,7 +205,7 @@ func (s *actionSpace) payload(a Action, obj protocol.Object, place int) (_ Actio
 	return a, nil
 }
 
-// unknown is the refusal of an action whose type is none of those there are; nil = it has none.
+// unknown returns the refusal of an action whose type is unknown; val = nil means that it has none.
 func (s *actionSpace) unknown(val protocol.Value, place int) error {
 	list := strings.Join(s.types[:min(len(s.types), maxProblems)], ", ")
 	if len(s.types) > maxProblems {
@@ -223,8 +223,8 @@ func (s *actionSpace) unknown(val protocol.Value, place int) error {
 	return err.With("known", s.types).With("path", actionPath(place))
 }
 
-// validate holds an action against the whole schema. Most spaces have few actions, which
-// come again and again.
+// validate checks an action against the whole schema. It remembers actions that fit, as most agents repeat
+// a few.
 func (s *actionSpace) validate(obj protocol.Object, path string) error {
 	raw := obj.Raw()
 	s.mu.Lock()

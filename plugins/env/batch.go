@@ -16,21 +16,20 @@ import (
 	"a2e/protocol"
 )
 
-// maxBeside is how many episodes of a batch take their steps at once.
+// maxBeside is how many episodes of a batch take steps in parallel.
 const maxBeside = 64
 
-// What becomes of an episode that has ended, as Gymnasium's vector environments name it.
+// What happens to an episode that has ended, with the names of Gymnasium's vector environments.
 const (
 	resetDisabled = "disabled"  // a step in it is refused
-	resetNextStep = "next_step" // its next action is not looked at: another episode begins in its place
+	resetNextStep = "next_step" // its next action is ignored: another episode begins in its place
 	resetSameStep = "same_step" // another episode begins at once, in the answer to its last step
 )
 
-// batchStep takes one step in each of several episodes, in parallel; the results
-// come in the order of the request. What is wrong with the request is found before
-// the first step is taken, with one exception: an episode that stands in the batch
-// more than once takes its steps in that order, and when it ends before its last
-// one the answer is an error, though the other steps were taken.
+// batchStep takes one step in each of several episodes, in parallel; the results are in the order of the
+// request. A wrong request is refused before the first step, with one exception: an episode that is in the
+// batch more than once takes its steps in order, and if it ends before the last of them, the answer is an
+// error although the other steps were taken.
 func (p *Plugin) batchStep(ctx context.Context, req *protocol.EnvBatchStepRequest, _ host.Emitter) (*batchResponse,
 	error,
 ) {
@@ -78,7 +77,7 @@ func noteAll(ctx context.Context, moves []move) {
 	}
 }
 
-// findAll finds the episodes and actions of a batch.
+// findAll finds the episodes and reads the actions of a batch.
 func (p *Plugin) findAll(ctx context.Context, moves []move, req *protocol.EnvBatchStepRequest) (err error) {
 	p.mu.Lock()
 	for i, id := range req.EpisodeIDs {
@@ -122,7 +121,7 @@ func (p *Plugin) findAll(ctx context.Context, moves []move, req *protocol.EnvBat
 	return nil
 }
 
-// findAny finds an episode of this plugin, or of another one of its kind.
+// findAny finds an episode of this plugin, or of another env plugin.
 func (p *Plugin) findAny(ctx context.Context, m *move, id string, place int) error {
 	e, err := p.find(ctx, id)
 	for _, other := range p.services.Plugins() {
@@ -141,7 +140,7 @@ func (p *Plugin) findAny(ctx context.Context, m *move, id string, place int) err
 	return err
 }
 
-// noneTaken is the refusal of a batch.
+// noneTaken returns the refusal of a batch.
 func noneTaken(err error) error {
 	var refusal *protocol.Error
 	if !errors.As(err, &refusal) {
@@ -152,10 +151,9 @@ func noneTaken(err error) error {
 	return &e
 }
 
-// takeInTurn takes steps that last microseconds: to hand them to other goroutines would
-// cost more than they do.
+// takeInTurn takes steps one after the other. They last microseconds, so other goroutines would cost more.
 func takeInTurn(ctx context.Context, moves []move, autoreset string) {
-	var at time.Time // at which the last step ended
+	var at time.Time // when the last step ended
 	for i := range moves {
 		if m := &moves[i]; at.IsZero() {
 			at = m.take(ctx, m.plugin.Now(), autoreset)
@@ -165,7 +163,7 @@ func takeInTurn(ctx context.Context, moves []move, autoreset string) {
 	}
 }
 
-// take takes one step of a batch, or begins the episode that comes in its place.
+// take takes one step of a batch, or begins the episode that replaces an ended one.
 func (m *move) take(ctx context.Context, began time.Time, autoreset string) time.Time {
 	if m.resets {
 		m.succeed(ctx, nil)
@@ -179,12 +177,12 @@ func (m *move) take(ctx context.Context, began time.Time, autoreset string) time
 	return end
 }
 
-// succeed begins an episode in place of one that has ended, which is closed first, as there may
-// be no room for both: with its options, and a seed that follows from its own. last is what is
-// shown as the end of the old one, nil = nothing.
+// succeed begins an episode in place of one that has ended. It closes the old one first, as there may be
+// no room for both. The new one has the same options, and a seed that follows from the old seed. last is
+// the last observation of the old one, to be shown with it; nil = nothing is shown.
 func (m *move) succeed(ctx context.Context, last *observation) {
 	obs, err := m.replace(ctx)
-	if err != nil && last != nil { // the step was taken: its reward is not lost
+	if err != nil && last != nil { // the step was taken, so its reward is still reported
 		m.seen.meta = maps.Clone(m.seen.meta)
 		if m.seen.meta == nil {
 			m.seen.meta = make(map[string]any)
@@ -207,7 +205,7 @@ func (m *move) succeed(ctx context.Context, last *observation) {
 	m.shown = &obs
 }
 
-// replace closes the episode, whose place nobody else gets, and begins another.
+// replace closes the episode and begins another, which takes its place.
 func (m *move) replace(ctx context.Context) (obs observation, err error) {
 	if ctx.Err() != nil {
 		return obs, context.Cause(ctx)
@@ -225,7 +223,7 @@ func (m *move) replace(ctx context.Context) (obs observation, err error) {
 	return p.begin(ctx, int64(next.next()%maxSeed), old.options)
 }
 
-// takeBeside takes steps that may last, those of different episodes side by side.
+// takeBeside takes steps that may take long; those of different episodes run in parallel.
 func takeBeside(ctx context.Context, moves []move, autoreset string) {
 	if len(moves) == 1 {
 		takeInTurn(ctx, moves, autoreset)
@@ -252,7 +250,7 @@ func takeBeside(ctx context.Context, moves []move, autoreset string) {
 	all.Wait()
 }
 
-// failure returns the first error of a batch, which says what became of the rest.
+// failure returns the first error of a batch, with a list of all failed steps.
 func failure(moves []move) error {
 	var first error
 	failed := []int{}

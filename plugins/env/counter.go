@@ -12,8 +12,8 @@ import (
 // counterGoal is the count at which an episode of counter ends.
 const counterGoal = 5
 
-// counter is the smallest environment: a number to count up to 5, which gives
-// reward 1.0. Its episodes need no chance, so the seed changes nothing.
+// counter is the smallest environment: the agent counts a number up to 5, for a reward of 1.0. Nothing in
+// it is random, so the seed changes nothing.
 type counter struct{}
 
 func newCounter() counter { return counter{} }

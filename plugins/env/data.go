@@ -27,9 +27,9 @@ import (
 	"a2e/protocol"
 )
 
-// DataOptions are the options of env/data/*: files that a task needs and leaves, in a folder
-// that has nothing to do with episodes. Messages have paths and checksums, no bytes but those
-// of small files that are asked for.
+// DataOptions are the options of env/data/*: files that a task needs and leaves, in a folder that is
+// independent of episodes. Messages have paths and checksums; they have the content only of small files
+// that are asked for.
 //
 //	data.go        the folder: reset, get   data_stage.go  add
 type DataOptions struct {
@@ -45,11 +45,11 @@ const (
 	defaultDataFiles  = 100_000
 	defaultDataBytes  = 16 << 30
 	maxDataParts      = 1000
-	// maxInlined bounds the content in one answer, maxHashed the bytes read for checksums.
+	// maxInlined bounds the content in one answer, and maxHashed the bytes that are read for checksums.
 	maxInlined = 8 << 20
 	maxHashed  = 1 << 30
-	// dataOwn begins the names in a data root that are the host's: its mark, and what is
-	// being staged.
+	// dataOwn begins the names in a data root that belong to the host: its mark, and the folders of what
+	// is being staged.
 	dataOwn  = ".a2e-data"
 	dataMark = dataOwn
 )
@@ -59,16 +59,16 @@ type dataPlane struct {
 	opts    DataOptions
 	env     host.Env
 	root    string // absolute
-	within  string // the folder that root is opened from: the workspace, or its own parent
+	within  string // the folder that root is opened from: the workspace, or the parent of root
 	sources []string
-	turn    chan struct{} // held by the request under way
-	yields  bool          // another plugin has options for it and this one has none; set by Start
+	turn    chan struct{} // held by the running request
+	yields  bool          // another plugin has data options and this one has none; set by Start
 }
 
 // dataRoot is a data root while a request works in it.
 type dataRoot struct {
 	*os.Root
-	ours bool // it may be emptied
+	ours bool // the host may empty it
 }
 
 func newDataPlane(opts DataOptions, e host.Env) (*dataPlane, error) {
@@ -107,13 +107,13 @@ func newDataPlane(opts DataOptions, e host.Env) (*dataPlane, error) {
 	return d, nil
 }
 
-// given reports whether the config has options for it.
+// given reports whether the config sets any of the options.
 func (o *DataOptions) given() bool {
 	return o.Root != "" || o.Baseline != "" || o.Sources != nil || o.MaxFiles != 0 || o.MaxBytes != 0
 }
 
-// open opens the folder that a data_root names, and makes it where there is none, or returns
-// fs.ErrNotExist. It has the turn until it is closed.
+// open opens the folder that a data_root names. If there is none it makes it, or returns
+// fs.ErrNotExist without makes. The caller has the turn until it calls close.
 func (d *dataPlane) open(ctx context.Context, name string, makes bool) (root dataRoot, err error) {
 	if d.yields {
 		return root, host.NotOwner(protocol.Errorf(protocol.CodeRuntimeError, "another plugin has the data root"))
@@ -143,7 +143,7 @@ func (d *dataPlane) close(root dataRoot) {
 	<-d.turn
 }
 
-// enter opens the folder, or one below it.
+// enter opens the data root, or the folder sub in it.
 func (d *dataPlane) enter(sub string, makes bool) (root dataRoot, err error) {
 	rel, err := filepath.Rel(d.within, d.root)
 	if err != nil {
@@ -183,7 +183,7 @@ func (d *dataPlane) enter(sub string, makes bool) (root dataRoot, err error) {
 	return root, err
 }
 
-// below returns the path of a data_root within the folder: "" for that itself.
+// below returns the path of a data_root inside the folder; "" = the folder itself.
 func (d *dataPlane) below(name string) (string, error) {
 	if name == "" {
 		return "", nil
@@ -237,7 +237,7 @@ func (d *dataPlane) reset(ctx context.Context, req *protocol.EnvDataResetRequest
 	return resp, explained("the baseline cannot be staged", err)
 }
 
-// emptyData removes all but the host's mark.
+// emptyData removes everything except the host's mark.
 func emptyData(ctx context.Context, root dataRoot) error {
 	entries, err := fs.ReadDir(root.FS(), ".")
 	for _, e := range entries {
@@ -251,7 +251,7 @@ func emptyData(ctx context.Context, root dataRoot) error {
 	return err
 }
 
-// removeAny removes a file, or a folder whatever its rights and depth.
+// removeAny removes a file, or a folder of any depth and with any permissions.
 func removeAny(ctx context.Context, root dataRoot, e fs.DirEntry) error {
 	if e.IsDir() {
 		return sandbox.RemoveIn(ctx, root.Root, e.Name())
@@ -287,7 +287,7 @@ func (d *dataPlane) get(ctx context.Context, req *protocol.EnvDataGetRequest,
 			return context.Cause(ctx)
 		case strings.HasPrefix(name, dataOwn) && e != nil && e.IsDir():
 			return fs.SkipDir
-		case err != nil || !e.Type().IsRegular() || strings.HasPrefix(name, dataOwn): // it may be gone, or closed to us
+		case err != nil || !e.Type().IsRegular() || strings.HasPrefix(name, dataOwn): // it may be gone or unreadable
 			return nil
 		}
 		fits, err := wanted(ctx, name)
@@ -302,8 +302,8 @@ func (d *dataPlane) get(ctx context.Context, req *protocol.EnvDataGetRequest,
 	return l.resp, explained("the data root cannot be read", err)
 }
 
-// dataQuery makes of a query what holds paths against it: a glob, of the whole path or, without a
-// slash, of the name; or a part of the path.
+// dataQuery returns the function that matches paths with a query. A glob matches the whole path or, if it
+// has no slash, the name; other text matches if it is a part of the path.
 func dataQuery(query string) (func(context.Context, string) (bool, error), error) {
 	if !strings.ContainsAny(query, "*?[{") {
 		return func(_ context.Context, name string) (bool, error) { return strings.Contains(name, query), nil }, nil
@@ -325,12 +325,12 @@ func dataQuery(query string) (func(context.Context, string) (bool, error), error
 	}, nil
 }
 
-// dataListing is an answer to env/data/get/req while it is made.
+// dataListing is an answer to env/data/get/req that is being made.
 type dataListing struct {
 	root            dataRoot
 	most            int
 	inline          bool
-	each            int64 // bytes of a file's content
+	each            int64 // most bytes of content per file
 	inlined, hashed int64
 	resp            *protocol.EnvDataGetResponse
 }
@@ -342,7 +342,7 @@ func (l *dataListing) add(ctx context.Context, name string) error {
 	}
 	file, size, err := openRegular(l.root.Root, filepath.FromSlash(name))
 	if err != nil {
-		return nil // it is gone, or something else is there now
+		return nil // it is gone, or is no regular file any more
 	}
 	defer file.Close()
 	kind := cmp.Or(mime.TypeByExtension(path.Ext(name)), "application/octet-stream")
@@ -376,7 +376,7 @@ func (l *dataListing) add(ctx context.Context, name string) error {
 	return nil
 }
 
-// stoppable is a reader that ends with a context.
+// stoppable is a reader that stops when its context ends.
 type stoppable struct {
 	ctx context.Context
 	io.Reader

@@ -25,8 +25,8 @@ import (
 	"a2e/protocol"
 )
 
-// add answers env/data/add/req. A part that cannot be staged leaves nothing behind and does
-// not keep the others from it.
+// add answers env/data/add/req. A part that cannot be staged leaves nothing behind, and the others are
+// staged all the same.
 func (d *dataPlane) add(ctx context.Context, req *protocol.EnvDataAddRequest,
 	_ host.Emitter,
 ) (*protocol.EnvDataAddResponse, error) {
@@ -62,8 +62,8 @@ func (d *dataPlane) add(ctx context.Context, req *protocol.EnvDataAddRequest,
 	return resp, nil
 }
 
-// stage stages one part: in a folder beside, from which it comes to its place once it is whole
-// and as it should be.
+// stage stages one part. It is put into a temporary folder of the data root and moved to its place once it
+// is complete and checked.
 func (d *dataPlane) stage(ctx context.Context, root dataRoot, part *protocol.EnvDataPart, left *bounds) (map[string]any,
 	error,
 ) {
@@ -96,8 +96,8 @@ func (d *dataPlane) stage(ctx context.Context, root dataRoot, part *protocol.Env
 
 var errOwnName = errors.New("names that begin with " + dataOwn + " are the host's own")
 
-// destOf returns where a part goes, with slashes. A name that ends with a slash is that of a
-// folder to put it into.
+// destOf returns where a part goes, with slashes. into is true if the name ends with a slash and so means
+// a folder that the part is put into.
 func destOf(part *protocol.EnvDataPart) (dest string, into bool, err error) {
 	if part.Src == "" {
 		return "", false, errors.New("src is missing")
@@ -116,7 +116,7 @@ func destOf(part *protocol.EnvDataPart) (dest string, into bool, err error) {
 	return dest, into, nil
 }
 
-// source opens the folder that src lies in, and returns its name there.
+// source opens the folder that contains src, and returns the name of src in it.
 func (d *dataPlane) source(src string) (dir *os.Root, base string, err error) {
 	local := filepath.FromSlash(src)
 	for _, source := range d.sources {
@@ -174,16 +174,17 @@ func (d *dataPlane) restore(ctx context.Context, root dataRoot) (files int, err 
 	return s.files, err
 }
 
-// stager stages one thing.
+// stager stages one part, or the baseline.
 type stager struct {
 	copier
-	single bool // it is one file, which goes by the name dataOwn
+	single bool // it is one file, which has the name dataOwn until it is in its place
 	files  int
 	size   int64
-	sum    string // of the file in src; "" = it is a folder
+	sum    string // checksum of the file in src; "" = src is a folder
 }
 
-// beside has fill put something into a folder beside the others, and brings it to its place.
+// beside makes a temporary folder in the data root, lets fill put something into it, and moves that to its
+// place.
 func (s *stager) beside(ctx context.Context, root dataRoot, fill func() error, dest *string) error {
 	name := dataOwn + "-" + rand.Text()
 	if err := root.Mkdir(name, 0o700); err != nil {
@@ -202,7 +203,7 @@ func (s *stager) beside(ctx context.Context, root dataRoot, fill func() error, d
 	return s.place(root, name, *dest)
 }
 
-// part stages what goes by a name in from: a file, a folder, or what is in an archive.
+// part stages the file or folder called name in from, or the content of an archive.
 func (s *stager) part(ctx context.Context, name string, into bool) error {
 	local := filepath.FromSlash(name)
 	info, err := s.from.Stat(local)
@@ -232,7 +233,7 @@ func (s *stager) part(ctx context.Context, name string, into bool) error {
 	in := io.TeeReader(stoppable{ctx, file}, sum)
 	if into && isArchive(name) {
 		err = s.extract(ctx, in)
-		_, rest := io.Copy(io.Discard, in) // the checksum is that of the whole file
+		_, rest := io.Copy(io.Discard, in) // the checksum covers the whole file
 		err = errors.Join(err, rest)
 	} else {
 		s.single = true
@@ -247,10 +248,10 @@ func isArchive(name string) bool {
 	return strings.HasSuffix(name, ".tar") || strings.HasSuffix(name, ".tar.gz") || strings.HasSuffix(name, ".tgz")
 }
 
-// maxEntryName bounds the paths in an archive, and by that the depth of what comes out of it.
+// maxEntryName bounds the paths in an archive, and so the depth of the folders in it.
 const maxEntryName = 4096
 
-// extract unpacks an archive: its files and folders, nothing else.
+// extract unpacks the files and folders of an archive; any other entry is an error.
 func (s *stager) extract(ctx context.Context, in io.Reader) error {
 	made := map[string]bool{".": true}
 	buffered := bufio.NewReader(in)
@@ -292,7 +293,7 @@ func (s *stager) extract(ctx context.Context, in io.Reader) error {
 	}
 }
 
-// folder makes a folder, and those that it lies in.
+// folder makes a folder and its parents.
 func (s *stager) folder(local string, made map[string]bool) error {
 	if made[local] {
 		return nil
@@ -304,7 +305,7 @@ func (s *stager) folder(local string, made map[string]bool) error {
 	return s.to.Mkdir(local, 0o755)
 }
 
-// check holds what was staged against what the part says of it.
+// check compares what was staged with the size and checksum in the part.
 func (s *stager) check(part *protocol.EnvDataPart) error {
 	switch want := strings.ToLower(part.Checksum); {
 	case part.SizeBytes != nil && *part.SizeBytes != s.size:
@@ -321,9 +322,9 @@ func (s *stager) check(part *protocol.EnvDataPart) error {
 	return nil
 }
 
-// place brings what lies in a folder of the data root to its place: all of it, or nothing where
-// a folder would be replaced by a file, or a file by a folder. Files of the same names are
-// replaced. A folder that was not there yet comes in one move.
+// place moves the content of a temporary folder of the data root to its place: all of it, or
+// nothing if a folder would replace a file, or a file a folder. Files with the same names are
+// replaced. A folder that did not exist before is moved as a whole.
 func (s *stager) place(root dataRoot, beside, dest string) error {
 	local := filepath.FromSlash(dest)
 	if s.single {
@@ -365,7 +366,7 @@ func (s *stager) place(root dataRoot, beside, dest string) error {
 	})
 }
 
-// fits returns, as an error, what stands in the way of a file or a folder.
+// fits returns an error if something is in the way of a file or a folder.
 func fits(root dataRoot, target string, folder bool) error {
 	if strings.HasPrefix(target, dataOwn) {
 		return errOwnName
@@ -375,7 +376,7 @@ func fits(root dataRoot, target string, folder bool) error {
 		return nil
 	}
 	if err == nil && folder {
-		info, err = root.Stat(target) // a link to a folder is one
+		info, err = root.Stat(target) // a link to a folder counts as a folder
 	}
 	switch {
 	case err != nil:
@@ -388,7 +389,7 @@ func fits(root dataRoot, target string, folder bool) error {
 	return nil
 }
 
-// openRegular opens a regular file. It never waits, as a pipe in its place would have it.
+// openRegular opens a regular file. It never blocks, as opening a pipe could.
 func openRegular(root *os.Root, local string) (*os.File, int64, error) {
 	file, err := root.OpenFile(local, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {

@@ -1,15 +1,15 @@
 // Package env is the capability `env`: environments to act in, any number of
 // episodes at once.
 //
-//	env.go         the plugin, its options and routes   world.go       what an environment is; changes between steps
+//	env.go         the plugin, its options and routes   world.go       what an environment is; pushes between steps
 //	episode.go     an episode; reset, close             counter.go     the environment `counter`
 //	find.go        which episode is meant; idle ones    gridworld.go   `gridworld`; maze.go its mazes, drawn
 //	step.go        step; batch.go: batch_step           workspace*.go  `workspace`: tasks
 //	view.go        observe, render, plan, space         external*.go   `exec`: programs
 //	action.go      what an action may be                experience.go  steps taken, in memory; exp/list
-//	keep.go        what outlives the host               store.go       how the store has it
-//	journal.go     what was answered          data.go        env/data; data_stage.go puts files there
-//	former.go      journals of hosts of before
+//	keep.go        what is saved for later hosts        store.go       the tables in the store
+//	journal.go     lines written before answers         data.go        env/data; data_stage.go puts files there
+//	former.go      journals of earlier versions
 package env
 
 import (
@@ -52,20 +52,20 @@ func (o *Options) setDefaults() {
 	o.IdleTimeout = cmp.Or(o.IdleTimeout, defaultIdleTimeout)
 }
 
-// idle is how long an episode may wait for a request.
+// idle is how long an episode may go without a request.
 func (o *Options) idle() time.Duration {
-	const most = 100 * 365 * 24 * time.Hour // what a Duration holds, with room
+	const most = 100 * 365 * 24 * time.Hour // a Duration can hold this, with room to spare
 	return time.Duration(min(o.IdleTimeout*float64(time.Second), float64(most)))
 }
 
-// ToolPatterns returns the names and globs of tools, by the key that they stand under.
+// ToolPatterns returns the names and globs of tools, by the key of their option.
 func (o *Options) ToolPatterns() map[string][]string {
 	return map[string][]string{
 		"workspace.allowed_tools": o.Workspace.AllowedTools, "workspace.deny": o.Workspace.Deny,
 	}
 }
 
-// environment makes the environment that the options ask for.
+// environment makes the environment that the options name.
 func environment(opts Options, e host.Env) (Environment, error) {
 	switch opts.Env {
 	case "counter":
@@ -95,7 +95,7 @@ type Plugin struct {
 	recent   recent
 	keep     keeper
 	data     *dataPlane
-	tending  sync.WaitGroup  // goroutines that look after episodes
+	tending  sync.WaitGroup  // goroutines of episodes
 	life     context.Context // ends with Close
 	stop     context.CancelFunc
 	restores chan struct{} // held while an episode is restored
@@ -103,8 +103,8 @@ type Plugin struct {
 	mu       sync.Mutex // guards the fields below
 	closed   bool
 	episodes map[string]*episode
-	opening  int             // places that episodes not yet in the map have
-	reaped   map[string]bool // ids of episodes that were idle for too long; bounded
+	opening  int             // places taken by episodes that are not yet in the map
+	reaped   map[string]bool // ids of episodes that were closed as idle; bounded
 	absent   map[string]bool // ids that the store does not have; bounded
 }
 
@@ -139,7 +139,7 @@ func newPlugin(name string, environment Environment, opts Options, e host.Env) *
 	return p
 }
 
-// Needs implements host.Needer: the program of the environment exec.
+// Needs implements host.Needer: it returns the program of the environment exec.
 func (p *Plugin) Needs() []host.Need {
 	x, ok := p.env.(*external)
 	if !ok {
@@ -176,8 +176,8 @@ func (p *Plugin) Info() host.PluginInfo {
 		p.opts.Env == "workspace", Metadata: map[string]any{"env": p.env.Name()}}
 }
 
-// Routes implements host.Plugin. What an agent sends for one episode takes effect in that
-// order, while other episodes go on beside it.
+// Routes implements host.Plugin. Requests of one agent for one episode take effect in the order in which
+// they were sent, while other episodes go on in parallel.
 func (p *Plugin) Routes() []host.Route {
 	return []host.Route{
 		host.Handle(protocol.TypeEnvResetReq, p.reset),
@@ -189,21 +189,22 @@ func (p *Plugin) Routes() []host.Route {
 		host.Handle(protocol.TypeEnvPlanReq, p.plan),
 		host.Handle(protocol.TypeEnvBatchStepReq, p.batchStep),
 		host.List(protocol.TypeEnvExpListReq, p.experiences, mergeExperiences),
-		host.Handle(protocol.TypeEnvDataResetReq, p.data.reset), // they name none: after all that came before
+		host.Handle(protocol.TypeEnvDataResetReq, p.data.reset), // no episode: they run after all earlier requests
 		host.Handle(protocol.TypeEnvDataAddReq, p.data.add),
 		host.Handle(protocol.TypeEnvDataGetReq, p.data.get),
 	}
 }
 
-// EndSession implements host.SessionEnder: what the session did outlives it.
+// EndSession implements host.SessionEnder: it saves what the session did.
 func (p *Plugin) EndSession(ctx context.Context, _ *host.Session) {
 	p.keep.save(ctx, true)
 }
 
-// CloseTimeout implements host.SlowCloser: what is not saved is lost.
+// CloseTimeout implements host.SlowCloser: Close may take as long as saving does, as what is not saved is
+// lost.
 func (p *Plugin) CloseTimeout() time.Duration { return host.SaveTime }
 
-// Close implements host.Plugin. Episodes that can be saved are; the others end.
+// Close implements host.Plugin. It saves the episodes that can be saved; the others end.
 func (p *Plugin) Close(ctx context.Context) error {
 	p.mu.Lock()
 	if p.closed {
@@ -223,7 +224,7 @@ func (p *Plugin) Close(ctx context.Context) error {
 	p.mu.Unlock()
 	errs := make([]error, len(all)+1)
 	var ends sync.WaitGroup
-	for i, e := range all { // side by side, as each may take its time
+	for i, e := range all { // in parallel, as each may take some time
 		ends.Go(func() { errs[i] = e.end(ctx) })
 	}
 	ends.Wait()
@@ -232,7 +233,7 @@ func (p *Plugin) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// tend runs f on a goroutine of its own, unless the plugin is closed.
+// tend runs f on its own goroutine, unless the plugin is closed.
 func (p *Plugin) tend(f func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -241,16 +242,15 @@ func (p *Plugin) tend(f func()) {
 	}
 }
 
-// detach lets the reading of requests go on, where a world may take its time. A program
-// often answers at once, and says so itself.
+// detach lets the host read further requests if the world may take some time. A program often answers at
+// once; its calls decide that themselves.
 func (p *Plugin) detach(ctx context.Context) {
 	if _, program := p.env.(*external); !p.quick && !program {
 		host.HandOff(ctx)
 	}
 }
 
-// owns reports whether a request means this plugin: by its own name or by that of
-// its environment.
+// owns returns nil if a request means this plugin, by its own name or by that of its environment.
 func (p *Plugin) owns(name string) error {
 	if name == p.name || name == p.env.Name() {
 		return nil
@@ -259,16 +259,16 @@ func (p *Plugin) owns(name string) error {
 	return host.NotKnown(unknown, name, []string{p.env.Name(), p.name})
 }
 
-// space returns the environment's actions and states.
+// space returns the space of the environment.
 func (p *Plugin) space(ctx context.Context) (Space, error) {
 	s, err := p.env.Space(ctx)
 	return s, explained("the environment "+p.env.Name()+" cannot tell its space", err)
 }
 
-// micros is the time in microseconds since 1970.
+// micros returns the current time in microseconds since 1970.
 func (p *Plugin) micros() int64 { return p.Now().UnixMicro() }
 
-// explained says what failed, unless the error is an answer already.
+// explained adds to an error what failed, unless the error is an answer already.
 func explained(what string, err error) error {
 	return explainedAs(protocol.CodeRuntimeError, what, err)
 }

@@ -17,24 +17,24 @@ import (
 type episode struct {
 	id      string
 	seed    int64
-	options protocol.Object // as the reset had them
+	options protocol.Object // as the reset sent them
 	created int64           // microseconds since 1970
 	pushes  *pushes
 
-	used  atomic.Int64 // when it was last asked for, microseconds since 1970
-	saved atomic.Int64 // the same, as the store has it
+	used  atomic.Int64 // time of the last request, in microseconds since 1970
+	saved atomic.Int64 // the value of used in the store
 	steps atomic.Int64 // taken
 	over  atomic.Bool  // a push has ended it
-	dirty atomic.Bool  // there is something to save
+	dirty atomic.Bool  // it has changes that are not saved
 	kept  atomic.Bool  // the store may have it
 
 	mu        sync.Mutex // guards the fields below, and is held for one step
 	world     World
 	saver     Saver  // the world, if it is one
-	state     []byte // as the agent last saw it; never changed, only replaced
+	state     []byte // as the agent last saw it; replaced, never changed in place
 	done      bool
 	truncated bool
-	failure   string  // why it ended, if that was an error
+	failure   string  // why an error ended it; "" = none did
 	reward    float64 // of the last step
 	closed    bool
 }
@@ -44,7 +44,7 @@ func (e *episode) setWorld(w World) {
 	e.saver, _ = w.(Saver)
 }
 
-// lookLocked sees the state anew. With live it asks a world that changes by itself.
+// lookLocked reads the state. With live it first asks a world that changes by itself to update.
 func (e *episode) lookLocked(ctx context.Context, live bool) error {
 	if o, ok := e.world.(Observer); ok && live {
 		if err := o.Observe(ctx); err != nil {
@@ -58,7 +58,7 @@ func (e *episode) lookLocked(ctx context.Context, live bool) error {
 	return err
 }
 
-// seenLocked is what the agent sees of the episode.
+// seenLocked returns the observation of the episode.
 func (e *episode) seenLocked(at int64) observation {
 	return observation{
 		episode: e.id, step: e.steps.Load(), state: e.state, done: e.done || e.over.Load(), truncated: e.truncated,
@@ -66,7 +66,7 @@ func (e *episode) seenLocked(at int64) observation {
 	}
 }
 
-// openLocked refuses an episode that takes no step any more.
+// openLocked returns an error if the episode takes no more steps.
 func (e *episode) openLocked() error {
 	switch {
 	case e.closed:
@@ -84,8 +84,7 @@ func (e *episode) openLocked() error {
 	return nil
 }
 
-// end closes the episode, which is in no map any more. Another host may go on with it, if it
-// was saved.
+// end closes the episode, which is no longer in any map. If it was saved, another host may continue it.
 func (e *episode) end(ctx context.Context) error {
 	if !e.lock(ctx) {
 		return context.Cause(ctx)
@@ -106,7 +105,8 @@ func (e *episode) endLocked(ctx context.Context, leave bool) error {
 	return e.world.Close(ctx)
 }
 
-// leaveLocked gives back what the world holds in this host alone, if another may go on with it.
+// leaveLocked frees what the world holds in this host only, if another host may continue the episode; else
+// it closes the world.
 func (e *episode) leaveLocked(ctx context.Context) error {
 	if l, ok := e.world.(Leaver); ok && e.kept.Load() {
 		return l.Leave(ctx)
@@ -114,7 +114,7 @@ func (e *episode) leaveLocked(ctx context.Context) error {
 	return e.world.Close(ctx)
 }
 
-// lock takes mu, which a long step may hold; false means that ctx ended before.
+// lock takes mu, which a long step may hold; false = ctx ended first.
 func (e *episode) lock(ctx context.Context) bool {
 	for !e.mu.TryLock() {
 		select {
@@ -146,10 +146,10 @@ func (p *Plugin) reset(ctx context.Context, req *protocol.EnvResetRequest, _ hos
 	return &observed{obs}, err
 }
 
-// maxSeed bounds the seeds that are chosen here, so that every JSON reader takes them.
+// maxSeed bounds the seeds that are chosen here, so that every JSON reader can represent them.
 const maxSeed = 1 << 53
 
-// begin begins an episode and returns what is seen of it.
+// begin begins an episode and returns its first observation.
 func (p *Plugin) begin(ctx context.Context, seed int64, options protocol.Object) (obs observation, err error) {
 	e := &episode{id: uuid.NewString(), options: options, created: p.micros(), seed: seed}
 	if e.pushes = p.newPushes(e); !p.quick {
@@ -176,8 +176,8 @@ func (p *Plugin) begin(ctx context.Context, seed int64, options protocol.Object)
 	return obs, nil
 }
 
-// beginLocked makes the world of an episode and makes the episode one that requests find.
-// It returns when that was; failed says what did not happen otherwise.
+// beginLocked makes the world of an episode, and adds the episode to the map so that requests find it. at
+// is the time of that; failed begins the message of an error of world.
 func (p *Plugin) beginLocked(ctx context.Context, e *episode, failed string, world func(Reset) (World,
 	error),
 ) (at int64, err error) {
@@ -205,7 +205,7 @@ func (p *Plugin) beginLocked(ctx context.Context, e *episode, failed string, wor
 	return at, nil
 }
 
-// takePlace keeps a place for an episode that is about to begin.
+// takePlace reserves a place for an episode that is about to begin.
 func (p *Plugin) takePlace() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -227,7 +227,7 @@ func (p *Plugin) leavePlace() {
 	p.opening--
 }
 
-// putIn makes an episode one that requests find.
+// putIn adds an episode to the map, so that requests find it.
 func (p *Plugin) putIn(e *episode) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -238,7 +238,7 @@ func (p *Plugin) putIn(e *episode) error {
 	return nil
 }
 
-// close ends an episode. When it fails at that it is closed all the same.
+// close answers env/close/req. An error of the world does not keep the episode open.
 func (p *Plugin) close(ctx context.Context, req *protocol.EnvCloseRequest, _ host.Emitter) (*protocol.EnvCloseResponse,
 	error,
 ) {
@@ -253,8 +253,7 @@ func (p *Plugin) close(ctx context.Context, req *protocol.EnvCloseRequest, _ hos
 	return &protocol.EnvCloseResponse{Closed: true}, nil
 }
 
-// takeOut makes an episode one that no request finds any more; false means that it was so
-// already.
+// takeOut removes an episode from the map; false = it was not in it.
 func (p *Plugin) takeOut(e *episode) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -266,8 +265,8 @@ func (p *Plugin) takeOut(e *episode) bool {
 	return true
 }
 
-// endForGood ends an episode, for later hosts too. While a step of it runs it waits, and then
-// leaves it as it is when ctx ends.
+// endForGood ends an episode, for later hosts too. It waits for a running step; if ctx ends before the
+// step, the episode stays open.
 func (p *Plugin) endForGood(ctx context.Context, e *episode) error {
 	if !e.lock(ctx) {
 		return context.Cause(ctx)
@@ -280,7 +279,7 @@ func (p *Plugin) endForGood(ctx context.Context, e *episode) error {
 	return nil
 }
 
-// endForGoodLocked ends an episode that was taken out.
+// endForGoodLocked ends an episode that takeOut has removed.
 func (p *Plugin) endForGoodLocked(ctx context.Context, e *episode) {
 	if err := e.endLocked(ctx, false); err != nil {
 		p.Log.Warn().Err(err).Str("plugin", p.name).Str("episode", e.id).Msg("the episode did not close cleanly")

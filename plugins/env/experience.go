@@ -19,19 +19,20 @@ import (
 )
 
 const (
-	// recentExperiences is how many steps are kept in memory beyond those not yet saved.
+	// recentExperiences is how many experiences stay in memory besides those not yet saved.
 	recentExperiences = 10_000
-	// recentBytes bounds all that are in memory.
+	// recentBytes bounds all experiences in memory.
 	recentBytes = 64 << 20
-	// maxState is the longest state that an experience has; a longer one is left out.
+	// maxState is the longest state in an experience; a longer one is left out.
 	maxState = 64 << 10
-	// experienceSize is what one takes in memory beside its text, in bytes.
+	// experienceSize is the memory of an experience besides its text, in bytes.
 	experienceSize = 100
-	// maxListed bounds the bytes of one list; the newest are in it.
+	// maxListed bounds one list, in bytes; the list has the newest experiences.
 	maxListed = 8 << 20
 )
 
-// key tells experiences apart: after a host that was killed a step may have been taken twice.
+// key identifies an experience. The time is part of it, as a step may be taken twice after a host was
+// killed.
 type key struct {
 	episode  string
 	step, at int64 // at: microseconds since 1970; no two of one plugin have the same
@@ -43,7 +44,7 @@ type experience struct {
 	raw jsontext.Value
 }
 
-// size is how many bytes it takes in memory.
+// size returns how many bytes the experience takes in memory.
 func (x *experience) size() int { return experienceSize + len(x.raw) }
 
 // MarshalJSON implements json.Marshaler.
@@ -61,7 +62,7 @@ func (x *experience) UnmarshalJSON(raw []byte) error {
 	return err
 }
 
-// appendExperience writes the step down.
+// appendExperience appends the experience of the step as JSON.
 func (m *move) appendExperience(dst []byte, env string, at int64) []byte {
 	o := &m.seen
 	dst = protocol.AppendString(append(dst, `{"env":`...), env)
@@ -86,7 +87,7 @@ func appendPlain(dst, raw []byte) []byte {
 	return append(dst, raw...)
 }
 
-// appendFitting appends a state that is not too long for an experience.
+// appendFitting appends a state, or only its size if it is too long for an experience.
 func appendFitting(dst, state []byte) []byte {
 	if len(state) <= maxState {
 		return append(dst, state...)
@@ -94,23 +95,23 @@ func appendFitting(dst, state []byte) []byte {
 	return append(strconv.AppendInt(append(dst, `{"omitted_bytes":`...), int64(len(state)), 10), '}')
 }
 
-// recent is the experiences in memory, in the order they were made. Those that the store
-// does not have yet are the last ones of it.
+// recent is the experiences in memory, in the order in which they were made. The last ones are those that
+// are not yet saved.
 type recent struct {
 	env  string
-	most int  // how many there may be
-	kept bool // the store gets them
+	most int  // how many there may be in memory
+	kept bool // they are saved to the store
 
 	mu    sync.Mutex // guards the fields below
 	all   []experience
 	first uint64 // number of the oldest one
-	saved uint64 // those below are in the store, or never will be
+	saved uint64 // experiences with lower numbers are saved, or never will be
 	bytes int
-	waits int   // bytes of those that the store is yet to get
-	at    int64 // of the last one
+	waits int   // bytes of those that are not yet saved
+	at    int64 // time of the newest one
 }
 
-// init makes it ready for a store that has up to most of them, or for none.
+// init prepares it for a store that holds up to most experiences, or for no store.
 func (r *recent) init(env string, most int, kept bool) {
 	r.env, r.most, r.kept = env, min(most, recentExperiences), kept
 	if kept {
@@ -118,12 +119,12 @@ func (r *recent) init(env string, most int, kept bool) {
 	}
 }
 
-// add takes in the steps that were taken, and gives them to the moves. It reports whether
-// so many wait for the store that they should be saved before others come.
+// add adds the steps that were taken, and sets them in the moves. It reports whether so many are not yet
+// saved that they should be saved before others are added.
 func (r *recent) add(moves []move) (full bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var buf []byte // of all of them: one for each would cost as much as the step
+	var buf []byte // one buffer for all, as one for each would cost as much as the step
 	for i := range moves {
 		m := &moves[i]
 		if !m.taken {
@@ -161,15 +162,14 @@ func (r *recent) dropLocked() {
 	r.first++
 }
 
-// saveLocked notes that the store gets none of those below next any more.
+// saveLocked notes that the experiences with numbers below next need not be saved any more.
 func (r *recent) saveLocked(next uint64) {
 	for ; r.saved < next; r.saved++ {
 		r.waits -= r.all[r.saved-r.first].size()
 	}
 }
 
-// unsaved returns up to n experiences that the store does not have, and the number after the
-// last of them.
+// unsaved returns up to n experiences that are not saved yet, and the number after the last of them.
 func (r *recent) unsaved(n int) (some []experience, next uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -178,15 +178,15 @@ func (r *recent) unsaved(n int) (some []experience, next uint64) {
 	return some, r.saved + uint64(len(some))
 }
 
-// save notes that the store has all those below next.
+// save notes that the experiences with numbers below next are saved.
 func (r *recent) save(next uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.saveLocked(next)
 }
 
-// last returns up to limit experiences of an episode ("" = all), the newest first. whole
-// reports whether these are all that were ever made of that episode.
+// last returns up to limit experiences of an episode ("" = all), the newest first. whole reports whether
+// these are all experiences of that episode.
 func (r *recent) last(episode string, limit int) (found []experience, whole bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -199,9 +199,9 @@ func (r *recent) last(episode string, limit int) (found []experience, whole bool
 	return found, whole
 }
 
-// listing answers env/exp/list/req: a protocol.EnvExpListResponse.
+// listing is the answer to env/exp/list/req: a protocol.EnvExpListResponse.
 type listing struct {
-	entries []experience // the oldest first
+	entries []experience // the oldest first, after cut
 	limit   int
 }
 
@@ -217,8 +217,7 @@ func (l *listing) AppendJSON(dst []byte) ([]byte, error) {
 	return append(dst, ']', '}'), nil
 }
 
-// DecodeLine implements protocol.LineDecoder, for the list of a plugin that passes messages
-// on.
+// DecodeLine implements protocol.LineDecoder, for the list of a plugin that passes messages on.
 func (l *listing) DecodeLine(obj protocol.Object) error {
 	var resp struct {
 		Episodes []jsontext.Value `json:"episodes"`
@@ -245,13 +244,13 @@ func RawExperiences(t protocol.Type, fn func(context.Context, protocol.Object, h
 	return host.RawList(t, fn, mergeExperiences)
 }
 
-// mergeExperiences adds those of another plugin.
+// mergeExperiences adds the experiences of another plugin.
 func mergeExperiences(dst, src *listing) {
 	dst.entries, dst.limit = append(dst.entries, src.entries...), min(dst.limit, src.limit)
 	dst.cut()
 }
 
-// cut brings the entries into order and keeps the newest.
+// cut sorts the entries by time and keeps the newest.
 func (l *listing) cut() {
 	slices.SortStableFunc(l.entries, func(a, b experience) int {
 		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.step, b.step))
@@ -264,7 +263,7 @@ func (l *listing) cut() {
 	l.entries = l.entries[first:]
 }
 
-// experiences lists the last steps taken: those in memory, and older ones from the store.
+// experiences lists the last steps: those in memory, and older ones from the store.
 func (p *Plugin) experiences(ctx context.Context, req *protocol.EnvExpListRequest, _ host.Emitter) (*listing, error) {
 	if req.Limit < 0 {
 		return nil, protocol.Violation(protocol.FieldError{Path: "/limit", Message: "should be 0 or more"})
@@ -284,7 +283,7 @@ func (p *Plugin) experiences(ctx context.Context, req *protocol.EnvExpListReques
 
 var errEnough = errors.New("enough")
 
-// older adds experiences of the store, without those that are in the list already.
+// older adds experiences from the store that are not in the list yet.
 func (p *Plugin) older(ctx context.Context, episode string, l *listing) error {
 	s, err := p.keep.opened(ctx)
 	if err != nil {
@@ -304,7 +303,7 @@ func (p *Plugin) older(ctx context.Context, episode string, l *listing) error {
 			}
 		}
 	}
-	_ = p.keep.takeLeft(ctx, s) // else its lines are read below
+	_ = p.keep.takeLeft(ctx, s) // after an error its lines are read below
 	err = s.Read(ctx, func(tx *store.Tx) error {
 		j, err := readJournals(tx, p.keep.number.Load())
 		if err != nil {
@@ -326,7 +325,7 @@ func (p *Plugin) older(ctx context.Context, episode string, l *listing) error {
 	return err
 }
 
-// newer counts the entries from a time on.
+// newer counts the entries from the time at on; 0 = the list is not full yet.
 func (l *listing) newer(at int64) (n int) {
 	if len(l.entries) < l.limit {
 		return 0

@@ -15,8 +15,8 @@ import (
 	"a2e/protocol"
 )
 
-// ExecOptions are the options of the environment `exec`: a program of the config that
-// speaks the env/* messages on its stdin and stdout. One process serves all episodes.
+// ExecOptions are the options of the environment `exec`: a program that speaks the env/* messages on its
+// stdin and stdout. One process serves all episodes.
 //
 //	external.go        the environment, its starts   external_child.go  one process: requests and answers
 //	external_world.go  one episode, its space
@@ -37,10 +37,10 @@ type ExecOptions struct {
 	Restart         *bool             `yaml:"restart" doc:"Start the program anew for the next episode after it ended; default: true."`
 }
 
-// closeGrace is how long the program may take to end by itself once its input has ended.
+// closeGrace is how long the program may take to end by itself after its input was closed.
 const closeGrace = time.Second
 
-// errExecClosed is why a program ends with the host.
+// errExecClosed is the reason why a program is stopped when the host closes.
 var errExecClosed = errors.New("the host closes the environment")
 
 // external is the environment `exec`.
@@ -48,22 +48,22 @@ type external struct {
 	opts      ExecOptions
 	env       host.Env
 	workspace string        // absolute
-	grace     time.Duration // see closeGrace; tests have more
+	grace     time.Duration // closeGrace; tests set more
 
-	ctx  context.Context // of the programs
+	ctx  context.Context // context of the programs
 	stop context.CancelCauseFunc
-	goes sync.WaitGroup // all goroutines; Go under mu, while it is not closed
+	goes sync.WaitGroup // all goroutines; Go is called under mu, while closed is false
 
 	mu     sync.Mutex    // guards the fields below
-	child  *execChild    // the last one that started, maybe ended; nil = none
-	start  *execStart    // the start under way; nil = none
-	space  *Space        // nil until the first program gave it
-	down   child.Backoff // how the last one ended, and when the next one may start
+	child  *execChild    // the last one that was started; it may have ended; nil = none
+	start  *execStart    // the start that is running; nil = none
+	space  *Space        // nil until the first program has sent it
+	down   child.Backoff // how the last program ended, and when the next one may start
 	closed bool
 }
 
-// newExec makes the environment `exec`. It starts nothing. The error says which option
-// does not fit.
+// newExec makes the environment `exec`, without starting the program. The error says which option does not
+// fit.
 func newExec(opts ExecOptions, e host.Env) (Environment, error) {
 	if err := child.CheckCommand(opts.Command, "the program that serves the environment, such as [python3, "+
 		"gym_env.py, CartPole-v1]"); err != nil {
@@ -113,8 +113,8 @@ func (x *external) Reset(ctx context.Context, r Reset) (World, error) {
 	return w, nil
 }
 
-// Close implements Environment. The program's input ends; a program that does not end
-// by that is killed.
+// Close implements Environment. It closes the program's input, and kills the program if it does not end
+// then.
 func (x *external) Close(ctx context.Context) error {
 	x.mu.Lock()
 	x.closed = true
@@ -129,15 +129,15 @@ func (x *external) Close(ctx context.Context) error {
 	return nil
 }
 
-// execStart is a start under way.
+// execStart is one start of the program.
 type execStart struct {
 	done  chan struct{} // closed when the fields below are set
 	child *execChild
 	err   error
 }
 
-// running returns the program that runs, and starts one if none does. All who come
-// meanwhile wait for the same start, which goes on without them.
+// running returns the running program, and starts one if there is none. Requests that come meanwhile wait
+// for the same start, which goes on even if they end.
 func (x *external) running(ctx context.Context) (*execChild, error) {
 	x.mu.Lock()
 	s := x.start
@@ -160,7 +160,7 @@ func (x *external) running(ctx context.Context) (*execChild, error) {
 	}
 }
 
-// aliveLocked returns the program that runs. Without one and without an error another may
+// aliveLocked returns the running program. If it returns neither a program nor an error, another one may
 // be started now.
 func (x *external) aliveLocked() (*execChild, error) {
 	if x.closed {
@@ -189,13 +189,13 @@ func (x *external) aliveLocked() (*execChild, error) {
 	return nil, nil
 }
 
-// lostLocked notes how a program ended, or did not start.
+// lostLocked records that a program ended or did not start.
 func (x *external) lostLocked(err error, lived time.Duration) {
 	x.down.Down(x.env.Now(), err, lived, false)
 	x.env.Log.Warn().Err(err).Msg("the program of the environment has ended")
 }
 
-// begin starts a program and asks it for its space: one that answers is there.
+// begin starts a program and asks it for its space; a program that answers counts as running.
 func (x *external) begin(s *execStart) {
 	c, err := x.launch()
 	var space Space
@@ -210,7 +210,7 @@ func (x *external) begin(s *execStart) {
 	defer x.mu.Unlock()
 	if x.start = nil; err == nil {
 		x.child, s.child = c, c
-		if x.space == nil { // it does not change
+		if x.space == nil { // the space does not change
 			x.space = &space
 		}
 	} else if s.err = err; !x.closed {
@@ -219,7 +219,7 @@ func (x *external) begin(s *execStart) {
 	close(s.done)
 }
 
-// execStopped is the error of a request whose context ended before its answer came.
+// execStopped returns the error of a request whose context ended before the answer came.
 func execStopped(ctx context.Context) error {
 	cause := context.Cause(ctx)
 	if errors.Is(cause, context.DeadlineExceeded) {

@@ -22,30 +22,30 @@ import (
 type execChild struct {
 	*child.Process
 	log     zerolog.Logger
-	secrets *redact.Set // that no log shows
+	secrets *redact.Set // not shown in the log
 	now     func() time.Time
 	calls   child.Pending[uint64, *waiter]
-	last    atomic.Uint64 // the last id that was given
-	line    protocol.Line // of the goroutine that reads stdout
+	last    atomic.Uint64 // the last id of a request
+	line    protocol.Line // used by the goroutine that reads stdout
 
-	mu     sync.Mutex            // guards the field below, and gone of those that wait
+	mu     sync.Mutex            // guards worlds, and gone of the waiters
 	worlds map[string]*execWorld // by the program's own episode ids
 }
 
-// waiter is a request that was sent.
+// waiter is a request that waits for its answer.
 type waiter struct {
 	want  protocol.Type // type of the answer
-	world *execWorld    // whose state the answer tells; nil = of none
-	reply chan reply    // takes one
-	gone  bool          // nobody waits for the episode that it begins
+	world *execWorld    // whose state the answer has; nil = of none
+	reply chan reply    // has room for one
+	gone  bool          // nobody waits any more for the episode that the request begins
 }
 
 // reply is one answer of the program.
 type reply struct {
 	typ  protocol.Type
-	line []byte         // the whole of it
-	obs  protocol.Value // its member of this name; nil = none
-	err  error          // what is wrong with it
+	line []byte         // the whole line
+	obs  protocol.Value // its member obs; nil = none
+	err  error          // why the answer is invalid
 }
 
 func (x *external) program() *child.Program {
@@ -74,9 +74,8 @@ func (x *external) launch() (*execChild, error) {
 	return c, nil
 }
 
-// call sends a request and waits for its answer. world is the one whose state the
-// answer tells, or nil. The error is a *protocol.Error, the cause of ctx, or an
-// *execEnd.
+// call sends a request and waits for its answer. world is the one whose state the answer has, or nil. The
+// error is a *protocol.Error, the cause of ctx, or the *child.Ended of the process.
 func (c *execChild) call(ctx context.Context, t protocol.Type, body any, world *execWorld, within time.Duration) (reply,
 	error,
 ) {
@@ -89,7 +88,7 @@ func (c *execChild) call(ctx context.Context, t protocol.Type, body any, world *
 	c.ReadSoon(func() bool {
 		return len(w.reply) > 0 ||
 			c.calls.Len() > 1
-	}) // who else waits does not wait for this one
+	}) // other waiting requests must not wait for this one
 	timer := time.NewTimer(within)
 	defer timer.Stop()
 	select {
@@ -106,7 +105,7 @@ func (c *execChild) call(ctx context.Context, t protocol.Type, body any, world *
 		return reply{}, err
 	}
 	select {
-	case r := <-w.reply: // it came at the last moment
+	case r := <-w.reply: // it came just in time
 		return r.check(t)
 	case <-c.Done():
 	}
@@ -118,7 +117,7 @@ func (c *execChild) call(ctx context.Context, t protocol.Type, body any, world *
 	}
 }
 
-// send writes a request, whose answer goes to w; nil = nobody waits for it.
+// send writes a request. Its answer goes to w; nil = nobody waits for it.
 func (c *execChild) send(t protocol.Type, body any, w *waiter) (id uint64, err error) {
 	id = c.last.Add(1)
 	line := protocol.AppendHeader(make([]byte, 0, 512), t, strconv.AppendUint(nil, id, 10), c.now(), nil)
@@ -140,8 +139,8 @@ func (c *execChild) send(t protocol.Type, body any, w *waiter) (id uint64, err e
 	return id, nil
 }
 
-// abandon gives an answer up; false means that it is being read, or that the program has
-// ended. An episode that begins all the same is closed.
+// abandon gives up waiting for an answer; false = the answer is being read, or the program has ended. An
+// episode that the request still begins is closed.
 func (c *execChild) abandon(id uint64, t protocol.Type) bool {
 	if t != protocol.TypeEnvResetReq {
 		return c.calls.Drop(id)
@@ -155,7 +154,7 @@ func (c *execChild) abandon(id uint64, t protocol.Type) bool {
 	return ok
 }
 
-// late is the error of a request that was not answered in time.
+// late returns the error of a request that was not answered in time.
 func (c *execChild) late(t protocol.Type, within time.Duration) error {
 	hint := ""
 	if n := c.Skipped(); n > 0 {
@@ -165,15 +164,15 @@ func (c *execChild) late(t protocol.Type, within time.Duration) error {
 		within, hint)
 }
 
-// receive takes one line of stdout.
+// receive handles one line of stdout.
 func (c *execChild) receive(text []byte) {
 	if len(bytes.TrimSpace(text)) == 0 {
 		return
 	}
-	text = bytes.Clone(text) // states keep what stands in it
+	text = bytes.Clone(text) // states keep parts of it
 	fault := c.line.Scan(text)
 	reqID, _ := c.line.ReqID.Str()
-	id, _ := strconv.ParseUint(reqID, 10, 64) // none is 0
+	id, _ := strconv.ParseUint(reqID, 10, 64) // no req_id becomes 0
 	_, waits := c.calls.Get(id)
 	if len(c.line.Type) == 0 || fault != nil && !waits {
 		c.Skip(text)
@@ -190,9 +189,9 @@ func (c *execChild) receive(text []byte) {
 			Msg("the program of the environment sent an answer that nobody waits for")
 		return
 	}
-	if fault != nil { // a NaN, say: nobody need wait for an answer that has come
+	if fault != nil { // such as a NaN: the request has its answer and need not wait
 		if own, ok := errors.AsType[*protocol.Error](fault); ok {
-			fault = errors.New(own.Message) // its code is that of a line of the agent
+			fault = errors.New(own.Message) // its code is for lines of the agent
 		}
 		r.typ, r.err = w.want, malformed("%v", fault)
 		w.reply <- r
@@ -208,7 +207,7 @@ func (c *execChild) receive(text []byte) {
 	w.reply <- r
 }
 
-// begun notes a new episode, so that pushes right behind its first observation find it.
+// begun registers a new episode, so that pushes right after its first observation find it.
 func (c *execChild) begun(w *waiter, raw protocol.Value) error {
 	obs, err := protocol.ParseObject(raw)
 	if err != nil {
@@ -228,13 +227,13 @@ func (c *execChild) begun(w *waiter, raw protocol.Value) error {
 	case taken:
 		return malformed("obs.episode_id %.64q is that of an episode that is open; each episode needs one of its own",
 			id)
-	case gone: // nobody knows of it; what the program says to its end is lost
+	case gone: // nobody knows the episode; pushes until it is closed are dropped
 		_, _ = c.send(protocol.TypeEnvCloseReq, &protocol.EnvCloseRequest{EpisodeID: id}, nil)
 	}
 	return nil
 }
 
-// pushed passes on a change that no step brought about.
+// pushed passes on a push of the program.
 func (c *execChild) pushed(obj protocol.Object) {
 	var p protocol.EnvStatePush
 	if err := obj.Decode(&p); err != nil {

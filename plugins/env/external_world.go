@@ -16,18 +16,18 @@ import (
 	"a2e/protocol"
 )
 
-// execWorld is one episode of a program.
+// execWorld is one episode of the program.
 type execWorld struct {
 	child  *execChild
 	push   func(*protocol.EnvStatePush)
 	within time.Duration
-	id     string // the program's; set before the first answer is read
+	id     string // the program's id of the episode; set before the first answer is read
 
 	state protocol.Value // an object
-	stale atomic.Bool    // something changed since
+	stale atomic.Bool    // the state has changed since it was read
 }
 
-// Step implements World. After a timeout the step may still be taken.
+// Step implements World. After a timeout the program may still take the step.
 func (w *execWorld) Step(ctx context.Context, a Action) (Outcome, error) {
 	var out Outcome
 	err := w.look(ctx, protocol.TypeEnvStepReq, (*stepRequest)(&protocol.EnvStepRequest{
@@ -37,7 +37,7 @@ func (w *execWorld) Step(ctx context.Context, a Action) (Outcome, error) {
 	return out, err
 }
 
-// stepRequest encodes itself, at a fraction of what reflection costs.
+// stepRequest encodes itself, which is much cheaper than reflection.
 type stepRequest protocol.EnvStepRequest
 
 // AppendJSON implements protocol.Appender.
@@ -84,7 +84,7 @@ func (w *execWorld) Render(ctx context.Context, mode string) (jsontext.Value, er
 	return resp.Render, nil
 }
 
-// Close implements World. The episodes of a program that has ended are closed.
+// Close implements World. If the program has ended, its episodes count as closed.
 func (w *execWorld) Close(ctx context.Context) error {
 	w.child.mu.Lock()
 	delete(w.child.worlds, w.id)
@@ -98,13 +98,13 @@ func (w *execWorld) Close(ctx context.Context) error {
 	return err
 }
 
-// look sends a request that is answered by an observation, which becomes the state; out,
-// if not nil, gets what the step brought.
+// look sends a request whose answer is an observation, which becomes the state. out, if not nil, is set to
+// the outcome of the step.
 func (w *execWorld) look(ctx context.Context, t protocol.Type, body any, out *Outcome) error {
 	r, err := w.child.call(ctx, t, body, w, w.within)
 	if err != nil {
 		if r.typ != protocol.TypeError {
-			w.stale.Store(true) // no answer that can be read: nobody knows what came of it
+			w.stale.Store(true) // no readable answer: it is unknown what the program did
 		}
 		return err
 	}
@@ -152,7 +152,7 @@ func readObs(raw protocol.Value) (out Outcome, state protocol.Value, err error) 
 	return out, state, nil
 }
 
-// membersOf returns the members of an object as raw JSON; nil = it is none.
+// membersOf returns the members of an object as raw JSON; nil = it is not an object.
 func membersOf(raw protocol.Value) map[string]any {
 	if raw.Kind() != '{' {
 		return nil
@@ -180,7 +180,7 @@ func boolean(val protocol.Value) (yes, ok bool) {
 	return val.Kind() == 't', val.Kind() == 't' || val.Kind() == 'f'
 }
 
-// check returns an answer to a request of type t, or the error that it is.
+// check returns the reply if it answers a request of type t, or else an error.
 func (r reply) check(t protocol.Type) (reply, error) {
 	switch r.typ {
 	case answerTo(t):
@@ -228,13 +228,13 @@ func (r reply) decode(dst any) error {
 	return nil
 }
 
-// malformed is the error of an answer that makes no sense.
+// malformed returns the error for an answer that is invalid.
 func malformed(format string, args ...any) error {
 	return protocol.Errorf(protocol.CodeRuntimeError, "the program of the environment gave an answer that does not "+
 		"fit: %s", fmt.Sprintf(format, args...))
 }
 
-// Space implements Environment. It starts the program where none ran yet.
+// Space implements Environment. It starts the program if none has run yet.
 func (x *external) Space(ctx context.Context) (Space, error) {
 	host.HandOff(ctx)
 	x.mu.Lock()
@@ -270,8 +270,8 @@ func (c *execChild) space(ctx context.Context, name string, within time.Duration
 	}, nil
 }
 
-// actionTypes returns the action types that a schema names, by `const` or `enum` of the
-// property `type` or `action_type`, in the schema itself or in one of its choices.
+// actionTypes returns the action types that a schema names: by `const` or `enum` of the property `type` or
+// `action_type`, in the schema itself or in one of its choices.
 func actionTypes(schema map[string]any) []string {
 	var types []string
 	add := func(val any) {

@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// reapEvery bounds how often the episodes are looked at.
+	// reapEvery is the shortest pause between two looks for idle episodes.
 	reapEvery = 10 * time.Millisecond
-	// closeIdle is how long the end of an idle episode may take.
+	// closeIdle is how long closing an idle episode may take.
 	closeIdle = 10 * time.Second
 )
 
@@ -27,7 +27,7 @@ func (p *Plugin) idleEpisode(id string) *protocol.Error {
 		id, p.opts.idle())
 }
 
-// find returns an open episode; one of an earlier host is taken up again.
+// find returns an open episode; one saved by an earlier host is restored.
 func (p *Plugin) find(ctx context.Context, id string) (*episode, error) {
 	p.mu.Lock()
 	e, idle, absent := p.episodes[id], p.reaped[id], p.absent[id]
@@ -45,7 +45,7 @@ func (p *Plugin) find(ctx context.Context, id string) (*episode, error) {
 	return p.takeUp(ctx, id)
 }
 
-// takeUp looks for an episode in the store. One is restored at a time.
+// takeUp finds an episode in the store and restores it. Only one is restored at a time.
 func (p *Plugin) takeUp(ctx context.Context, id string) (*episode, error) {
 	select {
 	case p.restores <- struct{}{}:
@@ -77,7 +77,7 @@ func (p *Plugin) takeUp(ctx context.Context, id string) (*episode, error) {
 	return p.restore(ctx, row)
 }
 
-// restore makes the episode of a row go on.
+// restore continues the episode of a row.
 func (p *Plugin) restore(ctx context.Context, row *savedEpisode) (*episode, error) {
 	if err := p.takePlace(); err != nil {
 		return nil, err
@@ -89,7 +89,7 @@ func (p *Plugin) restore(ctx context.Context, row *savedEpisode) (*episode, erro
 	}
 	e.steps.Store(row.Steps)
 	e.kept.Store(true)
-	e.pushes = p.newPushes(e) // without a feed: its request was of another session
+	e.pushes = p.newPushes(e) // without a feed: its request belonged to another session
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	_, err := p.beginLocked(ctx, e, fmt.Sprintf("the episode %s was saved by an earlier host and cannot go on", e.id),
@@ -102,17 +102,17 @@ func (p *Plugin) restore(ctx context.Context, row *savedEpisode) (*episode, erro
 	return e, nil
 }
 
-// remember is noteLocked with the lock taken.
+// remember is noteLocked that takes the lock.
 func (p *Plugin) remember(set map[string]bool, id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.noteLocked(set, id)
 }
 
-// noteLocked adds an id to a set that is emptied before it grows out of bounds.
+// noteLocked adds an id to a set. The set is emptied before it grows too large.
 func (p *Plugin) noteLocked(set map[string]bool, id string) {
 	if len(id) > 64 {
-		return // none of ours, and too long to keep
+		return // not an id of this host, and too long to keep
 	}
 	if len(set) >= 2*p.opts.MaxEpisodes {
 		clear(set)
@@ -120,7 +120,7 @@ func (p *Plugin) noteLocked(set map[string]bool, id string) {
 	set[id] = true
 }
 
-// reap closes the episodes whose time is up, and sleeps until the next one may be.
+// reap closes idle episodes, and sleeps until the next one may be idle.
 func (p *Plugin) reap() {
 	for next := p.opts.idle(); ; {
 		clock := time.NewTimer(max(next, reapEvery))
@@ -134,7 +134,7 @@ func (p *Plugin) reap() {
 	}
 }
 
-// reapNow closes what is idle, and gives the time until something else may be.
+// reapNow closes idle episodes, and returns the time until the next one may be idle.
 func (p *Plugin) reapNow() time.Duration {
 	idle := p.opts.idle()
 	next := idle
@@ -156,7 +156,7 @@ func (p *Plugin) reapNow() time.Duration {
 	return next
 }
 
-// endIdle ends an episode, unless somebody has come back to it.
+// endIdle ends an episode, unless it is in use again.
 func (p *Plugin) endIdle(e *episode) {
 	if !e.mu.TryLock() { // a step runs
 		return

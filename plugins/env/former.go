@@ -16,15 +16,16 @@ import (
 	"a2e/host/state/store"
 )
 
-// Hosts of before kept their journals in files beside the store: each line a checksum, a blank and a journalLine.
+// Earlier versions kept journals in files beside the store. Each line is a checksum, a blank and a
+// journalLine.
 const (
 	formerFolder  = "env"
 	formerSuffix  = ".journal"
 	maxFormerFile = 1 << 30
 )
 
-// opened returns the store. The first time it brings what files of hosts of before have to the tables, and removes
-// them; a damaged one stays, and the log names it.
+// opened returns the store. The first time it imports the journal files of earlier versions into the
+// tables and removes the files. A damaged file stays, and the log names it.
 func (k *keeper) opened(ctx context.Context) (store.Store, error) {
 	s, err := k.plugin.Store(ctx)
 	if err != nil || k.former.Load() || s.Dir() == "" {
@@ -79,7 +80,8 @@ func (k *keeper) takeFormer(ctx context.Context, s store.Store, d *private.Dir, 
 	return nil
 }
 
-// readFormer returns the lines of a file, up to one that is not whole: its host was killed, or the disk was full.
+// readFormer returns the lines of a file, up to one that is incomplete because its host was killed or the
+// disk was full.
 func readFormer(raw []byte) (lines []*journalLine, err error) {
 	for text := range bytes.Lines(raw) {
 		sum, body, _ := bytes.Cut(bytes.TrimSuffix(text, []byte{'\n'}), []byte{' '})

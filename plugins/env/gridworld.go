@@ -19,7 +19,7 @@ const (
 )
 
 // GridworldOptions are the options of the environment `gridworld`: a maze made from the
-// episode's seed, whose goal gives reward 1.
+// episode's seed, with a reward of 1 at its goal.
 //
 //	gridworld.go  the environment and one episode
 //	maze.go       cells and walls, distances; as text and as a picture
@@ -33,8 +33,8 @@ type GridworldOptions struct {
 // gridworld is the environment `gridworld`.
 type gridworld struct{ rules gridRules }
 
-// gridRules are the options with their defaults. They are saved with an episode, whose
-// rules do not change when the config does.
+// gridRules are the options with their defaults. They are saved with an episode, so that its rules do not
+// change with the config.
 type gridRules struct {
 	Width    int     `json:"width"`
 	Height   int     `json:"height"`
@@ -103,7 +103,7 @@ func (g *gridworld) Space(context.Context) (Space, error) {
 }
 
 func seedSchema(of string) map[string]any {
-	const most = 1<<53 - 1 // what every JSON reader takes
+	const most = 1<<53 - 1 // every JSON reader can represent this
 	return map[string]any{"type": "integer", "minimum": -most, "maximum": most, "description": of + "; default: seed"}
 }
 
@@ -119,7 +119,7 @@ func (g *gridworld) Reset(_ context.Context, r Reset) (World, error) {
 	return newGridWorld(g.rules, r), nil
 }
 
-// savedGrid is an episode as it waits for another host.
+// savedGrid is a saved episode.
 type savedGrid struct {
 	Rules  gridRules `json:"rules"`
 	Chance string    `json:"chance"` // 64 bits are too many for a JSON number
@@ -163,8 +163,8 @@ const (
 	optDynamicsSeed = "dynamics_seed"
 )
 
-// newGridWorld makes the maze of the layout's seed. Where no option parts them, the slips go on
-// with the numbers that made it.
+// newGridWorld makes the maze from the layout seed. Unless an option sets one of the seeds, the slips use
+// the random numbers after those that made the maze.
 func newGridWorld(rules gridRules, r Reset) *gridWorld {
 	layout, parted := seedOption(r, optLayoutSeed)
 	dynamics, alone := seedOption(r, optDynamicsSeed)
@@ -172,12 +172,12 @@ func newGridWorld(rules gridRules, r Reset) *gridWorld {
 	w.maze = newMaze(rules.Width, rules.Height, &w.chance)
 	if parted || alone {
 		w.chance = chance(dynamics)
-		w.chance = chance(w.chance.next()) // none of the numbers that the same seed makes a maze of
+		w.chance = chance(w.chance.next()) // not the numbers that the same seed makes a maze from
 	}
 	return w
 }
 
-// seedOption returns an option that is a seed, or the episode's.
+// seedOption returns the option that is a seed, or else the seed of the episode.
 func seedOption(r Reset, name string) (seed int64, given bool) {
 	val, _ := r.Options.Get(name)
 	if n, err := strconv.ParseFloat(string(val), 64); err == nil { // 7.0 is an integer too
@@ -239,7 +239,7 @@ func (w *gridWorld) Save() (jsontext.Value, error) {
 // Close implements World.
 func (w *gridWorld) Close(context.Context) error { return nil }
 
-// Suggest implements Suggester: the ways that are open, the one nearest to the goal first.
+// Suggest implements Suggester. It returns the open directions, the nearest to the goal first.
 func (w *gridWorld) Suggest(context.Context) ([]map[string]any, error) {
 	var ways []direction
 	for d := up; d < directions; d++ {

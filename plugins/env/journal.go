@@ -13,15 +13,15 @@ import (
 	"a2e/protocol"
 )
 
-// What is answered is in a table before, as it came: one line for each request, many requests at once in one
-// commit. The keeper brings what is in memory to the tables that are read, many steps at once, and then removes
-// the lines. What hosts have left that were killed the next one that looks brings to the tables; the lines of others
-// that live are read beside these.
+// Before a request is answered, what it did is written to a table as it is: one line per request, many
+// requests in one commit. Later the keeper writes the contents of memory to the tables that are read, many
+// steps at once, and removes the lines. The lines of a killed host are moved to these tables by the next
+// host that looks; the lines of other live hosts are read together with the tables.
 
 const (
-	// journalLease is how long a host on another machine that was not heard of has its lines.
+	// journalLease is how long a host on another machine keeps its lines after its last sign of life.
 	journalLease = time.Minute
-	// journalPatience bounds how long a step waits for its line.
+	// journalPatience is how long a step waits for its line.
 	journalPatience = 5 * time.Second
 )
 
@@ -29,7 +29,7 @@ func newJournals() *store.Journals {
 	return &store.Journals{Table: "env_journals", Lines: "env_lines", Folder: formerFolder, Lease: journalLease}
 }
 
-// journalLine is what a line holds.
+// journalLine is the content of a line.
 type journalLine struct {
 	Plugin      string         `json:"plugin"`
 	Experiences []experience   `json:"experiences"`
@@ -37,8 +37,8 @@ type journalLine struct {
 	Closed      []string       `json:"closed"`
 }
 
-// note writes a line before its steps, beginnings of episodes or ends are answered. When
-// that fails the log hears of it: they are saved later all the same if the host lives.
+// note writes a line before the steps, the begin or the end of an episode are answered. A failure is
+// logged; if the host lives on, everything is saved later all the same.
 func (k *keeper) note(ctx context.Context, moves []move, begun []byte, closed string) {
 	defer k.poke()
 	if !k.plugin.durable() || k.mute.Load() && k.failing.Load() {
@@ -51,7 +51,7 @@ func (k *keeper) note(ctx context.Context, moves []move, begun []byte, closed st
 	if err == nil && s.Dir() != "" {
 		line, place := k.line(moves, begun, closed), k.places.Add(1)
 		err = s.Write(ctx, func(tx *store.Tx) error { return k.append(tx, place, line) })
-		k.lined.Store(true) // also after an error: who knows
+		k.lined.Store(true) // also after an error, as it may be written
 	}
 	if failed := err != nil; k.mute.Swap(failed) != failed && failed {
 		k.plugin.Log.Error().Err(err).Str("plugin", k.plugin.name).Msg("steps cannot be kept before they are " +
@@ -59,7 +59,7 @@ func (k *keeper) note(ctx context.Context, moves []move, begun []byte, closed st
 	}
 }
 
-// append adds a line to the journal, which begins with the first.
+// append adds a line to the journal, and makes the journal at the first line.
 func (k *keeper) append(tx *store.Tx, place int64, line []byte) error {
 	err := k.journals.Append(tx, k.number.Load(), place, line)
 	if !errors.Is(err, store.ErrLost) {
@@ -73,7 +73,7 @@ func (k *keeper) append(tx *store.Tx, place int64, line []byte) error {
 	return cmp.Or(err, k.journals.Append(tx, number, place, line))
 }
 
-// line is a journalLine as JSON.
+// line returns a journalLine as JSON.
 func (k *keeper) line(moves []move, begun []byte, closed string) []byte {
 	size := 64 + len(begun)
 	for i := range moves {
@@ -95,7 +95,7 @@ func (k *keeper) line(moves []move, begun []byte, closed string) []byte {
 	return append(dst, '}')
 }
 
-// appendItem appends an item of a list, if there is one.
+// appendItem appends an item of a list, unless it is empty.
 func appendItem(dst, item []byte) []byte {
 	if len(item) > 0 && dst[len(dst)-1] != '[' {
 		dst = append(dst, ',')
@@ -105,11 +105,11 @@ func appendItem(dst, item []byte) []byte {
 
 // journals is what journals have that may not be in the tables yet.
 type journals struct {
-	episodes    map[string]*savedEpisode // as they stand at the end; nil = closed
+	episodes    map[string]*savedEpisode // the last state; nil = closed
 	experiences map[string][]experience  // by plugin
 }
 
-// readJournals reads the lines of all journals but one.
+// readJournals reads the lines of all journals except one.
 func readJournals(tx *store.Tx, but int64) (*journals, error) {
 	lines, err := newJournals().Others(tx, but)
 	j := &journals{make(map[string]*savedEpisode), make(map[string][]experience)}
@@ -132,8 +132,8 @@ func readJournals(tx *store.Tx, but int64) (*journals, error) {
 	return j, err
 }
 
-// newest returns an episode as it stands: as a table has it, nil = not at all, or as these
-// journals do.
+// newest returns the newer of the row of an episode (nil = none) and its state in the journals (nil =
+// closed).
 func (j *journals) newest(id string, row *savedEpisode) *savedEpisode {
 	if e, there := j.episodes[id]; there && (e == nil || row == nil || e.Steps > row.Steps) {
 		return e
@@ -141,7 +141,7 @@ func (j *journals) newest(id string, row *savedEpisode) *savedEpisode {
 	return row
 }
 
-// takeLeft brings to the tables what hosts have left that live no more.
+// takeLeft moves the lines of dead hosts to the tables.
 func (k *keeper) takeLeft(ctx context.Context, s store.Store) (err error) {
 	var left []int64
 	err = s.Read(ctx, func(tx *store.Tx) (err error) {
@@ -170,7 +170,7 @@ func (k *keeper) takeOver(tx *store.Tx, number int64) error {
 	return cmp.Or(err, k.journals.Remove(tx, number))
 }
 
-// take brings a line to the tables.
+// take writes the content of a line to the tables.
 func (k *keeper) take(tx *store.Tx, l *journalLine) error {
 	for _, c := range chunksOf(l.Plugin, l.Experiences) {
 		if err := c.put(tx, newPacker()); err != nil {

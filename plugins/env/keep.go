@@ -13,49 +13,49 @@ import (
 )
 
 const (
-	// saveEvery is the least time between two saves, and savePause how many times longer
-	// than a save the pause after it is: saving takes a small part of the time at most.
+	// saveEvery is the shortest time between two saves. savePause is how many times longer than a save the
+	// pause after it is, so that saving takes only a small part of the time.
 	saveEvery = time.Second
 	savePause = 10
-	// saveGroup is how many experiences are written at once.
+	// saveGroup is how many experiences are written in one transaction.
 	saveGroup = 8192
 )
 
-// keeper writes episodes and experiences to the store, behind the requests' back.
+// keeper writes episodes and experiences to the store in the background.
 type keeper struct {
 	plugin   *Plugin
-	restores bool // saved episodes can be taken up again
+	restores bool // the environment can restore saved episodes
 	journals *store.Journals
-	number   atomic.Int64 // of this keeper's; 0 = it has none yet
-	places   atomic.Int64 // of its last line
-	lined    atomic.Bool  // it has lines that may not be trimmed yet
-	mute     atomic.Bool  // the log has heard that it cannot be written
-	former   atomic.Bool  // files of hosts of before were taken in
-	formerMu sync.Mutex   // held by the one who takes them in
+	number   atomic.Int64 // of the journal of this keeper; 0 = none yet
+	places   atomic.Int64 // number of its last line
+	lined    atomic.Bool  // it may have lines that can be trimmed after a save
+	mute     atomic.Bool  // the log has a message that the journal cannot be written
+	former   atomic.Bool  // the files of earlier versions were imported
+	formerMu sync.Mutex   // held during that import
 
 	asked   atomic.Bool   // a save is about to begin
 	failing atomic.Bool   // the last save failed
 	pause   atomic.Int64  // nanoseconds until the next save
-	turn    chan struct{} // held by the one who saves, who alone uses the fields below
-	fresh   int           // experiences written since the oldest were last looked at
+	turn    chan struct{} // held by the goroutine that saves, which alone uses the fields below
+	fresh   int           // experiences written since the last trim
 	packer  *gzip.Writer
 
 	mu   sync.Mutex
-	gone []string // episodes to take out of the store; guarded by mu
+	gone []string // ids of episodes to delete from the store; guarded by mu
 }
 
 func (k *keeper) init(p *Plugin) {
 	k.plugin, k.packer, k.turn = p, newPacker(), make(chan struct{}, 1)
 	k.journals = newJournals()
 	_, k.restores = p.env.(Restorer)
-	k.fresh = p.opts.MaxExperiences // an earlier host may have had room for more
+	k.fresh = p.opts.MaxExperiences // an earlier host may have allowed more
 	k.pause.Store(int64(saveEvery))
 }
 
 // durable reports whether answers wait for the journal.
 func (p *Plugin) durable() bool { return p.Store != nil && !p.opts.SaveLater }
 
-// poke says that there is something to save. It costs next to nothing.
+// poke starts a save after a pause, unless one is waiting already. It is cheap.
 func (k *keeper) poke() {
 	if k.plugin.Store == nil || k.asked.Load() || k.asked.Swap(true) {
 		return
@@ -70,7 +70,7 @@ func (k *keeper) poke() {
 	})
 }
 
-// save writes what is not in the store yet, before ctx ends. all waits for steps that run.
+// save writes what is not in the store yet, before ctx ends. all makes it wait for running steps.
 func (k *keeper) save(ctx context.Context, all bool) {
 	if k.plugin.Store == nil {
 		return
@@ -86,12 +86,12 @@ func (k *keeper) save(ctx context.Context, all bool) {
 		k.plugin.Log.Error().Err(err).Str("plugin", k.plugin.name).Msg("episodes and experiences cannot be saved")
 	}
 	if err != nil && !all {
-		k.poke() // again, later
+		k.poke() // try again later
 	}
 }
 
 func (k *keeper) saveLocked(ctx context.Context, all bool) error {
-	last := k.places.Load() // what is in the lines up to this is in memory already
+	last := k.places.Load() // what these lines hold is in memory already
 	episodes, rows, whole := k.unsaved(ctx, all)
 	k.mu.Lock()
 	gone := slices.Clone(k.gone)
@@ -100,7 +100,7 @@ func (k *keeper) saveLocked(ctx context.Context, all bool) error {
 		some, next := k.plugin.recent.unsaved(saveGroup)
 		if len(some) == 0 && len(rows) == 0 && len(gone) == 0 {
 			if !whole {
-				return nil // the journal alone has the rest
+				return nil // only the journal has the rest
 			}
 			return k.tidyJournals(ctx, last)
 		}
@@ -118,10 +118,10 @@ func (k *keeper) saveLocked(ctx context.Context, all bool) error {
 	}
 }
 
-// tidyJournals removes what the tables have: this host's lines up to one, and those of hosts that live no more.
+// tidyJournals removes lines that the tables have: those of this host up to last, and those of dead hosts.
 func (k *keeper) tidyJournals(ctx context.Context, last int64) error {
 	if !k.plugin.durable() || last == 0 {
-		return nil // the store is not opened for this
+		return nil // the store is not opened just for this
 	}
 	s, err := k.opened(ctx)
 	if err == nil && k.lined.Swap(false) {
@@ -134,20 +134,20 @@ func (k *keeper) tidyJournals(ctx context.Context, last int64) error {
 		})
 		k.lined.CompareAndSwap(false, err != nil)
 	}
-	if err != nil && !errors.Is(err, store.ErrLost) { // another host has taken the lines
+	if err != nil && !errors.Is(err, store.ErrLost) { // ErrLost: another host has taken the lines over
 		return err
 	}
 	return k.takeLeft(ctx, s)
 }
 
-// close saves all, and has others take over what could not be.
+// close saves all, and leaves what it could not save to other hosts.
 func (k *keeper) close(ctx context.Context) error {
 	k.save(ctx, true)
 	number := k.number.Load()
 	if number == 0 {
 		return nil
 	}
-	_ = k.plugin.Store.Write(ctx, func(tx *store.Tx) error { // else others remove it
+	_ = k.plugin.Store.Write(ctx, func(tx *store.Tx) error { // after an error others remove it
 		lines, err := k.journals.Read(tx, number)
 		if err != nil || len(lines) > 0 {
 			return err
@@ -157,8 +157,8 @@ func (k *keeper) close(ctx context.Context) error {
 	return k.journals.Close(ctx, k.plugin.Store)
 }
 
-// unsaved returns the episodes that have changed, as rows. whole reports whether these are
-// all: a step may be under way.
+// unsaved returns the episodes that have changed, as rows. whole reports whether these are all: an episode
+// with a running step is left out unless all is set.
 func (k *keeper) unsaved(ctx context.Context, all bool) (episodes []*episode, rows []*savedEpisode, whole bool) {
 	whole = true
 	if !k.restores {
@@ -188,7 +188,7 @@ func (k *keeper) unsaved(ctx context.Context, all bool) (episodes []*episode, ro
 	return episodes, rows, whole
 }
 
-// rowLocked is where the episode stands; nil = it cannot be saved.
+// rowLocked returns the row of the episode; nil = it cannot be saved.
 func (k *keeper) rowLocked(e *episode) *savedEpisode {
 	if e.closed || e.saver == nil || !k.restores {
 		return nil
@@ -209,7 +209,7 @@ func (k *keeper) rowLocked(e *episode) *savedEpisode {
 	}
 }
 
-// recordLocked is where the episode stands, for the journal; nil = it is not in that.
+// recordLocked returns the episode as JSON for the journal; nil = it is not journalled.
 func (k *keeper) recordLocked(e *episode) []byte {
 	if !k.plugin.durable() {
 		return nil
@@ -222,7 +222,7 @@ func (k *keeper) recordLocked(e *episode) []byte {
 	return raw
 }
 
-// forget takes an episode out of the store.
+// forget deletes an episode from the store at the next save.
 func (k *keeper) forget(id string) {
 	k.mu.Lock()
 	k.gone = append(k.gone, id)
@@ -230,13 +230,13 @@ func (k *keeper) forget(id string) {
 	k.poke()
 }
 
-// find returns the saved episode of an id; nil = there is none.
+// find returns the saved episode with an id; nil = there is none.
 func (k *keeper) find(ctx context.Context, id string) (row *savedEpisode, err error) {
 	s, err := k.opened(ctx)
 	if err != nil {
 		return nil, err
 	}
-	_ = k.takeLeft(ctx, s) // else its lines are read below
+	_ = k.takeLeft(ctx, s) // after an error its lines are read below
 	err = s.Read(ctx, func(tx *store.Tx) error {
 		row = nil
 		j, err := readJournals(tx, k.number.Load())
@@ -257,8 +257,8 @@ func (k *keeper) find(ctx context.Context, id string) (row *savedEpisode, err er
 	return row, err
 }
 
-// write writes episodes and experiences, and deletes the oldest where there are more than the
-// options allow. It looks after every hundredth of that number.
+// write writes episodes and experiences. It also deletes the oldest beyond the options, after every
+// hundredth of max_experiences.
 func (k *keeper) write(ctx context.Context, rows []*savedEpisode, gone []string, some []experience) error {
 	p := k.plugin
 	s, err := p.Store(ctx)

@@ -30,10 +30,10 @@ const (
 
 func (d direction) String() string { return [...]string{"up", "down", "left", "right"}[d] }
 
-// back is the opposite direction.
+// back returns the opposite direction.
 func (d direction) back() direction { return d ^ 1 }
 
-// sides are the directions across d.
+// sides returns the two directions across d.
 func (d direction) sides() (direction, direction) {
 	if d <= down {
 		return left, right
@@ -41,9 +41,9 @@ func (d direction) sides() (direction, direction) {
 	return up, down
 }
 
-// chance is a source of random numbers that is saved as one number: SplitMix64, Steele,
-// Lea and Flood, "Fast splittable pseudorandom number generators" (OOPSLA 2014). It is our
-// own so that a seed means the same in every build.
+// chance is a source of random numbers that is saved as one number: SplitMix64 of Steele, Lea and Flood,
+// "Fast splittable pseudorandom number generators" (OOPSLA 2014). It does not use a library, so that a
+// seed means the same in every build.
 type chance uint64
 
 func (c *chance) next() uint64 {
@@ -54,7 +54,7 @@ func (c *chance) next() uint64 {
 	return z ^ z>>31
 }
 
-// below returns a number in [0,n), n small: the bias is beyond notice.
+// below returns a number in [0,n). For small n the bias is negligible.
 func (c *chance) below(n int) int { return int(c.next() >> 32 * uint64(n) >> 32) }
 
 // float returns a number in [0,1).
@@ -63,13 +63,13 @@ func (c *chance) float() float64 { return float64(c.next()>>11) / (1 << 53) }
 // maze is a grid of cells with walls between them. Each cell can be reached.
 type maze struct {
 	width, height int
-	open          []uint8  // for each cell, row by row: the bits 1<<direction that lead out
+	open          []uint8  // for each cell, row by row: the bits 1<<direction of the directions without a wall
 	goal          int      // the cell furthest from cell 0, where each episode begins
 	distance      []uint16 // of each cell from the goal
 }
 
 // newMaze makes a maze by a random walk that goes back where it is stuck (depth-first
-// search), and then opens a few more walls: with one way alone, slips could not be made up for.
+// search), and then opens a few more walls: with only one way, slips could not be compensated.
 func newMaze(width, height int, c *chance) *maze {
 	m := &maze{width: width, height: height, open: make([]uint8, width*height)}
 	path := []int{0}
@@ -105,7 +105,7 @@ func newMaze(width, height int, c *chance) *maze {
 	return m
 }
 
-// beside returns the cell next to another, whatever wall there is; -1 = none.
+// beside returns the cell next to another, even if there is a wall between them; -1 = none.
 func (m *maze) beside(at int, d direction) int {
 	x, y := at%m.width, at/m.width
 	switch {
@@ -128,7 +128,7 @@ func (m *maze) join(at int, d direction) {
 
 func (m *maze) isOpen(at int, d direction) bool { return m.open[at]&(1<<d) != 0 }
 
-// move returns the cell that a way leads to; a wall keeps one in place.
+// move returns the cell that a move leads to; a wall keeps the agent in place.
 func (m *maze) move(at int, d direction) int {
 	if !m.isOpen(at, d) {
 		return at
@@ -136,7 +136,7 @@ func (m *maze) move(at int, d direction) int {
 	return m.beside(at, d)
 }
 
-// distances returns how many moves each cell is from one.
+// distances returns how many moves each cell is away from the cell from.
 func (m *maze) distances(from int) []uint16 {
 	const unseen = 1<<16 - 1
 	far := make([]uint16, len(m.open))
@@ -158,8 +158,8 @@ func (m *maze) distances(from int) []uint16 {
 // cellPixels is the side of a cell in a picture.
 const cellPixels = 16
 
-// Modes implements Renderer. `screenshot` and `rgb_array` are a PNG, `text` has letters of
-// Unicode, `ansi` those of ASCII alone.
+// Modes implements Renderer. `screenshot` and `rgb_array` are a PNG, `text` uses Unicode characters,
+// `ansi` only ASCII.
 func (w *gridWorld) Modes() []string { return []string{"screenshot", "rgb_array", "text", "ansi"} }
 
 // Render implements Renderer.
@@ -175,9 +175,9 @@ func (w *gridWorld) Render(_ context.Context, mode string) (jsontext.Value, erro
 	return append(protocol.AppendBase64(append(out, `,"mime":"image/png","data":`...), b.Bytes()), '}'), nil
 }
 
-// letters are what a maze is drawn with.
+// letters are the characters that a maze is drawn with.
 type letters struct {
-	corners                   []string // for each set of lines that leave it: 1 up, 2 right, 4 down, 8 left
+	corners                   []string // for each set of walls that meet in a corner: 1 up, 2 right, 4 down, 8 left
 	across, down, agent, goal string
 }
 
@@ -191,7 +191,7 @@ func asciiLetters() letters { return letters{slices.Repeat([]string{"+"}, 16), "
 func (w *gridWorld) draw(l letters) string {
 	var b strings.Builder
 	m := w.maze
-	put := func(wall bool, yes string) { // or as many blanks
+	put := func(wall bool, yes string) { // without a wall as many blanks
 		if !wall {
 			yes = strings.Repeat(" ", utf8.RuneCountInString(yes))
 		}
@@ -228,7 +228,7 @@ func (w *gridWorld) draw(l letters) string {
 	return b.String()
 }
 
-// mark is what stands in a cell.
+// mark returns the character in a cell.
 func (w *gridWorld) mark(x, y int, agent, goal string) string {
 	switch y*w.maze.width + x {
 	case w.at:

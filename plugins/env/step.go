@@ -11,22 +11,22 @@ import (
 	"a2e/protocol"
 )
 
-// move is one step: what it does, and what came of it.
+// move is one step: what it does, and its result.
 type move struct {
 	episode *episode
 	action  Action
-	before  []byte // the state that the agent acted on
+	before  []byte // the state that the agent saw before
 	seen    observation
 	took    time.Duration
-	taken   bool // it counts as a step, also where err is set
+	taken   bool // it counts as a step, even if err is set
 	err     error
 
-	plugin *Plugin      // of a batch: whose episode it is
-	resets bool         // the episode has ended: another begins in its place
-	shown  *observation // in place of seen, where another episode has begun
+	plugin *Plugin      // of a batch: the plugin of the episode
+	resets bool         // the episode has ended: another one begins in its place
+	shown  *observation // shown in place of seen if another episode has begun
 
-	made   experience // as the store gets it
-	record []byte     // where the episode stands after it, for the journal; nil = it is not in that
+	made   experience // the experience as it is saved
+	record []byte     // the episode after the step, for the journal; nil = it is not journalled
 }
 
 // step takes one action.
@@ -48,7 +48,7 @@ func (p *Plugin) step(ctx context.Context, req *protocol.EnvStepRequest, _ host.
 	return &observed{moves[0].seen}, nil
 }
 
-// take takes the step of m, which began at the time began, and gives the time at its end.
+// take takes the step of m, which began at the time began, and returns the time of its end.
 func (p *Plugin) take(ctx context.Context, m *move, began time.Time) time.Time {
 	e := m.episode
 	e.mu.Lock()
@@ -58,7 +58,7 @@ func (p *Plugin) take(ctx context.Context, m *move, began time.Time) time.Time {
 	}
 	returned := false
 	defer func() {
-		if !returned { // it panicked: who knows what the world is like
+		if !returned { // it panicked: the state of the world is unknown
 			e.failLocked("the environment panicked")
 		}
 	}()
@@ -82,7 +82,7 @@ func (p *Plugin) take(ctx context.Context, m *move, began time.Time) time.Time {
 	return end
 }
 
-// endStepLocked counts a step that the world has taken, and looks at what became of it.
+// endStepLocked counts a step that the world has taken, and reads the new state.
 func (p *Plugin) endStepLocked(ctx context.Context, m *move, out *Outcome) {
 	e := m.episode
 	steps := e.steps.Add(1)
@@ -100,8 +100,8 @@ func (p *Plugin) endStepLocked(ctx context.Context, m *move, out *Outcome) {
 	m.seen.meta = out.Info
 }
 
-// failedLocked returns the answer to a step that failed. The error of a world that is no
-// answer by itself ends the episode.
+// failedLocked returns the answer to a failed step. An error that is not a *protocol.Error ends the
+// episode.
 func (e *episode) failedLocked(err error) error {
 	var refusal *protocol.Error
 	if errors.As(err, &refusal) {
@@ -109,7 +109,7 @@ func (e *episode) failedLocked(err error) error {
 	}
 	e.failLocked(err.Error())
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
-		return err // the host knows what to say
+		return err // the host makes the answer
 	}
 	return protocol.Errorf(protocol.CodeRuntimeError, "the episode was ended by an error: %w", err)
 }
@@ -121,13 +121,13 @@ func (e *episode) failLocked(why string) {
 	}
 }
 
-// note records steps, in the order of their request: as experiences, and as calls of the
-// environment. A refusal is the agent's call, not the environment's.
+// note records steps in the order of their request: as experiences, and as calls of the environment. A
+// refused step is not a call of the environment.
 func (p *Plugin) note(ctx context.Context, moves []move) {
 	if slices.ContainsFunc(moves, func(m move) bool { return m.taken }) {
 		full := p.recent.add(moves)
 		p.keep.note(ctx, moves, nil, "")
-		if full && !p.keep.failing.Load() { // else they are dropped in the end
+		if full && !p.keep.failing.Load() { // after a failed save they would be dropped in the end
 			host.HandOff(ctx)
 			p.keep.save(p.life, false)
 		}

@@ -27,15 +27,15 @@ import (
 )
 
 const (
-	// maxStoredBytes bounds the experiences of one plugin in the store.
+	// maxStoredBytes bounds the stored experiences of one plugin.
 	maxStoredBytes = 256 << 20
-	// chunkCount and chunkBytes bound what stands in one row, before it is packed.
+	// chunkCount and chunkBytes bound the experiences in one row, before it is compressed.
 	chunkCount = 256
 	chunkBytes = 64 << 10
-	// packFrom is the length from which on a row is packed: experiences repeat themselves, and
-	// a tenth is written in a tenth of the time.
+	// packFrom is the length from which a row is compressed: experiences repeat each other, and a tenth of
+	// the bytes is written in a tenth of the time.
 	packFrom = 1 << 10
-	// maxUnpacked bounds what a row of a store that was tampered with can grow to.
+	// maxUnpacked bounds a decompressed row, in case somebody has tampered with the store.
 	maxUnpacked = 64 << 20
 
 	// The kinds of records in an export.
@@ -43,12 +43,12 @@ const (
 	kindExperiences = "env.experiences"
 )
 
-// Times are microseconds since 1970.
+// The tables hold times as microseconds since 1970.
 //
 //go:embed sql/*.sql
 var tables embed.FS
 
-// Part is what the plugins of this type keep in a store.
+// Part describes what the plugins of this type keep in a store.
 func Part() store.Part {
 	kinds := store.Kinds{
 		{Kind: kindEpisode, Import: store.ImportOf((*savedEpisode).take)},
@@ -60,7 +60,7 @@ func Part() store.Part {
 	}
 }
 
-// savedEpisode is one row of env_episodes, and a record of an export and of a journal.
+// savedEpisode is one row of env_episodes, and a record in exports and in journals.
 type savedEpisode struct {
 	ID        string          `json:"episode_id"`
 	Plugin    string          `json:"plugin"`
@@ -74,10 +74,10 @@ type savedEpisode struct {
 	Truncated bool            `json:"truncated"`
 	Reward    float64         `json:"reward"` // of the last step
 	Failure   string          `json:"failure"`
-	World     jsontext.Value  `json:"saved"` // what the world gave
+	World     jsontext.Value  `json:"saved"` // what the world saved
 }
 
-// AppendJSON implements protocol.Appender: it is on the path of every step.
+// AppendJSON implements protocol.Appender, for speed: every step encodes one.
 func (s *savedEpisode) AppendJSON(dst []byte) ([]byte, error) {
 	dst = protocol.AppendString(append(dst, `{"episode_id":`...), s.ID)
 	dst = protocol.AppendString(append(dst, `,"plugin":`...), s.Plugin)
@@ -94,8 +94,8 @@ func (s *savedEpisode) AppendJSON(dst []byte) ([]byte, error) {
 	return append(append(append(dst, `,"saved":`...), s.World...), '}'), nil
 }
 
-// take puts a record into the store, unless no host would have saved it. What the world saved
-// is looked at when the episode is taken up again.
+// take imports a record, or refuses one that no host would have saved. What the world saved is checked
+// when the episode is restored.
 func (s *savedEpisode) take(tx *store.Tx) error {
 	if s.Steps < 0 {
 		return fmt.Errorf("steps is %d; should be 0 or more", s.Steps)
@@ -106,7 +106,7 @@ func (s *savedEpisode) take(tx *store.Tx) error {
 	return errors.Join(checkID("episode_id", s.ID), s.put(tx, ""))
 }
 
-// Conditions of put: another host may have gone on with an episode, or closed it.
+// The conditions of put: another host may have continued the episode, or closed it.
 const (
 	unlessBehind = " WHERE excluded.steps >= env_episodes.steps"
 	ifFurther    = " WHERE excluded.steps > env_episodes.steps"
@@ -115,7 +115,7 @@ const (
 const episodeColumns = "id, plugin, env, seed, created_at, used_at, steps, done, truncated, reward, failure, " +
 	"options, saved"
 
-// put writes an episode, over one that has its id where the condition holds.
+// put writes an episode. It replaces a row with the same id only if the condition holds.
 func (s *savedEpisode) put(tx *store.Tx, condition string) error {
 	_, err := tx.Exec(`INSERT INTO env_episodes (`+episodeColumns+`) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9,
 		$10, $11, $12, $13) ON CONFLICT (id) DO UPDATE SET
@@ -128,7 +128,7 @@ func (s *savedEpisode) put(tx *store.Tx, condition string) error {
 	return err
 }
 
-// eachEpisode goes over the episode of an id ("" = all), the oldest first.
+// eachEpisode calls do for the episode with an id, or for all (""), the oldest first.
 func eachEpisode(tx *store.Tx, id string, do func(*savedEpisode) error) error {
 	query, args := "SELECT "+episodeColumns+" FROM env_episodes ORDER BY created_at, id", []any(nil)
 	if id != "" {
@@ -137,7 +137,7 @@ func eachEpisode(tx *store.Tx, id string, do func(*savedEpisode) error) error {
 	return tx.Each(query, args, func(scan func(...any) error) error {
 		var s savedEpisode
 		var created, used int64
-		var reward sql.NullFloat64 // older hosts wrote NULL for none
+		var reward sql.NullFloat64 // older hosts wrote NULL for no reward
 		var options, world string
 		err := scan(&s.ID, &s.Plugin, &s.Env, &s.Seed, &created, &used, &s.Steps, &s.Done, &s.Truncated, &reward,
 			&s.Failure, &options, &world)
@@ -153,8 +153,8 @@ func eachEpisode(tx *store.Tx, id string, do func(*savedEpisode) error) error {
 	})
 }
 
-// deleteEpisode leaves a row of no plugin for a while: journals of hosts that were killed may
-// still have the episode, and a row with more steps than theirs counts before them.
+// deleteEpisode leaves a row without a plugin for a while: journals of killed hosts may still have the
+// episode, and the row wins over theirs, as it has more steps.
 func deleteEpisode(tx *store.Tx, plugin, id string) error {
 	now := time.Now()
 	if _, err := tx.Exec("DELETE FROM env_episodes WHERE plugin = '' AND used_at < $1",
@@ -168,7 +168,7 @@ func deleteEpisode(tx *store.Tx, plugin, id string) error {
 	return err
 }
 
-// trimEpisodes deletes those not used since a time, and the oldest beyond most.
+// trimEpisodes deletes episodes not used since the time unused, and the oldest beyond most.
 func trimEpisodes(tx *store.Tx, plugin string, most int, unused int64) error {
 	if _, err := tx.Exec("DELETE FROM env_episodes WHERE plugin = $1 AND used_at < $2", plugin, unused); err != nil {
 		return err
@@ -177,17 +177,16 @@ func trimEpisodes(tx *store.Tx, plugin string, most int, unused int64) error {
 	return bound.Prune(tx, plugin)
 }
 
-// chunk is one row of env_experiences, and a record of an export: some that were made one
-// after the other.
+// chunk is one row of env_experiences, and a record of an export: several experiences.
 type chunk struct {
 	ID          string       `json:"id"`
 	Plugin      string       `json:"plugin"`
-	At          store.Micros `json:"at"` // of the last one
+	At          store.Micros `json:"at"` // of the newest experience
 	Experiences []experience `json:"experiences"`
 }
 
-// chunksOf puts experiences into rows, those of one episode together: they have more in
-// common. It sorts all.
+// chunksOf puts experiences into rows. Those of one episode are put together, as they compress better. It
+// sorts all.
 func chunksOf(plugin string, all []experience) (rows []*chunk) {
 	slices.SortFunc(all, func(a, b experience) int {
 		return cmp.Or(strings.Compare(a.episode, b.episode), cmp.Compare(a.step, b.step))
@@ -205,7 +204,7 @@ func chunksOf(plugin string, all []experience) (rows []*chunk) {
 	return rows
 }
 
-// put writes the row; zip may have packed other rows before.
+// put writes the row. zip is reset first, so it can be reused.
 func (c *chunk) put(tx *store.Tx, zip *gzip.Writer) error {
 	var ids strings.Builder
 	data := []byte{'['}
@@ -221,7 +220,7 @@ func (c *chunk) put(tx *store.Tx, zip *gzip.Writer) error {
 	if data = append(data, ']'); len(data) >= packFrom {
 		var out bytes.Buffer
 		zip.Reset(&out)
-		_, _ = zip.Write(data) // a Buffer takes all
+		_, _ = zip.Write(data) // a bytes.Buffer never fails
 		_ = zip.Close()
 		data = out.Bytes()
 	}
@@ -233,15 +232,15 @@ func (c *chunk) put(tx *store.Tx, zip *gzip.Writer) error {
 	return err
 }
 
-// newPacker makes what packs rows. It takes no room before it is used.
+// newPacker makes the compressor of rows. It takes no memory before its first use.
 func newPacker() *gzip.Writer {
-	zip, _ := gzip.NewWriterLevel(io.Discard, gzip.BestSpeed) // the level is one that there is
+	zip, _ := gzip.NewWriterLevel(io.Discard, gzip.BestSpeed) // the level is valid
 	return zip
 }
 
 const chunkColumns = "SELECT id, plugin, at, data FROM env_experiences "
 
-// eachChunk goes over the rows that a query gives.
+// eachChunk calls do for each row that the query selects.
 func eachChunk(tx *store.Tx, query string, args []any, do func(*chunk) error) error {
 	return tx.Each(chunkColumns+query, args, func(scan func(...any) error) error {
 		var c chunk
@@ -272,7 +271,7 @@ func unpack(data []byte) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(zip, maxUnpacked))
 }
 
-// trimExperiences deletes the oldest rows beyond most experiences, or too many bytes.
+// trimExperiences deletes the oldest rows beyond most experiences, or beyond maxStoredBytes.
 func trimExperiences(tx *store.Tx, plugin string, most int) error {
 	rows := store.Bound{
 		Table: "env_experiences", Key: "number", Where: "plugin = $1", Newest: "at DESC, number DESC",
@@ -298,7 +297,7 @@ func export(_ context.Context, tx *store.Tx, emit func(string, any) error) error
 	err = eachEpisode(tx, "", func(s *savedEpisode) error {
 		newest := j.newest(s.ID, s)
 		delete(j.episodes, s.ID)
-		if s.Plugin == "" { // it was closed
+		if s.Plugin == "" { // the episode was closed
 			return nil
 		}
 		return one(newest)
@@ -322,7 +321,7 @@ func export(_ context.Context, tx *store.Tx, emit func(string, any) error) error
 	return err
 }
 
-// take puts a record into the store, in place of that of the same id.
+// take imports a record, and replaces one with the same id.
 func (c *chunk) take(tx *store.Tx) error {
 	if len(c.Experiences) == 0 {
 		return errors.New("experiences is empty")
@@ -335,7 +334,7 @@ func (c *chunk) take(tx *store.Tx) error {
 	return errors.Join(checkID("id", c.ID), c.put(tx, newPacker()))
 }
 
-// checkID refuses what no host would have made as an id.
+// checkID refuses an id that no host would have made.
 func checkID(name, id string) error {
 	if id == "" || len(id) > 64 || !utf8.ValidString(id) {
 		return fmt.Errorf("%s: %.80q is not an id; should be 1 to 64 bytes", name, id)

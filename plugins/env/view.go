@@ -39,8 +39,8 @@ func (p *Plugin) observe(ctx context.Context, req *protocol.EnvObserveRequest, _
 	})
 }
 
-// render draws the episode. A mode that the world does not know is its first one; a world
-// that draws nothing shows its state as text.
+// render draws the episode. An unknown mode means the first mode of the world; a world that cannot draw
+// shows its state as text.
 func (p *Plugin) render(ctx context.Context, req *protocol.EnvRenderRequest,
 	_ host.Emitter,
 ) (*protocol.EnvRenderResponse, error) {
@@ -65,7 +65,7 @@ func (p *Plugin) render(ctx context.Context, req *protocol.EnvRenderRequest,
 	})
 }
 
-// textPicture is what render gives for a drawing in text.
+// textPicture returns the answer to render for a drawing in text.
 func textPicture(text string) jsontext.Value {
 	return append(protocol.AppendString([]byte(`{"mode":"text","text":`), text), '}')
 }
@@ -104,8 +104,7 @@ func (p *Plugin) describe(ctx context.Context, req *protocol.EnvSpaceRequest,
 	return resp, nil
 }
 
-// observation is a protocol.EnvObservation on its way out: it is on the path of every
-// step, so it is written by append.
+// observation is an outgoing protocol.EnvObservation. Every step writes one, so it is encoded by append.
 type observation struct {
 	episode   string
 	step      int64
@@ -139,7 +138,7 @@ func (o *observation) append(dst []byte) ([]byte, error) {
 	return append(dst, '}'), err
 }
 
-// appendNumber appends a float as JSON; it is no NaN.
+// appendNumber appends a float as JSON; it must not be NaN or infinite.
 func appendNumber(dst []byte, f float64) []byte {
 	if abs := math.Abs(f); abs != 0 && (abs < 1e-6 || abs >= 1e21) {
 		return strconv.AppendFloat(dst, f, 'e', -1, 64)
@@ -152,7 +151,7 @@ func appendMicros(dst []byte, at int64) []byte {
 	return protocol.AppendSeconds(dst, time.UnixMicro(at))
 }
 
-// observed answers reset, step and observe.
+// observed is the answer to reset, step and observe.
 type observed struct{ observation }
 
 // AppendJSON implements protocol.Appender.
@@ -161,7 +160,7 @@ func (r *observed) AppendJSON(dst []byte) ([]byte, error) {
 	return append(dst, '}'), err
 }
 
-// batchResponse answers a batch: a protocol.EnvBatchStepResponse.
+// batchResponse is the answer to a batch: a protocol.EnvBatchStepResponse.
 type batchResponse struct{ moves []move }
 
 // AppendJSON implements protocol.Appender.

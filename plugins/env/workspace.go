@@ -42,9 +42,9 @@ type WorkspaceOptions struct {
 const (
 	defaultMaxFiles = 10_000
 	defaultMaxBytes = 256 << 20
-	// grown is how many times larger than files/ an episode's folder may be when it is checked.
+	// grown is how many times larger than files/ a checked folder may be.
 	grown = 10
-	// maxWorkspaces bounds the open episodes: each may hold a thread and a process.
+	// maxWorkspaces bounds the open episodes, each of which may hold a thread and a process.
 	maxWorkspaces = 256
 )
 
@@ -54,20 +54,20 @@ type workspace struct {
 	env      host.Env
 	tasks    string // absolute
 	space    Space
-	names    []string       // the action types that are tools
+	names    []string       // the action types that are names of tools
 	services *host.Services // nil before Start
 	dirs     func() []string
 
-	swept   sync.Once       // the folders that dead hosts left behind
-	sweep   sandbox.Cleaner // of these
-	cleaner sandbox.Cleaner // of our own
+	swept   sync.Once       // for the removal of the folders of dead hosts
+	sweep   sandbox.Cleaner // removes these folders
+	cleaner sandbox.Cleaner // removes our own folders
 
 	mu     sync.Mutex      // guards the field below
-	warned map[string]bool // tasks that warnOfLoading looked at
+	warned map[string]bool // tasks that warnOfLoading has checked
 }
 
-// newWorkspace makes the environment `workspace`. It reads the default task, so that
-// a broken one is found at the start; the others are read when they are asked for.
+// newWorkspace makes the environment `workspace`. It reads the default task, so that a broken one is found
+// at the start; other tasks are read when they are needed.
 func newWorkspace(opts WorkspaceOptions, e host.Env) (Environment, error) {
 	switch {
 	case opts.Tasks == "":
@@ -100,7 +100,7 @@ func newWorkspace(opts WorkspaceOptions, e host.Env) (Environment, error) {
 	return w, nil
 }
 
-// warnOfOpenTasks tells of tasks that the agent reaches by other ways than an episode.
+// warnOfOpenTasks logs a warning if the agent can reach the tasks by other ways than an episode.
 func warnOfOpenTasks(log zerolog.Logger, tasks, workspace string) {
 	if workspace == "" {
 		return
@@ -111,7 +111,7 @@ func warnOfOpenTasks(log zerolog.Logger, tasks, workspace string) {
 	}
 }
 
-// makeSpace asks the tools for their definitions; nothing is run.
+// makeSpace asks the tools for their definitions; it runs nothing.
 func (w *workspace) makeSpace() error {
 	box, err := w.env.ToolBox(w.boxOptions(w.tasks))
 	if err != nil {
@@ -132,7 +132,7 @@ func (w *workspace) boxOptions(folder string) host.ToolBoxOptions {
 	}
 }
 
-// Start takes what tools may ask of the host.
+// Start sets the services that tools may use.
 func (w *workspace) Start(s *host.Services) { w.services = s }
 
 // Name implements Environment.
@@ -141,7 +141,7 @@ func (w *workspace) Name() string { return "workspace" }
 // Space implements Environment.
 func (w *workspace) Space(context.Context) (Space, error) { return w.space, nil }
 
-// Reset implements Environment: it copies the task's files into a new folder.
+// Reset implements Environment. It copies the files of the task into a new folder.
 func (w *workspace) Reset(ctx context.Context, r Reset) (World, error) {
 	host.HandOff(ctx)
 	t, err := w.find(r.Options.Text("task"))
@@ -174,7 +174,7 @@ func (w *workspace) begin(ctx context.Context, id string, t *task) (*workspaceWo
 	return world, nil
 }
 
-// fill copies the task's files, less the hidden ones, into the agent's folder.
+// fill copies the files of the task, except the hidden ones, into the agent's folder.
 func (w *workspace) fill(ctx context.Context, t *task, f *folder) error {
 	if err := os.Mkdir(f.work(), 0o700); err != nil {
 		return err
@@ -182,7 +182,7 @@ func (w *workspace) fill(ctx context.Context, t *task, f *folder) error {
 	c := copier{left: bounds{w.opts.MaxFiles, w.opts.MaxBytes}, strict: true, skip: t.hides, wall: w.env.Wall}
 	err := c.tree(ctx, t.files(), f.work())
 	if errors.Is(err, os.ErrNotExist) && !pathExists(t.files()) {
-		return nil // a task that begins with nothing
+		return nil // a task without files
 	}
 	if err != nil {
 		return fmt.Errorf("files of task %q: %w", t.Name, err)
@@ -190,7 +190,7 @@ func (w *workspace) fill(ctx context.Context, t *task, f *folder) error {
 	return nil
 }
 
-// live makes the world of a folder that is filled.
+// live makes the world for a filled folder.
 func (w *workspace) live(t *task, f *folder) (*workspaceWorld, error) {
 	root, err := os.OpenRoot(f.work())
 	if err != nil {
@@ -235,7 +235,7 @@ func (w *workspace) Close(context.Context) error {
 	return nil
 }
 
-// resetDenied makes an error the answer to a reset. It shows no path of the machine.
+// resetDenied returns an error as the answer to a reset, without paths of the machine.
 func resetDenied(err error) error {
 	return explainedAs(protocol.CodeResetDenied, "the episode cannot begin", err)
 }

@@ -12,20 +12,19 @@ import (
 	"a2e/protocol"
 )
 
-// The action types beside the tools' names. A tool of such a name is reached by
-// actionTool alone.
+// The action types besides the names of tools. A tool with such a name can be called only by actionTool.
 const (
 	actionSubmit = "submit" // check the work and end the episode
 	actionTool   = "tool"   // {"tool_name":…,"arguments":{…}}
 )
 
-// An action is one of these, where the arguments stand in payload or beside the type:
+// An action is one of these, with the arguments in payload or beside the type:
 //
 //	{"type":"read_file","path":"a"}    {"action_type":"read_file","payload":{"path":"a"}}
 //	{"action_type":"tool","payload":{"tool_name":"read_file","arguments":{"path":"a"}}}
 //	{"type":"submit"}
 
-// workspaceSpace describes the actions that these tools make, and the states.
+// workspaceSpace describes the actions that the tools provide, and the states.
 func workspaceSpace(tools []protocol.ToolDefinition) Space {
 	var types, names []string
 	var rules []any
@@ -57,8 +56,7 @@ func workspaceSpace(tools []protocol.ToolDefinition) Space {
 	}
 }
 
-// actionRule says what the arguments of one action type are, in payload or beside the
-// type.
+// actionRule returns the schema of the arguments of one action type, in payload or beside the type.
 func actionRule(name, description string, args map[string]any) map[string]any {
 	named := func(key string) map[string]any {
 		return map[string]any{
@@ -90,11 +88,11 @@ func actionRule(name, description string, args map[string]any) map[string]any {
 
 // objectSchema returns the JSON Schema of a tool's parameters.
 func objectSchema(params []protocol.ToolParameter) (s map[string]any) {
-	_ = json.Unmarshal(schema.Object(params, true), &s) // it is JSON
+	_ = json.Unmarshal(schema.Object(params, true), &s) // schema.Object returns JSON
 	return s
 }
 
-// toolCall is an action that is no submit.
+// toolCall is an action other than submit.
 type toolCall struct {
 	name string
 	args protocol.Object
@@ -132,8 +130,8 @@ func (w *workspace) callOf(a Action) (toolCall, error) {
 	return c, nil
 }
 
-// misfit returns the answer to arguments that the tool refused as no arguments of its
-// own, with places in the action; nil for any other error.
+// misfit returns the answer to arguments that the tool refused by their schema, with paths into the
+// action; nil for any other error.
 func (c toolCall) misfit(err error) error {
 	var known *protocol.Error
 	if !errors.As(err, &known) || known.Code != protocol.CodeSchemaViolation {

@@ -19,19 +19,19 @@ import (
 
 const (
 	maxCheckOutput = 64 << 10 // bytes kept of the end of each stream
-	maxShownOutput = 4 << 10  // bytes of it that the agent may see
+	maxShownOutput = 4 << 10  // bytes of that output that the agent may see
 )
 
-// verdict is what a check found.
+// verdict is the result of a check.
 type verdict struct {
 	score    float64
 	exitCode *int
 	timedOut bool
-	reason   string // why there is no better score; "" where the check says it
-	output   string // the end of what it printed, where the task shows it
+	reason   string // why the score is no better; "" = the check itself reports it
+	output   string // the end of its output, if the task shows it
 }
 
-// info is the verdict as the observation's metadata have it.
+// info returns the verdict for the metadata of an observation.
 func (v verdict) info() map[string]any {
 	info := map[string]any{"score": v.score, "timed_out": v.timedOut}
 	if v.exitCode != nil {
@@ -46,13 +46,12 @@ func (v verdict) info() map[string]any {
 	return info
 }
 
-// errCheckLate is why a check was stopped.
+// errCheckLate is the reason why a check was stopped.
 var errCheckLate = errors.New("the check did not end in time")
 
-// check judges the agent's folder. It works on copies in the folder's place: what the
-// check, and the agent's programs that it runs, leave behind is gone before the agent acts
-// again, so nothing of the task gets into the agent's folder by way of them. The error is
-// a *protocol.Error when the episode is as it was.
+// check judges the agent's folder. It works on copies: whatever the check, and the agent's programs that
+// it runs, leave behind is gone before the agent acts again. So nothing of the task gets into the agent's
+// folder. The error is a *protocol.Error if the episode is unchanged.
 func (w *workspaceWorld) check(ctx context.Context) (v verdict, err error) {
 	host.HandOff(ctx)
 	program, err := w.env.program(w.task)
@@ -86,7 +85,7 @@ func (w *workspaceWorld) check(ctx context.Context) (v verdict, err error) {
 	return w.runCheck(ctx, own, program)
 }
 
-// prepare makes the copies: one in the folder's place, and for a judge one to look at.
+// prepare makes the copies: one in place of the folder, and for a judge another one to read.
 func (w *workspaceWorld) prepare(ctx context.Context) error {
 	runs := w.task.Reward == rewardJudge || len(w.task.Cases) > 0
 	if err := w.copyTo(ctx, w.folder.work(), !runs); err != nil || w.task.Reward != rewardJudge {
@@ -95,8 +94,8 @@ func (w *workspaceWorld) prepare(ctx context.Context) error {
 	return w.copyTo(ctx, w.folder.judged(), true)
 }
 
-// copyTo copies the agent's folder. Where a check reads the copy, inside leaves out links
-// that lead out of it: one could stand for a file of the task.
+// copyTo copies the agent's folder. With inside it leaves out links that lead out of the folder: in a copy
+// that a check reads, such a link could point to a file of the task.
 func (w *workspaceWorld) copyTo(ctx context.Context, to string, inside bool) error {
 	if err := os.Mkdir(to, 0o700); err != nil {
 		return bareCause(err)
@@ -105,7 +104,7 @@ func (w *workspaceWorld) copyTo(ctx context.Context, to string, inside bool) err
 	return c.tree(ctx, w.folder.aside(), to)
 }
 
-// runCheck runs a check that looks at the agent's folder and starts nothing of it.
+// runCheck runs a check that reads the agent's folder and starts nothing in it.
 func (w *workspaceWorld) runCheck(ctx, own context.Context, program string) (verdict, error) {
 	stdout, stderr := &child.Tail{Size: maxCheckOutput}, &child.Tail{Size: maxCheckOutput}
 	state, err := w.startCheck(own, sandbox.Policy{
@@ -119,15 +118,15 @@ func (w *workspaceWorld) runCheck(ctx, own context.Context, program string) (ver
 	return v, err
 }
 
-// lastOf returns at most the last n bytes of a stream.
+// lastOf returns at most the last n bytes of a stream, as text.
 func lastOf(stream *child.Tail, n int) string {
 	end, _ := stream.Last(n)
 	return string(end)
 }
 
-// startCheck runs the task's command in a sandbox that may change one folder, with a home
-// and /tmp that no program of the agent has seen. It reads the task folder and changes
-// nothing there. Python takes its modules from there, not from where the agent's files are.
+// startCheck runs the command of the task in a sandbox that may change one folder, with a home and /tmp
+// that no program of the agent has used. It can read the task folder but not change it. Python loads its
+// modules from the task folder, not from where the agent's files are.
 func (w *workspaceWorld) startCheck(ctx context.Context, policy sandbox.Policy, folder string) (sandbox.State, error) {
 	launcher, err := w.env.env.Confined(host.Confinement{Folder: folder, Read: []string{w.task.dir}})
 	if err != nil {
@@ -145,7 +144,7 @@ func (w *workspaceWorld) startCheck(ctx context.Context, policy sandbox.Policy, 
 	}
 	proc, err := launcher.Command(ctx, policy)
 	if f, ok := policy.Stdin.(*os.File); ok {
-		err = errors.Join(err, f.Close()) // the check has it: when that is gone, nobody reads
+		err = errors.Join(err, f.Close()) // the check has its copy: when it has ended, nobody reads
 	}
 	if err != nil {
 		return sandbox.State{}, err
@@ -153,7 +152,7 @@ func (w *workspaceWorld) startCheck(ctx context.Context, policy sandbox.Policy, 
 	return proc.Wait()
 }
 
-// verdict reads how a check ended; it has an exit code where that was by itself.
+// verdict makes a verdict from how a check ended; exitCode is set if it ended by itself.
 func (w *workspaceWorld) verdict(ctx, own context.Context, state sandbox.State, err error, output string) (verdict,
 	error,
 ) {
@@ -181,9 +180,8 @@ func (w *workspaceWorld) verdict(ctx, own context.Context, state sandbox.State, 
 	return v, nil
 }
 
-// reward returns the score of a check that ended by itself, and why it is no better
-// where the check did not say it. One that ended in no way that it may end has the least:
-// what it printed until then counts for nothing.
+// reward returns the score of a check that ended by itself, and the reason for a low score if the check
+// does not report it. A check that ended with an invalid status has the least score, whatever it printed.
 func (t *task) reward(state sandbox.State, stdout string) (score float64, reason string) {
 	switch {
 	case t.Reward == rewardExit && state.Signal == 0 && state.Code == 1:
@@ -199,7 +197,7 @@ func (t *task) reward(state sandbox.State, stdout string) (score float64, reason
 	return t.least(), "the check printed no number"
 }
 
-// least is the score of work that was not judged.
+// least returns the score of work that was not judged.
 func (t *task) least() float64 {
 	if t.Reward == rewardExit {
 		return 0
@@ -207,10 +205,10 @@ func (t *task) least() float64 {
 	return t.Range[0]
 }
 
-// clamp brings a number into the task's range.
+// clamp limits a number to the range of the task.
 func (t *task) clamp(n float64) float64 { return min(max(n, t.Range[0]), t.Range[1]) }
 
-// lastNumber finds the last number in a text that is no part of a word.
+// lastNumber returns the last number in a text that is not part of a word.
 func lastNumber(text string) (float64, bool) {
 	words := strings.FieldsFunc(text, func(r rune) bool {
 		return !(r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' ||
@@ -230,8 +228,7 @@ const (
 	maxCaseBytes = 1 << 20 // of a file
 )
 
-// runCase is one entry of cases: a run, and how it must end. What it expects never leaves
-// the host.
+// runCase is one entry of cases: a run, and how it must end. The expected output never leaves the host.
 type runCase struct {
 	Run        []string `yaml:"run" required:"true" doc:"The program and its arguments: a bare name on the PATH, or a path within the agent's folder."`
 	Stdin      string   `yaml:"stdin" doc:"What it reads."`
@@ -242,7 +239,7 @@ type runCase struct {
 	Timeout    float64  `yaml:"timeout" min:"0" doc:"Seconds that it may take; 0 = 10."`
 }
 
-// completeCases checks what the keys' rules cannot.
+// completeCases checks what the rules of the keys cannot check.
 func (t *task) completeCases() error {
 	switch {
 	case t.Check != nil:
@@ -268,7 +265,7 @@ func (t *task) completeCases() error {
 	return nil
 }
 
-// runCases runs the cases of a task, in order, and compares what they give.
+// runCases runs the cases of a task in order, and compares their output.
 func (w *workspaceWorld) runCases(ctx, own context.Context) (v verdict, err error) {
 	runs := runner{world: w}
 	passed, output := 0, ""
@@ -299,7 +296,7 @@ func (w *workspaceWorld) runCases(ctx, own context.Context) (v verdict, err erro
 	return v, nil
 }
 
-// runCase tells why a case does not pass, without what it expects; "" = it does.
+// runCase returns why a case does not pass, without the expected output; "" = it passes.
 func (w *workspaceWorld) runCase(ctx context.Context, runs *runner, c runCase) (string, error) {
 	stdin, err := w.task.text(c.Stdin, c.StdinFile)
 	if err != nil {
@@ -333,7 +330,7 @@ func (w *workspaceWorld) runCase(ctx context.Context, runs *runner, c runCase) (
 	return "", nil
 }
 
-// text returns a text, or that of a file of the task folder.
+// text returns a text, or the content of a file in the task folder.
 func (t *task) text(text, file string) (string, error) {
 	if file == "" {
 		return text, nil
@@ -345,7 +342,7 @@ func (t *task) text(text, file string) (string, error) {
 	return string(raw), nil
 }
 
-// trimLines takes the blanks off the ends of lines, and empty lines off the end.
+// trimLines removes blanks at the ends of lines, and empty lines at the end.
 func trimLines(text string) string {
 	lines := strings.Split(text, "\n")
 	for i := range lines {

@@ -19,12 +19,12 @@ import (
 )
 
 const (
-	// staleAfter is how old a folder must be before it counts as left behind: its owner
-	// locks it a moment after it was made.
+	// staleAfter is how old a folder must be to count as left behind: a new folder is locked a moment
+	// after it was made.
 	staleAfter = time.Minute
-	// savedFor is how long the folder of a saved episode waits for a host that takes it up.
+	// savedFor is how long the folder of a saved episode is kept for a host that continues it.
 	savedFor = 30 * 24 * time.Hour
-	// idLetters are those that an episode's id may have.
+	// idLetters are the characters that the id of an episode may have.
 	idLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
 )
 
@@ -37,7 +37,7 @@ const (
 //	saved  a file: the episode was saved, and the next host may take it up
 //	gone…  what is being removed
 //
-// A folder that is removed as a whole goes by another name at once, see goneName.
+// A folder that is removed as a whole is renamed first, see gonePrefix.
 type folder struct {
 	path  string // absolute
 	lock  *os.File
@@ -49,8 +49,8 @@ func (f *folder) aside() string  { return filepath.Join(f.path, "aside") }
 func (f *folder) judged() string { return filepath.Join(f.path, "judged") }
 func (f *folder) saved() string  { return filepath.Join(f.path, "saved") }
 
-// folderOf returns the place of an episode's folder. The id may come from a file that
-// somebody else wrote.
+// folderOf returns the path of an episode's folder. It checks the id, which may come from a file of
+// somebody else.
 func (w *workspace) folderOf(id string) (string, error) {
 	if id == "" || len(id) > 64 || strings.Trim(id, idLetters) != "" {
 		return "", fmt.Errorf("the episode's id %.80q is not a name of a folder", id)
@@ -82,7 +82,7 @@ func (w *workspace) newFolder(id string) (*folder, error) {
 	return &folder{path, lock, &w.cleaner}, nil
 }
 
-// oldFolder takes up the folder that another host left.
+// oldFolder opens the folder that another host left.
 func (w *workspace) oldFolder(id string) (*folder, error) {
 	path, err := w.folderOf(id)
 	if err != nil {
@@ -103,8 +103,8 @@ func (w *workspace) oldFolder(id string) (*folder, error) {
 	return f, nil
 }
 
-// back puts the agent's folder back in its place, if a check had it aside. What the check
-// left is removed in the background: it may be as deep and as much as a program can make it.
+// back puts the agent's folder back in its place, if a check had moved it aside. What the check left is
+// removed in the background, as it may be very deep or large.
 func (f *folder) back() error {
 	if _, err := os.Lstat(f.aside()); err != nil {
 		return nil
@@ -115,7 +115,7 @@ func (f *folder) back() error {
 			f.clean.Do(func(ctx context.Context) {
 				_ = sandbox.RemoveTree(ctx,
 					gone)
-			}) // what stays goes with the folder
+			}) // what remains is removed with the folder
 		} else if !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
@@ -123,17 +123,17 @@ func (f *folder) back() error {
 	return os.Rename(f.aside(), f.work())
 }
 
-// keep notes that the episode was saved.
+// keep marks the folder as that of a saved episode.
 func (f *folder) keep() error { return os.WriteFile(f.saved(), nil, 0o600) }
 
-// close leaves the folder to others.
+// close unlocks the folder for other hosts.
 func (f *folder) close() error { return f.lock.Close() }
 
-// gonePrefix begins the names of folders that are being removed; no episode has such a one.
+// gonePrefix begins the names of folders that are being removed; no id of an episode begins so.
 const gonePrefix = ".gone-"
 
-// remove removes the folder in the background. Nobody finds it by its name any more; what
-// there is no time for, the next host removes.
+// remove removes the folder in the background. It renames the folder first, so that nobody finds it. What
+// is not removed in time, the next host removes.
 func (f *folder) remove() error {
 	gone := filepath.Join(filepath.Dir(f.path), gonePrefix+filepath.Base(f.path)+"-"+rand.Text())
 	if err := os.Rename(f.path, gone); err != nil {
@@ -143,8 +143,7 @@ func (f *folder) remove() error {
 	return f.lock.Close()
 }
 
-// removeStaleFolders removes the folders of hosts that died, and of saved episodes that
-// nobody took up.
+// removeStaleFolders removes the folders of dead hosts, and of saved episodes that nobody has continued.
 func removeStaleFolders(ctx context.Context, episodes string, now time.Time) {
 	entries, err := os.ReadDir(episodes)
 	if err != nil {
@@ -158,7 +157,7 @@ func removeStaleFolders(ctx context.Context, episodes string, now time.Time) {
 		}
 		lock, err := sandbox.LockDir(path)
 		if err != nil {
-			continue // its host lives
+			continue // its host is alive
 		}
 		saved, err := os.Lstat(filepath.Join(path, "saved"))
 		if strings.HasPrefix(e.Name(), gonePrefix) || err != nil || now.Sub(saved.ModTime()) >= savedFor {
@@ -168,30 +167,30 @@ func removeStaleFolders(ctx context.Context, episodes string, now time.Time) {
 	}
 }
 
-// bounds is what a copy may still take.
+// bounds is how much a copy may still take.
 type bounds struct {
 	files int
 	bytes int64
 }
 
-// errTooLarge says that a copy did not fit its bounds.
+// errTooLarge is the error of a copy that exceeds its bounds.
 var errTooLarge = errors.New("too large")
 
-// copier copies the content of folders. Every open stays within its folder.
+// copier copies the contents of folders. It never opens anything outside of the two folders.
 type copier struct {
 	left   bounds
-	option string // begins the names of the options that set these
-	// strict refuses links that lead out and what is neither file, folder nor link;
-	// otherwise such links are copied as they are and the others left out.
+	option string // begins the names of the options that set left
+	// strict refuses links that lead out, and entries that are neither file, folder nor link. Otherwise
+	// such links are copied as they are, and such entries are left out.
 	strict bool
 	inside bool                   // leaves out links that lead out
-	skip   func(path string) bool // what is left out, a folder with all in it
-	wall   *wall.Wall             // around the host's own files, which are left out
+	skip   func(path string) bool // paths to leave out; a folder is left out with its content
+	wall   *wall.Wall             // hides the host's own files, which are left out
 
 	from, to *os.Root
 }
 
-// tree copies what is in the folder from into the folder to, which exists.
+// tree copies the content of the folder from into the existing folder to.
 func (c *copier) tree(ctx context.Context, from, to string) error {
 	var err error
 	if c.from, err = os.OpenRoot(from); err != nil {
@@ -205,8 +204,8 @@ func (c *copier) tree(ctx context.Context, from, to string) error {
 	return c.content(ctx)
 }
 
-// content copies what is in the open folder from into to. Folders get their rights when they
-// are full: these may forbid to write in them.
+// content copies the content of the open folder from into to. Folders get their permissions after their
+// content, as these may forbid writing.
 func (c *copier) content(ctx context.Context) (err error) {
 	guard, rights := c.wall.In(c.from), map[string]fs.FileMode{}
 	var folders []string
@@ -221,7 +220,7 @@ func (c *copier) content(ctx context.Context) (err error) {
 			if mode.IsDir() {
 				folders, rights[name] = append(folders, name), mode
 			} else if err == nil && d.IsDir() {
-				return fs.SkipDir // it was one a moment ago
+				return fs.SkipDir // it was a folder a moment ago
 			}
 			return err
 		case d.IsDir():
@@ -237,7 +236,7 @@ func (c *copier) content(ctx context.Context) (err error) {
 	return err
 }
 
-// entry copies one entry of a folder, without what is in it.
+// entry copies one entry of a folder; of a folder only itself, without its content.
 func (c *copier) entry(ctx context.Context, name string) (fs.FileMode, error) {
 	local := filepath.FromSlash(name)
 	info, err := c.from.Lstat(local)
@@ -260,9 +259,9 @@ func (c *copier) entry(ctx context.Context, name string) (fs.FileMode, error) {
 	return 0, nil
 }
 
-// file copies a file with its rights and its time, which tools such as make look at.
+// file copies a file with its permissions and its time, which tools such as make use.
 func (c *copier) file(ctx context.Context, local string, info fs.FileInfo) error {
-	in, _, err := openRegular(c.from, local) // it may be something else by now
+	in, _, err := openRegular(c.from, local) // it may be no regular file any more
 	if err != nil {
 		return err
 	}
@@ -273,7 +272,7 @@ func (c *copier) file(ctx context.Context, local string, info fs.FileInfo) error
 	return c.to.Chtimes(local, info.ModTime(), info.ModTime())
 }
 
-// count counts a file or a folder.
+// count counts a file or folder against the bounds.
 func (c *copier) count() error {
 	if c.left.files--; c.left.files < 0 {
 		return c.tooMany("files")
@@ -285,7 +284,7 @@ func (c *copier) tooMany(what string) error {
 	return fmt.Errorf("%w: it holds more %s than %smax_%s allows", errTooLarge, what, c.option, what)
 }
 
-// write writes a file, within the bounds.
+// write writes a file within the bounds.
 func (c *copier) write(local string, in io.Reader, mode fs.FileMode) error {
 	out, err := c.to.OpenFile(local, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode.Perm()|0o600)
 	if err != nil {
@@ -315,20 +314,20 @@ func (c *copier) link(name string) error {
 	return aboutFile(name, c.to.Symlink(text, local))
 }
 
-// checkLink refuses a link that leads out, by its text or by the links on its way.
+// checkLink refuses a link that leads out, by its text or by other links on its path.
 func (c *copier) checkLink(name, text string) error {
 	out := fmt.Errorf("%q is a link that leads out of the folder; put in what it leads to", name)
 	if !filepath.IsLocal(filepath.FromSlash(path.Join(path.Dir(name), filepath.ToSlash(text)))) {
 		return out
 	}
-	// What the system finds decides for the rest, absolute links among it.
+	// The system decides about the rest, such as absolute links.
 	if _, err := c.from.Stat(filepath.FromSlash(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return out
 	}
 	return nil
 }
 
-// aboutFile says which file an error is about, without the paths around it.
+// aboutFile adds to an error which file it is about, without outer paths.
 func aboutFile(name string, err error) error {
 	if err == nil || errors.Is(err, errTooLarge) {
 		return err

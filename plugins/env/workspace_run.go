@@ -24,31 +24,30 @@ const (
 	defaultRunTime = 10      // seconds
 )
 
-// runOrder is one run of a program of the agent, or of one on the PATH that is given the
-// agent's files.
+// runOrder is one run of a program of the agent, or of a program on the PATH with files of the agent.
 type runOrder struct {
 	Run     []string `json:"run"`
 	Stdin   string   `json:"stdin"`
 	Timeout float64  `json:"timeout"` // seconds; 0 = 10
 }
 
-// runResult is how a run ended. One that could not be started has an error alone.
+// runResult is how a run ended. If it could not be started, only Error is set.
 type runResult struct {
-	ExitCode  *int   `json:"exit_code"` // null where a signal, the time or a limit ended it
+	ExitCode  *int   `json:"exit_code"` // null = ended by a signal, the time limit or another limit
 	Signal    string `json:"signal,omitzero"`
 	TimedOut  bool   `json:"timed_out"`
 	Stdout    string `json:"stdout"`
 	Stderr    string `json:"stderr"`
-	Truncated bool   `json:"truncated"` // of an output only the first MiB is here
+	Truncated bool   `json:"truncated"` // only the first MiB of an output is here
 	Error     string `json:"error,omitzero"`
 }
 
-// errRunLate is why a run was stopped.
+// errRunLate is the reason why a run was stopped.
 var errRunLate = errors.New("the run did not end in time")
 
-// runner starts the agent's programs for a check: in a copy of the agent's folder and a
-// sandbox of their own, which shows neither the task folder nor the process that checks.
-// All runs of one check have this copy and one home.
+// runner starts the agent's programs for a check: in a copy of the agent's folder and in a separate
+// sandbox, which contains neither the task folder nor the process of the check. All runs of one check
+// share this copy and one home.
 type runner struct {
 	world    *workspaceWorld
 	launcher *sandbox.Launcher // nil before the first run
@@ -61,8 +60,8 @@ func (r *runner) close() error {
 	return r.launcher.Close()
 }
 
-// run runs one program to its end, with all that it started. The error is about the host
-// or ctx; whatever the program does is in the result.
+// run runs one program, with all that it starts, to its end. The error is one of the host or of ctx; what
+// the program does is in the result.
 func (r *runner) run(ctx context.Context, o runOrder) (runResult, error) {
 	work := r.world.folder.work()
 	path, err := r.program(o.Run)
@@ -116,8 +115,8 @@ func (r *runner) run(ctx context.Context, o runOrder) (runResult, error) {
 	return res, nil
 }
 
-// program finds the program of a run: a bare name on the PATH, or a path within the
-// agent's folder.
+// program returns the path of the program of a run: a bare name is looked up on the PATH, other names are
+// paths in the agent's folder.
 func (r *runner) program(argv []string) (string, error) {
 	if len(argv) == 0 || argv[0] == "" {
 		return "", errors.New(`"run" must be a command and its arguments`)
@@ -148,7 +147,7 @@ func (o *runOrder) timeout() time.Duration {
 // beginning keeps the first bytes of a stream.
 type beginning struct {
 	kept []byte
-	over bool // there were more
+	over bool // there were more bytes
 }
 
 // Write implements io.Writer for one goroutine.
@@ -166,37 +165,37 @@ const (
 	maxJudgeLine = 4 << 20 // bytes
 )
 
-// A judge is a check that never touches what the agent made but by way of the host. It
-// writes lines of JSON to its stdout, and reads one line on stdin for each that asks:
+// A judge is a check that uses the agent's programs only through the host. It writes lines
+// of JSON to its stdout. For each run it reads one line of answer from its stdin:
 //
 //	{"run":["python3","add.py"],"stdin":"2 3\n","timeout":5}
 //	{"exit_code":0,"timed_out":false,"stdout":"5\n","stderr":"","truncated":false}
 //	{"reward":1}
 //
-// With nonce: true of the task the first line on stdin is {"nonce":"…"}, and the reward needs it too.
-// The last reward counts, if the judge ends with status 0. Its working directory is the
-// task folder, $A2E_TASK, and $A2E_WORKSPACE a copy of the agent's folder to look at.
-// Nothing of the agent's has ever run where it runs, so nobody else writes to its stdout.
+// If the task has nonce: true, the first line on stdin is {"nonce":"…"}, and the reward must
+// repeat it. The last reward counts, if the judge ends with status 0. Its working directory
+// is the task folder, $A2E_TASK; $A2E_WORKSPACE is a copy of the agent's folder to read. No
+// program of the agent ever runs in its sandbox, so nobody else writes to its stdout.
 
-// judgeLine is one line of a judge: a run or a reward.
+// judgeLine is one line from a judge: a run or a reward.
 type judgeLine struct {
 	runOrder
 	Reward *float64 `json:"reward"`
 	Nonce  string   `json:"nonce"`
 }
 
-// judge hears what the process of a judge says. Its fields belong to the goroutine that
-// reads the process's output until the process has ended.
+// judge handles the output of the process of a judge. Until the process has ended, only the goroutine that
+// reads that output uses the fields.
 type judge struct {
 	ctx    context.Context
 	runs   runner
-	answer *os.File // its stdin
-	nonce  string   // that its reward needs; "" = none
+	answer *os.File // stdin of the process
+	nonce  string   // required with the reward; "" = none
 
-	line   []byte // begun and not ended
+	line   []byte // the incomplete last line
 	reward *float64
-	wrong  error // the first thing it said that cannot be
-	failed error // of the host
+	wrong  error // the first invalid line
+	failed error // an error of the host
 }
 
 // runJudge runs a check that is a judge.
@@ -206,13 +205,13 @@ func (w *workspaceWorld) runJudge(ctx, own context.Context, program string) (ver
 		return w.verdict(ctx, own, sandbox.State{}, err, "")
 	}
 	defer answer.Close()
-	defer stdin.Close() // startCheck may not have come to it
+	defer stdin.Close() // in case startCheck did not close it
 	own, stop := context.WithCancel(own)
 	defer stop()
 	j := &judge{ctx: own, runs: runner{world: w}, answer: answer}
 	if w.task.Nonce {
 		j.nonce = rand.Text()
-		_, err = fmt.Fprintf(answer, "{\"nonce\":%q}\n", j.nonce) // a pipe takes as much before anybody reads
+		_, err = fmt.Fprintf(answer, "{\"nonce\":%q}\n", j.nonce) // the pipe holds it until the judge reads
 	}
 	stderr := &child.Tail{Size: maxCheckOutput}
 	state := sandbox.State{}
@@ -246,8 +245,8 @@ func (w *workspaceWorld) startJudge(ctx context.Context, program string, j *judg
 	}, w.folder.judged())
 }
 
-// Write implements io.Writer: it takes the judge's output, and does what it asks for
-// before it takes more.
+// Write implements io.Writer. It handles the judge's output, and runs what a line asks for before it reads
+// on.
 func (j *judge) Write(p []byte) (int, error) {
 	size := len(p)
 	for j.wrong == nil && j.failed == nil && len(p) > 0 {
@@ -264,7 +263,7 @@ func (j *judge) Write(p []byte) (int, error) {
 	return size, nil
 }
 
-// hear does what one line says.
+// hear handles one line.
 func (j *judge) hear(line []byte) {
 	if len(bytes.TrimSpace(line)) == 0 {
 		return
@@ -298,5 +297,5 @@ func (j *judge) run(o runOrder) {
 		j.failed = err
 		return
 	}
-	_, _ = j.answer.Write(append(text, '\n')) // a judge that is gone needs no answer
+	_, _ = j.answer.Write(append(text, '\n')) // a judge that has ended needs no answer
 }

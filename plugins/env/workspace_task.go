@@ -29,17 +29,17 @@ const (
 	maxCheckTime     = 24 * 60 * 60
 )
 
-// Ways to get a reward out of the check.
+// How the reward is read from the check.
 const (
 	rewardExit   = "exit"
 	rewardNumber = "number"
 	rewardJudge  = "judge"
 )
 
-// taskMark stands for the task folder in the arguments of a check.
+// taskMark is replaced by the task folder in the arguments of a check.
 const taskMark = "{task}"
 
-// taskOptions is what task.yaml holds.
+// taskOptions is the content of task.yaml.
 type taskOptions struct {
 	ID          string    `yaml:"id" doc:"Another name of the task than its folder's."`
 	Description string    `yaml:"description" required:"true" doc:"What the agent is asked."`
@@ -59,21 +59,19 @@ type task struct {
 	taskOptions
 	Name string // of its folder
 	dir  string // absolute
-	// loads is a word of a check of reward exit or number that loads or starts programs;
-	// "" = there is none.
+	// loads is a word in a check with reward exit or number that loads or starts programs; "" = none.
 	loads string
 }
 
-// loaders are words of checks that load what the agent made into their own process, or start
-// it beside that.
+// loaders are words in checks that load what the agent made into their own process, or start it.
 var loaders = [...]string{
 	"unittest", "pytest", "doctest", "importlib", "runpy", "sys.path", "subprocess", "os.system", "require(", "npm ",
 	"node ", "go test", "go run", "cargo ",
 	"make test", "make check", "ctest", "rspec", "tox",
 }
 
-// warnOfLoading tells once of a check that what it judges may pass by itself. Words are a
-// sign, no proof: such a task goes on.
+// warnOfLoading warns once per task that the judged programs may decide the verdict themselves. The words
+// are only a hint, so the task can still be used.
 func (w *workspace) warnOfLoading(t *task) {
 	w.mu.Lock()
 	known := w.warned[t.Name]
@@ -95,14 +93,14 @@ func (t *task) timeout() time.Duration {
 	return time.Duration(t.Timeout * float64(time.Second))
 }
 
-// hides reports whether a path of files/, with slashes, is there for the check alone.
-// What lies in a hidden folder is hidden too.
+// hides reports whether a path of files/, with slashes, is only for the check. What is in a hidden folder
+// is hidden too.
 func (t *task) hides(path string) bool {
 	return pattern.Listed(t.Hidden, path)
 }
 
-// find reads the task that goes by a name: "" is the default one, others are
-// folders or ids. An error that is no *protocol.Error is a defect of the task.
+// find reads the task with a name: "" is the default task, other names are folders or ids. An error that
+// is not a *protocol.Error is a defect of the task.
 func (w *workspace) find(name string) (*task, error) {
 	folders, err := w.folders()
 	if err != nil {
@@ -118,7 +116,7 @@ func (w *workspace) find(name string) (*task, error) {
 		return w.read(name)
 	}
 	for _, folder := range folders {
-		if t, err := w.read(folder); err == nil && t.ID == name { // a broken one has no id to be called by
+		if t, err := w.read(folder); err == nil && t.ID == name { // a broken task has no id
 			return t, nil
 		}
 	}
@@ -127,7 +125,7 @@ func (w *workspace) find(name string) (*task, error) {
 		strings.Join(known, ", ")).With("known", known)
 }
 
-// folders names the task folders, sorted; there is at least one.
+// folders returns the names of the task folders, sorted; there is at least one.
 func (w *workspace) folders() ([]string, error) {
 	entries, err := os.ReadDir(w.tasks)
 	if err != nil {
@@ -145,7 +143,7 @@ func (w *workspace) folders() ([]string, error) {
 	return names, nil
 }
 
-// read reads the task in a folder. The error names file and line.
+// read reads the task in a folder. The error names the file and the line.
 func (w *workspace) read(folder string) (*task, error) {
 	t := &task{Name: folder, dir: filepath.Join(w.tasks, folder)}
 	file := folder + "/" + taskFile
@@ -162,7 +160,7 @@ func (w *workspace) read(folder string) (*task, error) {
 	return t, nil
 }
 
-// complete checks what the keys' rules cannot, and sets the defaults.
+// complete checks what the rules of the keys cannot check, and sets the defaults.
 func (t *task) complete() error {
 	if t.ID == "" {
 		t.ID = t.Name
@@ -221,7 +219,7 @@ func (t *task) completeCheck() error {
 	text := strings.Join(t.Check, " ")
 	for i, arg := range t.Check {
 		file, _ := readBounded(filepath.Join(t.dir, filepath.FromSlash(strings.ReplaceAll(arg, taskMark, "."))),
-			maxTaskBytes) // if it lies there
+			maxTaskBytes) // if such a file exists
 		text += "\n" + string(file)
 		if i == 0 && strings.Contains(text, envTask) {
 			return errors.New("check: " + envTask + " is set for reward: judge alone, as what another check starts " +
@@ -234,8 +232,8 @@ func (t *task) completeCheck() error {
 	return nil
 }
 
-// program finds the program of the check: a bare name on the PATH, an absolute path,
-// or a path within the task folder.
+// program returns the path of the check's program: a bare name is looked up on the PATH, a path is
+// absolute or inside the task folder.
 func (w *workspace) program(t *task) (string, error) {
 	if len(t.Cases) > 0 {
 		return "", nil
@@ -260,7 +258,7 @@ func pathExists(path string) bool {
 	return err == nil
 }
 
-// bareCause drops the paths that an error of the system repeats.
+// bareCause removes the paths that an error of the system repeats.
 func bareCause(err error) error {
 	if at, ok := errors.AsType[*os.PathError](err); ok {
 		return at.Err

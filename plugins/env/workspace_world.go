@@ -15,22 +15,22 @@ import (
 	"a2e/protocol"
 )
 
-// workspaceWorld is one episode: a task in a folder of its own.
+// workspaceWorld is one episode: a task in its own folder.
 type workspaceWorld struct {
 	env    *workspace
 	task   *task
 	folder *folder
-	root   *os.Root     // of the agent's folder
+	root   *os.Root     // the open agent's folder
 	box    host.ToolBox // nil once the episode has ended
 
 	steps int
 	done  bool
-	score float64     // of the last check, with check_each_step; else 0
+	score float64     // of the last check, if check_each_step is set; else 0
 	last  *lastAction // nil before the first action
-	gone  bool        // closed
+	gone  bool        // the world is closed
 }
 
-// lastAction is what the last action brought, for the agent.
+// lastAction is the result of the last action, for the agent.
 type lastAction struct {
 	Type      string             `json:"type"`
 	Success   bool               `json:"success"`
@@ -42,8 +42,8 @@ type lastAction struct {
 	Detail    map[string]any     `json:"detail,omitzero"` // of the error
 }
 
-// Step implements World. A tool that refuses or fails is a step all the same, as the
-// agent has to learn from it; an action that is none of the space is not.
+// Step implements World. A tool that refuses or fails still counts as a step, as the agent learns from it.
+// An action that is not in the space does not count.
 func (w *workspaceWorld) Step(ctx context.Context, a Action) (Outcome, error) {
 	if a.Type == actionSubmit {
 		return w.submit(ctx)
@@ -74,7 +74,7 @@ func (w *workspaceWorld) Step(ctx context.Context, a Action) (Outcome, error) {
 	return Outcome{}, nil
 }
 
-// submit ends the episode. When the check itself cannot be run the episode goes on.
+// submit ends the episode. If the check itself cannot be run, the episode goes on.
 func (w *workspaceWorld) submit(ctx context.Context) (Outcome, error) {
 	v, err := w.check(ctx)
 	if err != nil {
@@ -88,7 +88,7 @@ func (w *workspaceWorld) submit(ctx context.Context) (Outcome, error) {
 	return out, nil
 }
 
-// judge runs the check after an action, whose step counts whatever becomes of that.
+// judge runs the check after an action. The step counts even if the check fails.
 func (w *workspaceWorld) judge(ctx context.Context) Outcome {
 	v, err := w.check(ctx)
 	if err != nil {
@@ -97,8 +97,8 @@ func (w *workspaceWorld) judge(ctx context.Context) Outcome {
 	return w.outcome(v)
 }
 
-// outcome returns the reward of a verdict: with check_each_step what it is better than
-// the one before, so that all rewards of an episode add up to its score.
+// outcome returns the reward of a verdict. With check_each_step it is the difference to the score before,
+// so that the rewards of an episode add up to its score.
 func (w *workspaceWorld) outcome(v verdict) Outcome {
 	out := Outcome{Reward: v.score, Info: map[string]any{"check": v.info()}}
 	if w.env.opts.CheckEachStep {
@@ -108,7 +108,7 @@ func (w *workspaceWorld) outcome(v verdict) Outcome {
 	return out
 }
 
-// limit is how many actions the episode may have; 0 = any number.
+// limit returns how many actions the episode may have; 0 = any number.
 func (w *workspaceWorld) limit() int {
 	if w.task.MaxSteps > 0 {
 		return w.task.MaxSteps
@@ -116,7 +116,7 @@ func (w *workspaceWorld) limit() int {
 	return w.env.opts.MaxSteps
 }
 
-// end gives back what only steps need: what is left can be looked at.
+// end closes the tools, which only steps need; the folder can still be read.
 func (w *workspaceWorld) end(ctx context.Context) {
 	w.done = true
 	if err := w.closeBox(ctx); err != nil {
@@ -133,12 +133,12 @@ func (w *workspaceWorld) closeBox(ctx context.Context) error {
 	return err
 }
 
-// Close implements World: the folder is gone after it.
+// Close implements World. It removes the folder.
 func (w *workspaceWorld) Close(ctx context.Context) error {
 	return w.close(ctx, w.folder.remove)
 }
 
-// Leave implements Leaver: the folder stays.
+// Leave implements Leaver. The folder stays.
 func (w *workspaceWorld) Leave(ctx context.Context) error {
 	return w.close(ctx, w.folder.close)
 }
@@ -151,8 +151,7 @@ func (w *workspaceWorld) close(ctx context.Context, folder func() error) error {
 	return errors.Join(w.closeBox(ctx), w.root.Close(), folder())
 }
 
-// savedWorkspace is an episode as it waits for another host. Its folder goes by the
-// episode's id.
+// savedWorkspace is a saved episode. Its folder is found by the id of the episode.
 type savedWorkspace struct {
 	Task  string      `json:"task"`
 	Steps int         `json:"steps"`
@@ -161,8 +160,7 @@ type savedWorkspace struct {
 	Last  *lastAction `json:"last"`
 }
 
-// Save implements Saver. It also keeps the folder from being taken for one that a dead
-// host left behind.
+// Save implements Saver. It also marks the folder, so that it does not count as left by a dead host.
 func (w *workspaceWorld) Save() (jsontext.Value, error) {
 	if err := w.folder.keep(); err != nil {
 		return nil, fmt.Errorf("the episode's folder cannot be kept: %w", bareCause(err))
@@ -181,7 +179,7 @@ func parseSaved(saved jsontext.Value) (*savedWorkspace, error) {
 	return &s, nil
 }
 
-// resultOf puts what a call gave into the agent's view.
+// resultOf returns the result of a tool call as the agent sees it.
 func resultOf(name string, res *protocol.ToolResult, err error) *lastAction {
 	if err != nil {
 		last := &lastAction{Type: name, Error: err.Error(), ErrorCode: protocol.CodeToolError}
@@ -201,7 +199,7 @@ func resultOf(name string, res *protocol.ToolResult, err error) *lastAction {
 	return last
 }
 
-// stoppedAction is the answer to a request that ended before its work did.
+// stoppedAction returns the answer to a request that ended before its work was done.
 func stoppedAction(ctx context.Context) error {
 	err := context.Cause(ctx)
 	if known, ok := errors.AsType[*protocol.Error](err); ok {
@@ -214,7 +212,7 @@ func stoppedAction(ctx context.Context) error {
 // maxShownFiles bounds the files that a state lists.
 const maxShownFiles = 500
 
-// AppendState implements World: it looks at the folder as it is now.
+// AppendState implements World. It reads the folder as it is now.
 func (w *workspaceWorld) AppendState(ctx context.Context, dst []byte) ([]byte, error) {
 	files, more, err := w.list(ctx)
 	if err != nil {
@@ -230,15 +228,14 @@ func (w *workspaceWorld) AppendState(ctx context.Context, dst []byte) ([]byte, e
 	return protocol.AppendJSON(dst, state)
 }
 
-// list returns the files of the folder by path, up to a bound. Links are listed without
-// being followed.
+// list returns the files of the folder by path, at most maxShownFiles. Links are listed but not followed.
 func (w *workspaceWorld) list(ctx context.Context) (files []any, more bool, err error) {
 	files = []any{}
 	err = fs.WalkDir(w.root.FS(), ".", func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case ctx.Err() != nil:
 			return stoppedAction(ctx)
-		case err != nil: // it may be closed to us, or gone
+		case err != nil: // it may be unreadable or gone
 			if d != nil && d.IsDir() && path != "." {
 				return fs.SkipDir
 			}
@@ -283,7 +280,7 @@ func workspaceStateSchema() map[string]any {
 // Modes implements Renderer.
 func (w *workspaceWorld) Modes() []string { return []string{"text"} }
 
-// Render implements Renderer: the task and the files, as a text.
+// Render implements Renderer. It returns the task and the files as text.
 func (w *workspaceWorld) Render(ctx context.Context, _ string) (jsontext.Value, error) {
 	files, more, err := w.list(ctx)
 	if err != nil {

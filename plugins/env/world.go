@@ -10,48 +10,48 @@ import (
 	"a2e/protocol"
 )
 
-// Environment is a world that episodes take place in. Its methods may be called at the
-// same time. It may implement Restorer.
+// Environment is a kind of world in which episodes take place. Its methods may be called concurrently. It
+// may implement Restorer.
 type Environment interface {
-	// Name is what env_name calls it.
+	// Name returns the name that env_name uses.
 	Name() string
-	// Space describes its actions and states. It does not change. The plugin asks whenever it
-	// needs it: after the first answer it costs nothing.
+	// Space returns its actions and states, which do not change. The plugin calls it whenever it needs
+	// them, so it should be cheap after the first call.
 	Space(ctx context.Context) (Space, error)
-	// Reset begins an episode. Equal seeds and options give equal episodes. An error that is
-	// a *protocol.Error is the answer, `reset_denied` say.
+	// Reset begins an episode. Equal seeds and options make equal episodes. An error that is a
+	// *protocol.Error, such as `reset_denied`, is the answer.
 	Reset(ctx context.Context, r Reset) (World, error)
-	// Close ends what the environment started. All its worlds were closed before.
+	// Close frees what the environment holds. All its worlds are closed before.
 	Close(ctx context.Context) error
 }
 
-// Space is what env/space/req answers.
+// Space is the answer to env/space/req.
 type Space struct {
-	Types  []string       // the action types, the usual one first; empty where actions have none
-	Action map[string]any // JSON Schema of an action, in both spellings; nil = one of Types is all it takes
+	Types  []string       // the action types, the usual one first; empty = actions have no type
+	Action map[string]any // JSON Schema of an action, in both spellings; nil = an action is only one of Types
 	State  map[string]any // JSON Schema of a state
-	// Options is the JSON Schema of what Reset.Options may hold; nil = Reset looks at them.
+	// Options is the JSON Schema of Reset.Options; nil = Reset itself checks them.
 	Options map[string]any
 }
 
-// Reset is how an episode begins.
+// Reset has the parameters of a new episode.
 type Reset struct {
 	EpisodeID string
 	Seed      *int64          // nil = any
 	Options   protocol.Object // valid until Reset returns
-	// Push tells the agent of a change that no step brought about; the episode and the step are
-	// filled in. It is safe for concurrent use, and never blocks for long.
+	// Push tells the agent about a change between steps; it fills in the episode and the step. It is safe
+	// for concurrent use, and never blocks for long.
 	Push func(*protocol.EnvStatePush)
 }
 
-// Action is what a step does. It fits the action space's schema.
+// Action is what a step does. It fits the schema of the action space.
 type Action struct {
-	Type    string          // of "type" or "action_type"; "" where the space has no types
-	Payload protocol.Object // of "payload", or all members but the type's
-	Whole   protocol.Object // as it came; valid until Step returns
+	Type    string          // from "type" or "action_type"; "" = the space has no types
+	Payload protocol.Object // from "payload", or all members except the type
+	Whole   protocol.Object // as it was sent; valid until Step returns
 }
 
-// Outcome is what a step brought.
+// Outcome is the result of a step.
 type Outcome struct {
 	Reward    float64
 	Done      bool           // the episode reached its end
@@ -59,66 +59,67 @@ type Outcome struct {
 	Info      map[string]any // for the observation's metadata; may be nil
 }
 
-// World is one episode. The plugin calls one method at a time. It may implement Renderer,
-// Suggester and Saver.
+// World is one episode. The plugin calls one method at a time. It may implement Renderer, Suggester, Saver
+// and Observer.
 type World interface {
-	// Step takes one action. After an error that is a *protocol.Error, such as
-	// `unknown_action`, the episode is as it was; after any other it has ended.
+	// Step takes one action. After an error that is a *protocol.Error, such as `unknown_action`, the
+	// episode is unchanged; after any other error it has ended.
 	Step(ctx context.Context, a Action) (Outcome, error)
-	// AppendState appends what the agent sees now, one JSON object.
+	// AppendState appends what the agent sees now, as one JSON object.
 	AppendState(ctx context.Context, dst []byte) ([]byte, error)
-	// Close gives back what the episode holds.
+	// Close frees what the episode holds.
 	Close(ctx context.Context) error
 }
 
 // Renderer is a World that draws itself.
 type Renderer interface {
-	// Render draws in a mode of Modes; the first one stands for an unknown or empty mode.
+	// Render draws in a mode of Modes. The plugin passes the first mode in place of an unknown or empty
+	// one.
 	Render(ctx context.Context, mode string) (jsontext.Value, error)
 	Modes() []string
 }
 
-// Suggester is a World that knows which actions look good.
+// Suggester is a World that can suggest actions.
 type Suggester interface {
-	// Suggest returns actions as a step takes them, the best first.
+	// Suggest returns actions in the form in which a step takes them, the best first.
 	Suggest(ctx context.Context) ([]map[string]any, error)
 }
 
-// Quick is an Environment whose worlds take microseconds for anything and never push: the
-// plugin does not hand them to other goroutines.
+// Quick is an Environment whose worlds need only microseconds for any call and never push: the plugin does
+// not use other goroutines for them.
 type Quick interface{ Quick() }
 
-// Saver is a World whose episode can go on in another host.
+// Saver is a World whose episode can continue in another host.
 type Saver interface {
 	Save() (jsontext.Value, error)
 }
 
-// Restorer is an Environment that takes up what a Saver gave.
+// Restorer is an Environment that continues an episode from what a Saver saved.
 type Restorer interface {
 	Restore(ctx context.Context, r Reset, saved jsontext.Value) (World, error)
 }
 
-// Observer is a World that changes by itself. Observe looks anew, for env/observe/req,
-// where AppendState may give what the last step brought.
+// Observer is a World that changes by itself. Observe updates its state for env/observe/req; without it
+// AppendState may append the state after the last step.
 type Observer interface {
 	Observe(ctx context.Context) error
 }
 
-// Leaver is a Saver that has something outside of the host, such as a folder. Leave is
-// called in place of Close when the episode was saved and is to go on in another host: it
-// gives back what is in this one and leaves the rest to Restore.
+// Leaver is a Saver that has something outside of the host, such as a folder. Leave is called instead of
+// Close when the episode was saved and may continue in another host: it frees what is in this host and
+// leaves the rest for Restore.
 type Leaver interface {
 	Leave(ctx context.Context) error
 }
 
-// maxPushes is how many pushes of one episode may wait to be sent; then the oldest go.
+// maxPushes is how many pushes of one episode may wait to be sent; beyond that the oldest are dropped.
 const maxPushes = 256
 
-// pushes sends what a world says between steps, in order, without holding it up.
+// pushes sends the pushes of a world in order, without blocking it.
 type pushes struct {
 	plugin  *Plugin
 	episode *episode
-	feed    *host.Stream // of the reset; nil = nobody listens. It is set before the first push.
+	feed    *host.Stream // of the reset; nil = nobody listens; set before the first push
 
 	mu      sync.Mutex // guards the fields below
 	waiting []*protocol.EnvStatePush
@@ -129,7 +130,7 @@ type pushes struct {
 
 func (p *Plugin) newPushes(e *episode) *pushes { return &pushes{plugin: p, episode: e} }
 
-// add takes a push of the world, which may hold any lock of its own and may be in Step.
+// add adds a push of the world, which may hold its own locks and may be in Step.
 func (s *pushes) add(msg *protocol.EnvStatePush) {
 	e := s.episode
 	msg.EpisodeID, msg.StepID = e.id, int(e.steps.Load())
@@ -160,7 +161,7 @@ func (s *pushes) add(msg *protocol.EnvStatePush) {
 	}
 }
 
-// send sends what waits.
+// send sends the waiting pushes.
 func (s *pushes) send() {
 	for {
 		s.mu.Lock()
@@ -186,7 +187,7 @@ func (s *pushes) send() {
 	}
 }
 
-// close ends the pushes; what waits goes out.
+// close ends the pushes; those that wait are still sent.
 func (s *pushes) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

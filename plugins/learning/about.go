@@ -12,21 +12,21 @@ import (
 	"a2e/protocol"
 )
 
-// kindModel is the kind of what feedback or an experience names and nothing here is called: a
-// model, or a prompt.
+// kindModel is the kind of a component that only feedback or experiences name and that is not called here:
+// a model, or a prompt.
 const kindModel = "model"
 
 // resolver finds the components that agents name.
 type resolver struct {
-	calls   map[string]component // recent ones, by their correlation
-	offered map[string]component // what the host has, by name; nil = nothing was asked for
-	actors  map[component]*int64 // of experiences, as they were found
+	calls   map[string]component // components of recent calls, by correlation
+	offered map[string]component // what the host has, by name; nil = it was not asked
+	actors  map[component]*int64 // components of actors that were found before
 }
 
 func newResolver() *resolver { return &resolver{actors: make(map[component]*int64)} }
 
-// resolver returns one for these names. No transaction may be under way: where a name is of
-// nothing that was called yet it asks other plugins what they have.
+// resolver makes a resolver for these names. If a name is not that of a called component, it asks other
+// plugins what they have, so no transaction may be running.
 func (p *Plugin) resolver(ctx context.Context, names []component) (*resolver, error) {
 	r := newResolver()
 	known := true
@@ -46,8 +46,8 @@ func (p *Plugin) resolver(ctx context.Context, names []component) (*resolver, er
 	return r, err
 }
 
-// recorded returns the component of a name that is no model, of the kind if there is one,
-// else the one called last; 0 = there is none.
+// recorded returns the number of the component with a name that is not a model: the one of the given kind,
+// else the one that was called last; 0 = there is none.
 func recorded(tx *store.Tx, of component) (number int64, called bool, err error) {
 	_, err = tx.Get("SELECT number, calls > 0 FROM learning_components WHERE name = $1 AND kind <> $2 ORDER BY kind "+
 		"= $3 DESC, last_called DESC, number LIMIT 1",
@@ -55,8 +55,8 @@ func recorded(tx *store.Tx, of component) (number int64, called bool, err error)
 	return number, called, err
 }
 
-// offers returns the tools, skills, environments, workers and servers that a host has, by
-// name; the earlier of these where they share one. What cannot be asked has none.
+// offers returns the tools, skills, environments, workers and servers of a host, by name. If several share
+// a name, the first in this order is used. A plugin that does not answer is left out.
 func offers(ctx context.Context, s *host.Services) map[string]component {
 	all := make(map[string]component)
 	add := func(kind, as, name string) {
@@ -79,7 +79,7 @@ func offers(ctx context.Context, s *host.Services) map[string]component {
 		if info := p.Info(); info.Capability == protocol.CapEnv {
 			name, _ := info.Metadata["env"].(string)
 			add(host.KindEnv, name, name)
-			add(host.KindEnv, info.Name, name) // env_name may be the plugin's
+			add(host.KindEnv, info.Name, name) // env_name may be the name of the plugin
 		}
 	}
 	if pool := s.Workers(); pool != nil {
@@ -96,8 +96,8 @@ func offers(ctx context.Context, s *host.Services) map[string]component {
 	return all
 }
 
-// find returns the number of the component that is named: the first of the names that
-// something has, else the last one, as a component of its kind. nil = there is no name.
+// find returns the number of the component that is named: that of the first known name, else a new
+// component with the last name and its kind; nil = no name is given.
 func (r *resolver) find(tx *store.Tx, names []component) (*int64, error) {
 	var unknown component
 	for _, of := range names {
@@ -121,8 +121,8 @@ func (r *resolver) find(tx *store.Tx, names []component) (*int64, error) {
 	return &number, err
 }
 
-// unversioned returns the name of a component that is named with its version, as
-// sql-skill-v1.0 and sql-skill@1.0 are; else "".
+// unversioned returns a name without its version, as in sql-skill-v1.0 and sql-skill@1.0; "" = it has no
+// version.
 func unversioned(name string) string {
 	i := max(strings.LastIndex(name, "-v"), strings.LastIndex(name, "@"))
 	if i < 0 || strings.Trim(strings.TrimLeft(name[i:], "-@v"), "0123456789.") != "" {
@@ -131,8 +131,8 @@ func unversioned(name string) string {
 	return name[:i]
 }
 
-// turnNames returns what a feedback may be about by its rated_turn: the version says more
-// than the model.
+// turnNames returns the components that rated_turn names. The version comes first, as it says more than
+// the model.
 func turnNames(f *protocol.Feedback) (names []component) {
 	if t := f.RatedTurn; t != nil {
 		if t.Version != nil {
@@ -143,7 +143,8 @@ func turnNames(f *protocol.Feedback) (names []component) {
 	return names
 }
 
-// actor returns what acted in an experience, by its action; the name "" = it does not say.
+// actor returns the component that acted in an experience, by its action; name "" = the action does not
+// say.
 func actor(x *protocol.Experience) component {
 	for _, by := range []struct{ key, kind string }{
 		{"component_name", kindModel},
@@ -161,9 +162,8 @@ func actor(x *protocol.Experience) component {
 	return component{}
 }
 
-// about returns the component that a feedback is about: that of the call with its
-// correlation, or that which an earlier feedback of its id found by the same, else what
-// rated_turn names.
+// about returns the component of a feedback: that of the call with its correlation, or that which an
+// earlier feedback with the same id and correlation had, else what rated_turn names.
 func (r *resolver) about(tx *store.Tx, f *protocol.Feedback, old rating, oldRecord []byte) (*int64, error) {
 	if c, ok := r.calls[f.CorrelationID]; ok {
 		number, err := ensureComponent(tx, c)

@@ -20,16 +20,16 @@ import (
 	"a2e/protocol"
 )
 
-// adaptRequest is a protocol.LearnAdaptRequest that tells an absent strategy from "ppo":
-// the config says what stands for it.
+// adaptRequest is a protocol.LearnAdaptRequest that distinguishes an absent strategy from "ppo": for an
+// absent one the config decides.
 type adaptRequest struct {
 	ComponentName string                 `json:"component_name"` // "" = all
 	Strategy      protocol.AdaptStrategy `json:"strategy"`
 }
 
-// adapt answers learn/adapt: it finds the routing weights of components and keeps them.
-// Tools and skills compete with those that serve the same purpose, and other components
-// with those of their kind; what competes with nobody is neutral.
+// adapt answers learn/adapt: it computes the routing weights of components and stores them. Tools and
+// skills compete with those that serve the same purpose, other components with those of their kind. A
+// component that competes with nobody has the neutral weight.
 func (p *Plugin) adapt(ctx context.Context, req *adaptRequest, _ host.Emitter) (*protocol.LearnAdaptResponse, error) {
 	name := req.Strategy
 	if name == "" {
@@ -77,25 +77,25 @@ func (p *Plugin) checkStrategy(name protocol.AdaptStrategy) error {
 	return nil
 }
 
-// adaption is one learn/adapt on its way.
+// adaption is one learn/adapt request while it runs.
 type adaption struct {
 	component string // "" = all
 	strategy  protocol.AdaptStrategy
-	share     float64                // of feedback in a reward
+	share     float64                // share of feedback in a reward
 	at        int64                  // microseconds since 1970
 	groups    map[string]host.Groups // of tools and skills, by kind
 
 	updated []*Component
-	learned int  // of updated
+	learned int  // how many of updated compete
 	idle    bool // there was nothing to learn from
 }
 
-// weigher sets the weights of components that compete, some of which are known. It gives
-// false where there is nothing to learn from.
+// weigher sets the weights of competing components, some of which may be unseen. It returns false if there
+// is nothing to learn from.
 type weigher func(rivals []*Component) bool
 
-// carryOut reads the records, finds the weights and keeps them, all in one transaction:
-// ppo goes on from the weights there are.
+// carryOut reads the records, computes the weights and stores them, all in one transaction: ppo starts
+// from the current weights.
 func (a *adaption) carryOut(tx *store.Tx, find weigher) error {
 	all, err := components(tx, "")
 	if err != nil {
@@ -135,8 +135,8 @@ func (a *adaption) carryOut(tx *store.Tx, find weigher) error {
 	return nil
 }
 
-// release takes the weight back that a component has learned among others which are no
-// rivals of it any more. One that was set stays.
+// release resets a weight that a component learned from rivals that it no longer has. A weight that was
+// set by custom_command or a refinement stays.
 func (a *adaption) release(tx *store.Tx, c *Component) error {
 	row, err := readWeight(tx, c.Kind, c.Name)
 	if err != nil || row == nil || row.Strategy == string(protocol.StrategyCustom) ||
@@ -151,7 +151,7 @@ func (a *adaption) release(tx *store.Tx, c *Component) error {
 		string(a.strategy))
 }
 
-// keep writes the weight of a component, and notes it in the history with what it is worth.
+// keep stores the weight of a component, and adds it to the history with what the component is worth.
 func (a *adaption) keep(tx *store.Tx, c *Component, worth float64) error {
 	if err := writeWeight(tx, c.Kind, c.Name, &weightRow{
 		Weight: c.Weight, Strategy: string(a.strategy),
@@ -171,8 +171,8 @@ func (a *adaption) keep(tx *store.Tx, c *Component, worth float64) error {
 	return addHistory(tx, a.at, c.Kind, c.Name, c.Weight, &worth, string(a.strategy))
 }
 
-// teams returns the components that compete, and those that compete with nobody. A group
-// is whole, with what is not known in it, if anything is; custom_command is told of all.
+// teams returns the components that compete, and those that compete with nobody. If anything is known
+// about one member of a group, the group has all its members. custom_command gets all components.
 func (a *adaption) teams(tx *store.Tx, all []*Component) (teams [][]*Component, alone []*Component, err error) {
 	known := make(map[component]*Component, len(all))
 	for _, c := range all {
@@ -215,10 +215,10 @@ func (a *adaption) teams(tx *store.Tx, all []*Component) (teams [][]*Component, 
 	return teams, alone, nil
 }
 
-// known reports whether there is something to judge the component by.
+// known reports whether there are outcomes or feedback to judge the component by.
 func (c *Component) known() bool { return c.outcomes.count() > 0 || c.ScoreWeight > 0 }
 
-// unseen returns a component that nothing was counted of.
+// unseen returns a component for which nothing was counted.
 func unseen(tx *store.Tx, kind, name string) (*Component, error) {
 	c := &Component{Kind: kind, Name: name, Weight: neutralWeight}
 	row, err := readWeight(tx, kind, name)
@@ -228,7 +228,7 @@ func unseen(tx *store.Tx, kind, name string) (*Component, error) {
 	return c, err
 }
 
-// byBandit is the weigher of a strategy.
+// byBandit returns the weigher of a strategy.
 func (a *adaption) byBandit(s bandit.Strategy) weigher {
 	return func(rivals []*Component) bool {
 		all, news := arms(rivals, a.share), true
@@ -245,7 +245,7 @@ func (a *adaption) byBandit(s bandit.Strategy) weigher {
 	}
 }
 
-// response says what was done.
+// response returns the answer to the request.
 func (a *adaption) response() *protocol.LearnAdaptResponse {
 	resp := &protocol.LearnAdaptResponse{}
 	kinds, counts := []string{}, map[string]int{}
@@ -283,7 +283,7 @@ func (a *adaption) response() *protocol.LearnAdaptResponse {
 	return resp
 }
 
-// alone says how many components were asked for that compete with nobody.
+// alone says how many of the components compete with nobody.
 func (a *adaption) alone() string {
 	return fmt.Sprintf("%d in no group, which compete with nobody", len(a.updated)-a.learned)
 }
@@ -291,14 +291,14 @@ func (a *adaption) alone() string {
 const (
 	// maxCustomOutput bounds what custom_command may print.
 	maxCustomOutput = 4 << 20
-	// maxCustomErrors is how much of its stderr a refusal tells.
+	// maxCustomErrors bounds the part of its stderr that a refusal shows.
 	maxCustomErrors = 2 << 10
 )
 
 // given are the weights that custom_command printed, by the names of components.
 type given map[string]float64
 
-// weigh is the weigher of the strategy custom: what the command does not name keeps its
+// weigh is the weigher of the strategy custom. A component that the command does not name keeps its
 // weight.
 func (g given) weigh(rivals []*Component) bool {
 	for _, c := range rivals {
@@ -309,8 +309,8 @@ func (g given) weigh(rivals []*Component) bool {
 	return true
 }
 
-// runCustom has custom_command find the weights. It runs outside of any transaction,
-// for it may take long.
+// runCustom lets custom_command compute the weights. It runs outside of any transaction, as the command
+// may take long.
 func (p *Plugin) runCustom(ctx context.Context, a *adaption) (given, error) {
 	var records []map[string]any
 	names := make(map[string]bool)
@@ -350,7 +350,7 @@ func (p *Plugin) runCustom(ctx context.Context, a *adaption) (given, error) {
 	return weights, nil
 }
 
-// readGiven reads what the command printed: a weight for each of some components.
+// readGiven reads the output of the command: weights for some of the components.
 func readGiven(output []byte, names map[string]bool) (given, error) {
 	var weights given
 	if err := json.Unmarshal(output, &weights); err != nil || weights == nil {
@@ -367,7 +367,7 @@ func readGiven(output []byte, names map[string]bool) (given, error) {
 	return weights, nil
 }
 
-// customOutput runs the command and gives what it printed.
+// customOutput runs the command and returns its output.
 func (p *Plugin) customOutput(ctx context.Context, input []byte) ([]byte, error) {
 	command := p.opts.CustomCommand
 	fail := func(format string, args ...any) error {

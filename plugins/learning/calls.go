@@ -13,44 +13,43 @@ import (
 )
 
 const (
-	// flushEvery is how long a counted call stays in memory only.
+	// flushEvery is how long a counted call may be only in memory.
 	flushEvery = time.Second
-	// maxCorrelations is how many of the last calls feedback finds by their
-	// correlation: of one host between two flushes, and in the store.
+	// maxCorrelations is how many of the last calls feedback can find by their correlation: of one host
+	// between two flushes, and in the store.
 	maxCorrelations = 10_000
-	// maxCorrelation is the length of a correlation that is kept, in bytes.
+	// maxCorrelation bounds a correlation that is kept, in bytes.
 	maxCorrelation = 200
-	// maxReward bounds the rewards that count: the squares of larger ones add up to
-	// no number.
+	// maxReward bounds the rewards that are counted: the squares of larger ones would overflow.
 	maxReward = 1e100
 )
 
-// component is what calls are counted for and feedback is about.
+// component identifies what calls are counted for and what feedback is about.
 type component struct{ kind, name string }
 
-// correlated says which component a correlation belongs to.
+// correlated is the component of a correlation.
 type correlated struct {
 	component
 	correlation string
 }
 
-// recorder adds calls up until somebody takes the sums.
+// recorder sums up calls until they are flushed.
 type recorder struct {
-	wake chan struct{} // of capacity 1: there is something to take
+	wake chan struct{} // of capacity 1: there is something to flush
 
 	mu      sync.Mutex // guards the fields below
 	counted counted
-	arms    map[component]*arm // what there was to choose from
+	arms    map[component]*arm // components to choose from
 	random  *rand.Rand
 }
 
 // counted is what was counted since the last flush.
 type counted struct {
 	tallies map[component]*tally
-	last    *tally // that of lastOf: calls of one component come in a row
+	last    *tally // the tally of lastOf, as calls of one component often come in a row
 	lastOf  component
-	recent  []correlated // grows up to maxCorrelations, and is a ring then
-	oldest  int          // place in recent, once that is full
+	recent  []correlated // grows up to maxCorrelations, then it is a ring
+	oldest  int          // index of the oldest in recent, once recent is full
 }
 
 func newRecorder() *recorder {
@@ -60,8 +59,8 @@ func newRecorder() *recorder {
 	}
 }
 
-// RecordCall implements host.Recorder. A call is in the store a second later, or when
-// somebody asks for what was counted.
+// RecordCall implements host.Recorder. A call is in the store a second later, or when something asks for
+// the counts.
 func (p *Plugin) RecordCall(c host.CallRecord) {
 	at, r := c.Ended.UnixMicro(), p.recorder
 	if c.Ended.IsZero() {
@@ -83,7 +82,7 @@ func (p *Plugin) RecordCall(c host.CallRecord) {
 	}
 }
 
-// flushSoon wakes who flushes.
+// flushSoon wakes the goroutine that flushes.
 func (r *recorder) flushSoon() {
 	select {
 	case r.wake <- struct{}{}:
@@ -91,7 +90,7 @@ func (r *recorder) flushSoon() {
 	}
 }
 
-// take returns what was counted, and begins anew.
+// take returns what was counted, and starts again from zero.
 func (r *recorder) take() counted {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -136,12 +135,12 @@ func (c *counted) correlate(one correlated) {
 	c.oldest = (c.oldest + 1) % len(c.recent)
 }
 
-// correlations returns those of the last calls, the oldest first.
+// correlations returns the correlations of the last calls, the oldest first.
 func (c *counted) correlations() []correlated {
 	return slices.Concat(c.recent[c.oldest:], c.recent[:c.oldest])
 }
 
-// tally is the sums of the calls of one component.
+// tally is the sums over the calls of one component.
 type tally struct {
 	calls, successes int64
 	duration         time.Duration
@@ -150,7 +149,7 @@ type tally struct {
 	durations        durations
 }
 
-// sums are what the calls count for.
+// sums returns the sums that choices use.
 func (t *tally) sums() sums {
 	return sums{float64(t.calls), float64(t.successes), float64(t.rewards.n), t.rewards.sum()}
 }
@@ -164,12 +163,12 @@ func (t *tally) add(c *host.CallRecord, at int64) {
 	t.duration += d
 	t.durations.add(d, 1)
 	t.lastCalled = max(t.lastCalled, at)
-	if c.Reward != nil && math.Abs(*c.Reward) <= maxReward { // so it is a number
+	if c.Reward != nil && math.Abs(*c.Reward) <= maxReward { // this also refuses NaN
 		t.rewards.merge(moments{1, *c.Reward, 0, *c.Reward, *c.Reward})
 	}
 }
 
-// merge adds the sums of other calls of the component.
+// merge adds the sums over other calls of the component.
 func (t *tally) merge(o *tally) {
 	t.calls += o.calls
 	t.successes += o.successes
@@ -179,15 +178,14 @@ func (t *tally) merge(o *tally) {
 	t.durations.merge(&o.durations)
 }
 
-// moments is the mean of numbers and how they spread around it, merged in the way of
-// Chan, Golub and LeVeque ("Updating Formulae and a Pairwise Algorithm for Computing
-// Sample Variances", 1979).
+// moments is the mean and the spread of numbers. They are merged by the method of Chan, Golub and LeVeque
+// ("Updating Formulae and a Pairwise Algorithm for Computing Sample Variances", 1979).
 type moments struct {
 	n    int64
 	mean float64
 	m2   float64 // sum of the squares of the distances from the mean
 
-	low, high float64 // the smallest and the greatest one
+	low, high float64 // the smallest and the greatest number
 }
 
 func (m *moments) merge(o moments) {
@@ -204,7 +202,7 @@ func (m *moments) merge(o moments) {
 
 func (m *moments) sum() float64 { return float64(m.n) * m.mean }
 
-// variance is that of a sample; 0 where there are less than two.
+// variance returns the sample variance; 0 for less than two numbers.
 func (m *moments) variance() float64 {
 	if m.n < 2 {
 		return 0
@@ -212,25 +210,25 @@ func (m *moments) variance() float64 {
 	return m.m2 / float64(m.n-1)
 }
 
-// Start implements host.Starter. The store is opened when there is something to put
-// into it.
+// Start implements host.Starter. The store is opened only when something is to be written.
 func (p *Plugin) Start(_ context.Context, s *host.Services) error {
 	p.services = s
 	p.goes.Go(p.flushNowAndThen)
 	return nil
 }
 
-// CloseTimeout implements host.SlowCloser: what was not flushed is lost.
+// CloseTimeout implements host.SlowCloser: Close may take as long as saving does, as what is not flushed
+// is lost.
 func (p *Plugin) CloseTimeout() time.Duration { return host.SaveTime }
 
-// Close implements host.Plugin. What was counted is in the store when it returns nil.
+// Close implements host.Plugin. If it returns nil, everything that was counted is in the store.
 func (p *Plugin) Close(ctx context.Context) error {
-	p.stop() // the last flush goes on ctx
+	p.stop() // the last flush uses ctx
 	p.goes.Wait()
 	return p.flush(ctx)
 }
 
-// flushNowAndThen flushes a while after each first call, until Close.
+// flushNowAndThen flushes flushEvery after each first call, until Close.
 func (p *Plugin) flushNowAndThen() {
 	failing := false
 	for {
@@ -250,12 +248,12 @@ func (p *Plugin) flushNowAndThen() {
 				"store failed")
 		}
 		if failing = err != nil; failing {
-			p.recorder.flushSoon() // no call does, while some are counted
+			p.recorder.flushSoon() // no call wakes this while some are counted
 		}
 	}
 }
 
-// flush puts what was counted into the store. After an error it is still counted.
+// flush writes what was counted to the store. After an error it is still counted.
 func (p *Plugin) flush(ctx context.Context) error {
 	select {
 	case p.flushing <- struct{}{}:
@@ -266,7 +264,7 @@ func (p *Plugin) flush(ctx context.Context) error {
 	return p.flushHeld(ctx)
 }
 
-// flushHeld is flush for the one who holds flushing.
+// flushHeld is flush for a caller that holds flushing.
 func (p *Plugin) flushHeld(ctx context.Context) error {
 	c := p.recorder.take()
 	if len(c.tallies) == 0 {
@@ -288,8 +286,7 @@ func (p *Plugin) flushHeld(ctx context.Context) error {
 	return err
 }
 
-// write adds what was counted to what the store has: other hosts count the same
-// components.
+// write adds what was counted to the sums in the store, as other hosts count the same components.
 func (c *counted) write(tx *store.Tx) error {
 	for of, t := range c.tallies {
 		number, err := ensureComponent(tx, of)
@@ -311,7 +308,7 @@ func (c *counted) write(tx *store.Tx) error {
 	return writeRecent(tx, c.correlations())
 }
 
-// ensureComponent returns the number of the component's row, made if there is none.
+// ensureComponent returns the number of the component's row, and makes the row if there is none.
 func ensureComponent(tx *store.Tx, of component) (number int64, err error) {
 	there, err := tx.Get("SELECT number FROM learning_components WHERE kind = $1 AND name = $2", []any{
 		of.kind,
@@ -325,7 +322,7 @@ func ensureComponent(tx *store.Tx, of component) (number int64, err error) {
 	return number, err
 }
 
-// readTally returns the sums of a component's row.
+// readTally returns the sums in a component's row.
 func readTally(tx *store.Tx, number int64) (*tally, error) {
 	t := &tally{}
 	var raw []byte
@@ -334,8 +331,8 @@ func readTally(tx *store.Tx, number int64) (*tally, error) {
 		&t.calls, &t.successes, &t.duration, &t.lastCalled, &t.rewards.n, &t.rewards.mean, &t.rewards.m2,
 		&t.rewards.low, &t.rewards.high, &raw)
 	if err == nil {
-		// Durations that cannot be read count anew: they are worth less than the calls that
-		// wait to be counted.
+		// Durations that cannot be read are counted anew: they are worth less than the calls that wait to
+		// be counted.
 		t.durations, _ = decodeDurations(raw)
 	}
 	return t, err
@@ -350,15 +347,15 @@ func (t *tally) write(tx *store.Tx, number int64) error {
 	return err
 }
 
-// run is calls in a row of one component, as learning_calls keeps them.
+// run is consecutive calls of one component, as learning_calls keeps them.
 type run struct {
 	Kind         string   `json:"k"`
 	Component    string   `json:"c"`
 	Correlations []string `json:"r"`
 }
 
-// writeRecent keeps the correlations of the last calls, all hosts together, and removes
-// the oldest rows as long as enough is left without them.
+// writeRecent stores the correlations of the last calls, together with those of other hosts, and deletes
+// the oldest rows as long as enough are left.
 func writeRecent(tx *store.Tx, calls []correlated) error {
 	if len(calls) == 0 {
 		return nil
@@ -392,8 +389,8 @@ func writeRecent(tx *store.Tx, calls []correlated) error {
 	return err
 }
 
-// findCalls returns the components of those correlations that a recent call had. Of two
-// calls with the same one it is the later.
+// findCalls returns the components of the wanted correlations that recent calls had. If two calls had the
+// same one, the later counts.
 func findCalls(tx *store.Tx, wanted map[string]bool) (map[string]component, error) {
 	found := make(map[string]component)
 	if len(wanted) == 0 {

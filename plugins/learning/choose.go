@@ -12,27 +12,27 @@ import (
 )
 
 const (
-	// armsAge is how old what is known of arms may be before the store is asked what other
-	// hosts have counted.
+	// armsAge is how old the known state of arms may be before the store is asked for what other hosts
+	// have counted.
 	armsAge = time.Second
-	// armsWait bounds that question: it is asked on the way of a call.
+	// armsWait bounds that request to the store, as a call waits for it.
 	armsWait = 5 * time.Second
-	// maxArms bounds what is kept in memory of them.
+	// maxArms bounds the arms in memory.
 	maxArms = 10_000
-	// ppoBatch is how many calls of a group ppo waits for before it makes a step by itself.
+	// ppoBatch is how many calls of a group ppo waits for before it makes a step without learn/adapt.
 	ppoBatch = 10
 )
 
-// arm is one of several components that serve the same purpose: what the store had, and what
-// this host counted since then.
+// arm is one of several components that serve the same purpose: what the store had, and what this host has
+// counted since.
 type arm struct {
 	stored  *Component
 	read    time.Time
 	counted sums
-	pending int // calls under way
+	pending int // calls that are running
 }
 
-// count takes in a call.
+// count adds a call.
 func (a *arm) count(c *host.CallRecord) {
 	one := sums{calls: 1}
 	if c.Success {
@@ -44,7 +44,7 @@ func (a *arm) count(c *host.CallRecord) {
 	a.counted = a.counted.plus(one)
 }
 
-// now returns the component as it is known now.
+// now returns the component with everything counted so far.
 func (a *arm) now() *Component {
 	c := *a.stored
 	c.sums = c.sums.plus(a.counted)
@@ -53,8 +53,8 @@ func (a *arm) now() *Component {
 
 var _ host.Chooser = (*Plugin)(nil)
 
-// Choose implements host.Chooser, by the strategy of the config. It looks at each call and
-// feedback at once: nobody has to ask for learn/adapt in between.
+// Choose implements host.Chooser by the strategy of the config. It takes every call and feedback into
+// account at once, without learn/adapt.
 func (p *Plugin) Choose(ctx context.Context, kind string, names []string) (at int, done func()) {
 	p.refreshArms(ctx, kind, names)
 	r := p.recorder
@@ -78,7 +78,7 @@ func (p *Plugin) Choose(ctx context.Context, kind string, names []string) (at in
 	}
 }
 
-// arm returns what is known of a component. The caller holds mu.
+// arm returns the arm of a component, and makes it if there is none. The caller holds mu.
 func (r *recorder) arm(of component) *arm {
 	a := r.arms[of]
 	if a == nil {
@@ -88,8 +88,8 @@ func (r *recorder) arm(of component) *arm {
 	return a
 }
 
-// forgetArms has the arms read anew at the next choice. Whoever has changed in the store what
-// they are worth calls it.
+// forgetArms makes the next choice read the arms again. It must be called after a change of their data in
+// the store.
 func (p *Plugin) forgetArms() {
 	p.recorder.mu.Lock()
 	defer p.recorder.mu.Unlock()
@@ -98,8 +98,8 @@ func (p *Plugin) forgetArms() {
 	}
 }
 
-// refreshArms reads the arms where they are old, and lets ppo learn from a batch. While
-// somebody else does that the choice goes by what is known.
+// refreshArms reads old arms again, and lets ppo learn from a batch. If another goroutine is doing that,
+// the choice uses what is known.
 func (p *Plugin) refreshArms(ctx context.Context, kind string, names []string) {
 	n := p.armsNeed(kind, names)
 	switch {
@@ -108,7 +108,7 @@ func (p *Plugin) refreshArms(ctx context.Context, kind string, names []string) {
 	case n.first:
 		host.HandOff(ctx)
 		p.choosing.Lock()
-		if n = p.armsNeed(kind, names); n == (needs{}) { // somebody else has read them
+		if n = p.armsNeed(kind, names); n == (needs{}) { // another goroutine has read them
 			p.choosing.Unlock()
 			return
 		}
@@ -125,9 +125,9 @@ func (p *Plugin) refreshArms(ctx context.Context, kind string, names []string) {
 	}
 }
 
-// needs are what is to be done before one of some arms is chosen.
+// needs is what must be done before one of some arms is chosen.
 type needs struct {
-	first bool // nothing was ever read of some
+	first bool // some arms were never read
 	old   bool
 	step  bool // ppo has a batch to learn from
 }
@@ -137,7 +137,7 @@ func (p *Plugin) armsNeed(kind string, names []string) (n needs) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.arms) > maxArms {
-		clear(r.arms) // calls under way hold their own
+		clear(r.arms) // running calls keep their own arm
 	}
 	fresh := 0.0
 	for _, name := range names {
@@ -153,10 +153,10 @@ func (p *Plugin) armsNeed(kind string, names []string) (n needs) {
 	return n
 }
 
-// readArms reads the arms of a group, after ppo has learned from them with step.
+// readArms reads the arms of a group. With step, ppo learns from them first.
 func (p *Plugin) readArms(ctx context.Context, kind string, names []string, step bool) error {
 	select {
-	case p.flushing <- struct{}{}: // until they are read, so that no call counts twice
+	case p.flushing <- struct{}{}: // held until the arms are read, so that no call counts twice
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -168,7 +168,7 @@ func (p *Plugin) readArms(ctx context.Context, kind string, names []string, step
 	for _, name := range names {
 		of := component{kind, name}
 		a := r.arm(of)
-		a.read = p.env.Now() // a store that fails is not asked at each call either
+		a.read = p.env.Now() // also after an error, so that a failing store is not asked at every call
 		if err != nil {
 			continue
 		}
@@ -180,7 +180,7 @@ func (p *Plugin) readArms(ctx context.Context, kind string, names []string, step
 	return err
 }
 
-// storedArms puts what was counted into the store, and returns what that knows of the arms.
+// storedArms writes what was counted to the store, and returns the stored arms.
 func (p *Plugin) storedArms(ctx context.Context, kind string, names []string, step bool) (map[string]*Component,
 	error,
 ) {
@@ -220,11 +220,11 @@ func (p *Plugin) storedArms(ctx context.Context, kind string, names []string, st
 		}
 		return find(tx)
 	})
-	p.weights.Store(&weights{}) // the arms are read here
+	p.weights.Store(&weights{}) // the store has new weights; the arms are read here
 	return read, err
 }
 
-// readGroup returns the components of these names.
+// readGroup returns the components with these names.
 func readGroup(tx *store.Tx, kind string, names []string) ([]*Component, error) {
 	team := make([]*Component, len(names))
 	for i, name := range names {

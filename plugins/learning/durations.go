@@ -11,34 +11,34 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// A histogram of durations counts in steps of 512 ns up to 65 µs, and within 1 % from there up to
-// longest. It takes 37 KiB of memory.
+// A histogram of durations counts in steps of 512 ns up to 65 µs, and within 1 % from there to longest. It
+// takes 37 KiB of memory.
 const (
 	shortest = time.Microsecond
 	longest  = 30 * 24 * time.Hour
 	digits   = 2
 )
 
-// durations counts durations. The zero value has none, and no memory. It must not be copied after its
+// durations counts durations. The zero value is empty and takes no memory. It must not be copied after its
 // first use.
 type durations struct{ histogram *hdrhistogram.Histogram }
 
-// add counts a duration n times. One outside of the range counts as the nearest one inside.
+// add counts a duration n times. A duration outside of the range counts as the nearest one inside.
 func (d *durations) add(v time.Duration, n int64) {
 	if d.histogram == nil {
 		d.histogram = hdrhistogram.New(int64(shortest), int64(longest), digits)
 	}
-	_ = d.histogram.RecordValues(int64(min(max(v, 0), longest)), n) // only one above longest fails
+	_ = d.histogram.RecordValues(int64(min(max(v, 0), longest)), n) // fails only above longest
 }
 
-// merge counts the durations of other, which stays as it is.
+// merge adds the durations of other, which does not change.
 func (d *durations) merge(other *durations) {
 	for _, bar := range other.bars() {
 		d.add(time.Duration(bar.From), bar.Count)
 	}
 }
 
-// bars returns the counts by duration, some of which may be 0.
+// bars returns the count of each duration; some may be 0.
 func (d *durations) bars() []hdrhistogram.Bar {
 	if d.histogram == nil {
 		return nil
@@ -53,17 +53,17 @@ func (d *durations) count() int64 {
 	return d.histogram.TotalCount()
 }
 
-// quantile returns the duration with the rank ceil(q n) of n, counted from 1, or a little more, as
-// the range has it; 0 = there is none. q is in (0, 1].
+// quantile returns the duration with rank ceil(q n) of n, counted from 1, or a little more, by the
+// resolution of the histogram; 0 = there is none. q is in (0, 1].
 func (d *durations) quantile(q float64) time.Duration {
 	n := float64(d.count())
 	if n == 0 {
 		return 0
 	}
-	return time.Duration(d.histogram.ValueAtQuantile(100 * math.Ceil(q*n) / n)) // it rounds the rank to the nearest one
+	return time.Duration(d.histogram.ValueAtQuantile(100 * math.Ceil(q*n) / n)) // it rounds to the nearest rank
 }
 
-// The first byte of encoded durations says how they are encoded. Old ones are read, see readOld.
+// The first byte of encoded durations is the version of the encoding. Old ones are read by readOld.
 const (
 	versionOld = 1
 	version    = 2
@@ -74,9 +74,9 @@ const maxDurations = 1 << 53
 
 var errDurations = errors.New("not encoded durations")
 
-// encode returns the durations as version and { gap | count } …: uvarints, a gap is how many
-// nanoseconds a duration is above the one before. None are no bytes. The histogram's own encoding is not
-// used: reading it panics, loops or takes any amount of memory on some bytes.
+// encode returns the durations as the version and { gap | count } …, all as uvarints; a gap is how many
+// nanoseconds a duration is above the one before. No durations are no bytes. The histogram's own encoding
+// is not used, as its decoder panics, loops or takes any amount of memory for some input.
 func (d *durations) encode() []byte {
 	if d.count() == 0 {
 		return nil
@@ -92,7 +92,7 @@ func (d *durations) encode() []byte {
 	return b
 }
 
-// decodeDurations reads what encode, or a version of the program before it, has made.
+// decodeDurations reads what encode of this or an earlier version of the program has written.
 func decodeDurations(data []byte) (d durations, err error) {
 	if len(data) == 0 {
 		return d, nil
@@ -112,7 +112,7 @@ func decodeDurations(data []byte) (d durations, err error) {
 	return d, nil
 }
 
-// read adds the pairs behind the version.
+// read adds the pairs after the version.
 func (d *durations) read(r *bytes.Reader) bool {
 	at := time.Duration(0)
 	for r.Len() > 0 {
@@ -128,7 +128,7 @@ func (d *durations) read(r *bytes.Reader) bool {
 	return true
 }
 
-// readCount reads how often a duration was counted, and adds that.
+// readCount reads the count of a duration, and adds it.
 func (d *durations) readCount(r *bytes.Reader, v time.Duration) bool {
 	n, err := binary.ReadUvarint(r)
 	if err != nil || n == 0 || n > uint64(maxDurations-d.count()) {
@@ -138,9 +138,9 @@ func (d *durations) readCount(r *bytes.Reader, v time.Duration) bool {
 	return true
 }
 
-// readOld adds a sketch (DDSketch, of seconds within 1 %) as version 1 had it: how many are zero, the
-// least and the greatest one as floats, and { gap | count } …, with the number of the first bucket as a
-// varint for its gap.
+// readOld adds a sketch (DDSketch, of seconds within 1 %) in the encoding of version 1: the number of
+// zeros, the least and the greatest duration as floats, and { gap | count } …. The first gap is the number
+// of the first bucket as a varint.
 func (d *durations) readOld(r *bytes.Reader) bool {
 	const (
 		lowest, highest = -1040, 1159         // buckets
@@ -151,7 +151,7 @@ func (d *durations) readOld(r *bytes.Reader) bool {
 	if err != nil || zeros > maxDurations || binary.Read(r, binary.LittleEndian, &ends) != nil {
 		return false
 	}
-	if !(0 <= ends[0] && ends[0] <= ends[1]) { // also where one is not a number
+	if !(0 <= ends[0] && ends[0] <= ends[1]) { // this also refuses NaN
 		return false
 	}
 	if zeros > 0 {

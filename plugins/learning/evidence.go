@@ -5,39 +5,39 @@ import (
 	"a2e/plugins/learning/bandit"
 )
 
-// sums are over calls.
+// sums are sums over calls.
 type sums struct {
 	calls, successes   float64
-	rewards, rewardSum float64 // calls that brought a reward, and these rewards
+	rewards, rewardSum float64 // calls with a reward, and the sum of these rewards
 }
 
-// plus returns the sums over both.
+// plus returns the sums of both.
 func (s sums) plus(o sums) sums {
 	return sums{s.calls + o.calls, s.successes + o.successes, s.rewards + o.rewards, s.rewardSum + o.rewardSum}
 }
 
-// outcomes is what came of calls, and of what experiences tell.
+// outcomes is the sums over calls and over experiences.
 type outcomes struct {
 	sums
-	told, toldSum float64 // experiences, and their rewards
+	told, toldSum float64 // number of experiences, and the sum of their rewards
 }
 
-// count returns how many there are.
+// count returns the number of calls and experiences.
 func (o *outcomes) count() float64 { return o.calls + o.told }
 
-// mean returns what they came to on average, each from 0 to 1: its reward where it brought
-// one, else 1 for a success. A failed call counts 0.
+// mean returns the mean outcome, from 0 to 1. Experiences and calls with a reward count with their
+// reward; any other call counts 1 for a success and 0 for a failure.
 func (o *outcomes) mean(s scale) float64 {
 	sum := max(o.successes-o.rewards, 0) + s.units(o.rewards, o.rewardSum) + s.units(o.told, o.toldSum)
 	return min(max(sum/o.count(), 0), 1)
 }
 
-// scale maps rewards, which may be of any size, to 0 to 1: low is the smallest one seen, high
-// the greatest, and 0 is always between them. So rewards in [0,1] stay what they are, and
-// those in [-1,1] become what scores do.
+// scale maps rewards, which may have any size, to 0 to 1. low is the smallest reward seen, high the
+// greatest, and 0 is always between them. So rewards in [0,1] that reach 1 stay as they are, and those
+// from -1 to 1 are mapped as scores are.
 type scale struct{ low, high float64 }
 
-// scaleOf is the one scale on which components are compared.
+// scaleOf returns the scale that includes the rewards of all rivals.
 func scaleOf(rivals []*Component) (s scale) {
 	for _, c := range rivals {
 		s.low, s.high = min(s.low, c.scale.low), max(s.high, c.scale.high)
@@ -45,8 +45,8 @@ func scaleOf(rivals []*Component) (s scale) {
 	return s
 }
 
-// units is the sum of n rewards after they were mapped. Where none was ever other than 0,
-// nothing tells good from bad: each is a half.
+// units returns the sum of n mapped rewards. If all rewards were 0, they do not tell good from bad, and
+// each counts as a half.
 func (s scale) units(n, sum float64) float64 {
 	if s.low == s.high {
 		return n / 2
@@ -54,17 +54,16 @@ func (s scale) units(n, sum float64) float64 {
 	return (sum - n*s.low) / (s.high - s.low)
 }
 
-// arm is a component with these outcomes among those of a scale.
-//
-// It is worth, from 0 to 1:
+// arm returns the component as an arm, with these outcomes and rewards on this scale. The
+// mean of the arm, from 0 to 1, is
 //
 //	(1 - share) × mean outcome  +  share × (score + 1) / 2
 //
-// The share of the feedback grows with it: of share it is n/(n+1), n being the sum of
-// the confidences. Without outcomes the feedback is all.
+// where share is the parameter share times n/(n+1), and n is the sum of the confidences of
+// the feedback. Without outcomes only the feedback counts.
 //
-// It counts as pulled as often as it was called, or as it was rated: a rated turn is one of
-// the calls where these are known, so the larger number counts.
+// The pulls are the number of calls and experiences, or n if that is larger: a rated turn
+// usually is one of the calls, so the two are not added.
 func (c *Component) arm(o *outcomes, s scale, share float64) bandit.Arm {
 	mean := bandit.FromScore(c.Score)
 	if o.count() > 0 {
@@ -75,7 +74,7 @@ func (c *Component) arm(o *outcomes, s scale, share float64) bandit.Arm {
 	return bandit.Arm{Pulls: max(o.count(), c.ScoreWeight), Mean: mean, Graded: graded, Weight: c.Weight}
 }
 
-// arms returns components that compete as arms, by all that is known of them.
+// arms returns competing components as arms, by all that is known about them.
 func arms(rivals []*Component, share float64) []bandit.Arm {
 	s, all := scaleOf(rivals), make([]bandit.Arm, len(rivals))
 	for i, c := range rivals {
@@ -84,9 +83,9 @@ func arms(rivals []*Component, share float64) []bandit.Arm {
 	return all
 }
 
-// newArms returns them by what happened since ppo has learned from them last; false = nothing
-// has. With new feedback alone, what was before counts again; so it does for rivals without
-// news, which those with news are measured against.
+// newArms returns components as arms by what happened since ppo last learned from them; false = nothing
+// happened. A component with only new feedback counts with all that is known about it. So do rivals
+// without news, as those with news are compared with them.
 func newArms(rivals []*Component, share float64) (all []bandit.Arm, news bool) {
 	s, all := scaleOf(rivals), arms(rivals, share)
 	for i, c := range rivals {
@@ -98,7 +97,7 @@ func newArms(rivals []*Component, share float64) (all []bandit.Arm, news bool) {
 	return all, news
 }
 
-// numbered returns components by their number.
+// numbered returns a map of components by their number.
 func numbered(all []*Component) map[int64]*Component {
 	of := make(map[int64]*Component, len(all))
 	for _, c := range all {
@@ -107,7 +106,8 @@ func numbered(all []*Component) map[int64]*Component {
 	return of
 }
 
-// chosen restricts a query of the components c to those of which a column ("" = all) is the parameter $1.
+// chosen returns the condition that restricts a query of the components c to those whose column is $1; ""
+// = no condition.
 func chosen(column string) string {
 	if column == "" {
 		return ""
@@ -115,7 +115,7 @@ func chosen(column string) string {
 	return " WHERE " + column + " = $1"
 }
 
-// readTold adds to components what experiences tell of them. column and args chose them.
+// readTold adds the experiences to components. column and args are those that selected the components.
 func readTold(tx *store.Tx, all []*Component, column string, args []any) error {
 	of := numbered(all)
 	query := `SELECT x.component, count(*), sum(x.reward), min(x.reward), max(x.reward),

@@ -17,14 +17,14 @@ import (
 	"a2e/protocol"
 )
 
-// Times are microseconds since 1970; values are JSON.
+// Times in the tables are microseconds since 1970; values are JSON.
 //
 //go:embed sql/*.sql
 var tables embed.FS
 
-// Part is what the plugin keeps in a store. An export has components before what is about
-// them, and not the correlations of recent calls. An import takes what this build could
-// have written, and nothing else; the counts of a component replace those there are.
+// Part describes what the plugin keeps in a store. An export has components before records about them, and
+// leaves out the correlations of recent calls. An import refuses what this build could not have written;
+// the counts of a component replace those in the store.
 func Part() store.Part {
 	records := store.Kinds{
 		store.RecordsOf("learning.component", "SELECT kind, name, calls, successes, duration, last_called, rewards, "+
@@ -75,8 +75,8 @@ func Part() store.Part {
 			if err := clearRows(ctx, tx); err != nil {
 				return err
 			}
-			// The changes of weights are counted on, or hosts would take other weights for those
-			// that they have in memory.
+			// The number of changes goes on, or hosts would take new weights for those that they have in
+			// memory.
 			if _, err := tx.Exec("DELETE FROM learning_totals WHERE name <> $1", totalWeights); err != nil {
 				return err
 			}
@@ -85,11 +85,11 @@ func Part() store.Part {
 	}
 }
 
-// inSeconds returns a time of the store as messages and exports carry it.
+// inSeconds returns a time of the store in seconds, as messages and exports have it.
 func inSeconds(micros int64) float64 { return store.Micros(micros).Seconds() }
 
-// componentRecord is a component in an export, with what was counted of its calls. What
-// its feedback adds up to follows from the feedback.
+// componentRecord is a component in an export, with the counts of its calls. The sums over its feedback
+// follow from the feedback.
 type componentRecord struct {
 	Kind       string       `json:"kind"`
 	Component  string       `json:"component"`
@@ -102,12 +102,12 @@ type componentRecord struct {
 	RewardM2   float64      `json:"reward_m2"`
 	Durations  []byte       `json:"durations"` // see durations
 
-	RewardMin float64 `json:"reward_min"` // not in the first exports
+	RewardMin float64 `json:"reward_min"` // missing in the first exports
 	RewardMax float64 `json:"reward_max"`
 	halfLife
 }
 
-// halfLife is what exports had while evidence could count less with age. It counts for nothing.
+// halfLife has fields of older exports, when evidence counted less with age. They are ignored.
 type halfLife struct {
 	AgedCalls     float64 `json:"aged_calls,omitzero"`
 	AgedSuccesses float64 `json:"aged_successes,omitzero"`
@@ -116,7 +116,7 @@ type halfLife struct {
 	AgedAt        float64 `json:"aged_at,omitzero"`
 }
 
-// complete estimates the bounds of rewards where an export has none, as the migration does.
+// complete estimates the bounds of the rewards if an export has none, as the migration does.
 func (r *componentRecord) complete() {
 	if r.RewardMin == 0 && r.RewardMax == 0 {
 		spread := 2 * math.Sqrt(r.RewardM2/float64(max(r.Rewards, 1)))
@@ -150,7 +150,7 @@ func (r *componentRecord) take(tx *store.Tx) error {
 	return t.write(tx, number)
 }
 
-// takeComponent is ensureComponent for a record; it refuses what is no component.
+// takeComponent is ensureComponent for an imported record. It refuses a kind or name that is not valid.
 func takeComponent(tx *store.Tx, kind, name string) (int64, error) {
 	if err := namesFit(kind, name); err != nil {
 		return 0, err
@@ -158,7 +158,7 @@ func takeComponent(tx *store.Tx, kind, name string) (int64, error) {
 	return ensureComponent(tx, component{kind, name})
 }
 
-// namesFit refuses what is no component.
+// namesFit refuses a kind or name that is not valid.
 func namesFit(kind, name string) error {
 	if kind == "" || len(kind) > maxComponent {
 		return fmt.Errorf("the kind %.100q of %.100q is unknown", kind, name)
@@ -279,7 +279,7 @@ func (r *settingRecord) take(tx *store.Tx) error {
 	return writeSetting(tx, t, &setting{Value: r.Value, UpdatedAt: int64(r.UpdatedAt)})
 }
 
-// exportRefinements goes from the oldest to the newest.
+// exportRefinements exports from the oldest to the newest.
 func exportRefinements(tx *store.Tx, emit func(any) error) error {
 	all, err := readRefinements(tx, selectRefinements+" ORDER BY number")
 	for _, r := range all {
@@ -290,7 +290,7 @@ func exportRefinements(tx *store.Tx, emit func(any) error) error {
 	return err
 }
 
-// take puts the refinement in place of one of its id.
+// take imports the refinement, and replaces one with the same id.
 func (r *refinement) take(tx *store.Tx) error {
 	if len(r.ID) != idDigits || strings.Trim(r.ID, "0123456789abcdef") != "" {
 		return fmt.Errorf("refinement_id is %.64q; should be %d hex digits", r.ID, idDigits)
@@ -313,7 +313,7 @@ func (r *refinement) take(tx *store.Tx) error {
 	return r.insert(tx)
 }
 
-// check refuses what no apply would have written.
+// check refuses a refinement that apply would not have written.
 func (r *refinement) check() error {
 	if n := len(r.Proposal); n > maxProposal || r.Proposal.Kind() != '{' {
 		return fmt.Errorf("its proposal should be an object of at most %d bytes", maxProposal)
@@ -334,7 +334,7 @@ func (r *refinement) check() error {
 	return nil
 }
 
-// checkImage refuses what is no row of the target.
+// checkImage refuses an image that is not a row of the target.
 func (t target) checkImage(raw jsontext.Value) error {
 	switch t.Target {
 	case targetWeight:

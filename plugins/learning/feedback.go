@@ -16,13 +16,13 @@ const (
 	maxID = 512
 	// maxProblems is how many mistakes a refusal lists.
 	maxProblems = 100
-	// maxRow bounds the text of one row of feedback or experience, in bytes, and maxText
-	// that of all rows of a table, whatever their number.
+	// maxRow bounds the text of one row of feedback or experience, in bytes. maxText bounds the text of
+	// all rows of a table.
 	maxRow  = 1 << 20
 	maxText = 1 << 30
 )
 
-// feedback answers learn/feedback: all of the batch is kept, or nothing.
+// feedback answers learn/feedback. It stores all of the batch, or nothing.
 func (p *Plugin) feedback(ctx context.Context, req *protocol.LearnFeedbackRequest,
 	_ host.Emitter,
 ) (*protocol.LearnFeedbackResponse, error) {
@@ -34,7 +34,7 @@ func (p *Plugin) feedback(ctx context.Context, req *protocol.LearnFeedbackReques
 	if len(rows) == 0 {
 		return resp, nil
 	}
-	if err := p.flush(ctx); err != nil { // the calls that are rated may be the last ones
+	if err := p.flush(ctx); err != nil { // the feedback may be about the last calls
 		return nil, p.kept.Noted(ctx, err)
 	}
 	var names []component
@@ -53,14 +53,14 @@ func (p *Plugin) feedback(ctx context.Context, req *protocol.LearnFeedbackReques
 	return resp, err
 }
 
-// rated is a feedback that may be kept.
+// rated is a feedback that is ready to be stored.
 type rated struct {
 	protocol.Feedback
 	record []byte // the feedback as JSON
 }
 
-// rateds checks a batch and makes it ready. A feedback_id that appears twice counts once,
-// as the later one says.
+// rateds checks a batch and makes it ready to be stored. Of several feedbacks with the same feedback_id
+// the last one counts.
 func (p *Plugin) rateds(batch []protocol.Feedback) (rows []*rated, problems []protocol.FieldError) {
 	places := make(map[string]int, len(batch))
 	for i := range batch {
@@ -104,7 +104,7 @@ func newRated(f *protocol.Feedback) (*rated, error) {
 	return &rated{*f, raw}, err
 }
 
-// checkFeedback returns what is wrong with a feedback, paths relative to it.
+// checkFeedback returns what is wrong with a feedback, with paths relative to it.
 func checkFeedback(f *protocol.Feedback) (problems []protocol.FieldError) {
 	wrong := func(path, format string, args ...any) {
 		problems = append(problems, protocol.FieldError{Path: path, Message: fmt.Sprintf(format, args...)})
@@ -146,7 +146,7 @@ func checkFeedback(f *protocol.Feedback) (problems []protocol.FieldError) {
 // maxSeconds is the year 10000.
 const maxSeconds = 253402300800
 
-// oneOf refuses a value that is none of those known.
+// oneOf notes a value that is not one of the known ones.
 func oneOf[T ~string](wrong func(path, format string, args ...any), path string, value T, known ...T) {
 	switch {
 	case slices.Contains(known, value):
@@ -157,14 +157,14 @@ func oneOf[T ~string](wrong func(path, format string, args ...any), path string,
 	}
 }
 
-// rating is what a row of learning_feedback counts for.
+// rating is what a row of learning_feedback contributes to the sums of its component.
 type rating struct {
 	component         *int64 // the component's number; nil = none
 	score, confidence float64
 }
 
-// take keeps a batch and gives the score of the last component in it, nil where there is
-// none, or where all of its feedback has a confidence of 0.
+// take stores a batch and returns the score of the last component in it. It returns nil if there is no
+// component, or if all of its feedback has a confidence of 0.
 func (r *resolver) take(tx *store.Tx, rows []*rated, maxRows int64) (score *float64, err error) {
 	wanted := make(map[string]bool)
 	for _, one := range rows {
@@ -201,8 +201,8 @@ func (r *resolver) take(tx *store.Tx, rows []*rated, maxRows int64) (score *floa
 	return &all[0].Score, nil
 }
 
-// put keeps one feedback, in place of an earlier one with its id. find returns the number
-// of the component that it is about; it gets the earlier one.
+// put stores one feedback, and replaces an earlier one with its id. find returns the number of the
+// component that the feedback is about; it is called with the earlier feedback.
 func (r *rated) put(tx *store.Tx, find func(old rating, oldRecord []byte) (*int64, error)) (added total, err error) {
 	var old rating
 	var oldSize int64
@@ -231,7 +231,7 @@ func (r *rated) put(tx *store.Tx, find func(old rating, oldRecord []byte) (*int6
 	return total{0, size - oldSize}, old.takeOff(tx)
 }
 
-// count adds the rating to its component.
+// count adds the rating to the sums of its component, times times.
 func (r rating) count(tx *store.Tx, times int64) error {
 	if r.component == nil {
 		return nil
@@ -242,7 +242,7 @@ func (r rating) count(tx *store.Tx, times int64) error {
 	return err
 }
 
-// takeOff undoes count.
+// takeOff undoes count, and drops the component if nothing refers to it.
 func (r rating) takeOff(tx *store.Tx) error {
 	if err := r.count(tx, -1); err != nil {
 		return err
@@ -250,7 +250,7 @@ func (r rating) takeOff(tx *store.Tx) error {
 	return r.drop(tx)
 }
 
-// drop removes the component where nobody has called it, and nothing kept is about it.
+// drop deletes the component if it was never called and no feedback or experience is about it.
 func (r rating) drop(tx *store.Tx) error {
 	if r.component == nil {
 		return nil
@@ -260,7 +260,8 @@ func (r rating) drop(tx *store.Tx) error {
 	return err
 }
 
-// meanScore returns the mean of sums of scores and weights; 0 without weight.
+// meanScore returns the mean score for a sum of weighted scores and the sum of the weights; 0 if weight is
+// 0.
 func meanScore(sum, weight float64) float64 {
 	if weight == 0 {
 		return 0
@@ -268,12 +269,12 @@ func meanScore(sum, weight float64) float64 {
 	return min(max(sum/weight, -1), 1)
 }
 
-// billionths is a number as sums of ratings have it: integers add up to the same in any
-// order, and what is taken off leaves nothing behind.
+// billionths returns a number as the sums of ratings store it. Sums of integers are the same in any order,
+// and subtracting leaves no rest.
 func billionths(x float64) int64 { return int64(math.Round(x * 1e9)) }
 
-// experience answers learn/experience: all of the batch is kept, or nothing. An
-// experience takes the place of an earlier one with its id.
+// experience answers learn/experience. It stores all of the batch, or nothing. An experience replaces an
+// earlier one with its id.
 func (p *Plugin) experience(ctx context.Context, req *protocol.LearnExperienceRequest,
 	_ host.Emitter,
 ) (*protocol.LearnExperienceResponse, error) {
@@ -331,8 +332,8 @@ func (p *Plugin) experience(ctx context.Context, req *protocol.LearnExperienceRe
 	})
 }
 
-// experienceRecord is an experience as the store has it. The error is the end of a
-// sentence about it.
+// experienceRecord returns an experience as the store keeps it. The error continues a sentence about the
+// experience.
 func experienceRecord(x *protocol.Experience) ([]byte, error) {
 	if len(x.ExperienceID) > maxID {
 		return nil, fmt.Errorf("has an experience_id of %d bytes; at most %d are allowed", len(x.ExperienceID), maxID)
@@ -350,7 +351,7 @@ func experienceRecord(x *protocol.Experience) ([]byte, error) {
 	return raw, err
 }
 
-// putExperience keeps one experience, in place of one with its id.
+// putExperience stores one experience, and replaces one with the same id.
 func (r *resolver) putExperience(tx *store.Tx, x *protocol.Experience, raw []byte) (added total, err error) {
 	size := int64(len(raw))
 	var number, oldSize int64
@@ -374,7 +375,7 @@ func (r *resolver) putExperience(tx *store.Tx, x *protocol.Experience, raw []byt
 	return added, r.tell(tx, x, number, there)
 }
 
-// tell has an experience count for what acted in it, unless its reward is too large to add up.
+// tell counts an experience for the component that acted in it, unless its reward is too large to add up.
 func (r *resolver) tell(tx *store.Tx, x *protocol.Experience, number int64, again bool) error {
 	of := actor(x)
 	about, found := r.actors[of]
@@ -402,15 +403,15 @@ func (r *resolver) tell(tx *store.Tx, x *protocol.Experience, number int64, agai
 		}
 	}
 	if old.component != nil {
-		clear(r.actors) // one of them may go
+		clear(r.actors) // drop may delete one of them
 	}
 	return old.drop(tx)
 }
 
-// maxTold is how many of the last experiences count.
+// maxTold is how many of the last experiences are counted.
 const maxTold = 10_000
 
-// trimTold has experiences count no more that are gone, or are not among the last ones.
+// trimTold stops counting experiences that were deleted or are not among the last maxTold.
 func trimTold(tx *store.Tx) error {
 	gone := make(map[int64]bool)
 	if err := tx.Each(`DELETE FROM learning_told WHERE number < (SELECT min(number) FROM learning_experiences)
@@ -431,8 +432,8 @@ func trimTold(tx *store.Tx) error {
 	return nil
 }
 
-// trim counts what was added to a table and removes its oldest rows beyond maxRows and
-// maxText. What a row counts for as a rating, which columns name, is taken off.
+// trim adds what was added to the total of a table, and deletes the oldest rows beyond maxRows and
+// maxText. columns names the component, score and confidence of a row, which are taken off its component.
 func trim(tx *store.Tx, table, columns, counted string, added total, maxRows int64) error {
 	sum, err := addTotal(tx, counted, added)
 	for err == nil && (sum.rows > maxRows || sum.size > maxText) {

@@ -1,12 +1,12 @@
-// Package learning is the capability `learning`: it counts what becomes of calls, takes
-// feedback and experiences in, and finds routing weights from them.
+// Package learning implements the capability `learning`: it counts the results of calls, stores feedback
+// and experiences, and computes routing weights from them.
 //
-//	learning.go  the plugin, its options and routes  stats.go    what is known of components, in the store too
+//	learning.go  the plugin, its options and routes  stats.go    what is known about components
 //	calls.go     calls, added up and put into the    adapt.go    weights by a strategy, or by a command
 //	             store                               choose.go   one of several tools for a call
 //	feedback.go  learn/feedback, learn/experience    weights.go  weights for other plugins
-//	about.go     whom these are about                refine.go   proposals to change things, and refine_*
-//	evidence.go  what speaks for a component          durations.go  how long calls take
+//	about.go     which component these are about     refine.go   proposals to change things, and refine_*
+//	evidence.go  what a component is worth           durations.go  how long calls take
 //	export.go    export and import
 //
 // Package bandit has the strategies.
@@ -29,8 +29,7 @@ import (
 	"a2e/protocol"
 )
 
-// Plugin is one `learning` plugin. What it knows is in the store, and the same for all
-// hosts on it.
+// Plugin is one `learning` plugin. What it knows is in the store, which all hosts on the store share.
 type Plugin struct {
 	name     string
 	opts     Options
@@ -38,11 +37,11 @@ type Plugin struct {
 	kept     host.Kept
 	recorder *recorder
 	services *host.Services // set by Start; nil = there is no host
-	flushing chan struct{}  // held by the one who flushes
+	flushing chan struct{}  // held by the goroutine that flushes
 
 	weights    atomic.Pointer[weights]
-	refreshing sync.Mutex // held by the one who reads the weights
-	choosing   sync.Mutex // held by the one who reads the arms
+	refreshing sync.Mutex // held by the goroutine that reads the weights
+	choosing   sync.Mutex // held by the goroutine that reads the arms
 
 	ctx  context.Context // ends with Close
 	stop context.CancelFunc
@@ -94,10 +93,10 @@ func (p *Plugin) Routes() []host.Route {
 	}, p.refineRoutes()...)
 }
 
-// nowMicros is the time as the store keeps it.
+// nowMicros returns the current time in microseconds since 1970, as the store keeps it.
 func (p *Plugin) nowMicros() int64 { return p.env.Now().UnixMicro() }
 
-// newID returns an id that nothing else has.
+// newID returns a unique id.
 func newID() string {
 	var random [16]byte
 	_, _ = rand.Read(random[:]) // never fails
@@ -120,7 +119,7 @@ type Options struct {
 	Thompson       bandit.Thompson      `yaml:"thompson" doc:"Parameters of thompson."`
 }
 
-// DefaultOptions returns the options of a plugin without any.
+// DefaultOptions returns the options where the config sets none.
 func DefaultOptions() Options {
 	return Options{
 		FeedbackShare: 0.5, RefineTexts: true, MaxFeedback: 100_000, MaxExperiences: 100_000,
@@ -128,7 +127,7 @@ func DefaultOptions() Options {
 	}
 }
 
-// check says which option does not fit.
+// check returns an error that says which option does not fit.
 func (o *Options) check(env host.Env) error {
 	if len(o.CustomCommand) > 0 && o.CustomCommand[0] == "" {
 		return errors.New("custom_command: the program is missing; write its name or absolute path first")
@@ -145,7 +144,7 @@ func (o *Options) check(env host.Env) error {
 	return nil
 }
 
-// strategy is what learn/adapt uses where the request does not say.
+// strategy returns the strategy that learn/adapt uses if the request names none.
 func (o *Options) strategy() protocol.AdaptStrategy {
 	return cmp.Or(protocol.AdaptStrategy(o.Strategy), protocol.StrategyThompson)
 }
@@ -154,7 +153,7 @@ func (o *Options) customTimeout() time.Duration {
 	return time.Duration(cmp.Or(o.CustomTimeout, 30) * float64(time.Second))
 }
 
-// bandit returns a strategy with its parameters; nil for what is none.
+// bandit returns a strategy with its parameters; nil = the name is unknown.
 func (o *Options) bandit(name protocol.AdaptStrategy) bandit.Strategy {
 	switch name {
 	case protocol.StrategyUCB1:
@@ -178,7 +177,7 @@ func (o *Options) bandit(name protocol.AdaptStrategy) bandit.Strategy {
 	return nil
 }
 
-// strategies lists what learn/adapt knows.
+// strategies lists the strategies of learn/adapt.
 func strategies() []protocol.AdaptStrategy {
 	return []protocol.AdaptStrategy{
 		protocol.StrategyThompson, protocol.StrategyUCB1, protocol.StrategyEpsilonGreedy, protocol.StrategySoftmax,

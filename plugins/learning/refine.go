@@ -1,6 +1,6 @@
 package learning
 
-// Refinements are changes that somebody proposes, with reasons, and can take back:
+// Refinements are changes that are proposed with reasons and can be rolled back:
 //
 //	plan ─ what the records speak for     refine_plan.go
 //	review ─ evidence, conflicts, history refine_review.go
@@ -8,10 +8,10 @@ package learning
 //	rollback ─ as it was before
 //	history ─ what was applied
 //
-// A proposal comes from plan or from the agent itself, in the words of refine_proposal.go.
-// What may be changed is the routing weight of a component, its settings and its texts
-// (refine_text.go). What was changed is measured, and rolled back where it does worse
-// (refine_trial.go). refine_tables.go keeps it all.
+// A proposal comes from plan or from the agent itself, in the form of refine_proposal.go.
+// It can change the routing weight of a component, its settings and its texts
+// (refine_text.go). Each change is measured, and rolled back if the component does worse
+// (refine_trial.go). refine_tables.go stores everything.
 
 import (
 	"bytes"
@@ -28,21 +28,21 @@ import (
 	"a2e/protocol"
 )
 
-// What became of a refinement.
+// The status of a refinement.
 const (
 	statusApplied    = "applied"
 	statusRolledBack = "rolled_back"
 )
 
-// maxRefinements is how many are kept, and maxEditBytes how long their edits may be together.
-// When there are more, the oldest that were rolled back go first, and then the oldest: they
+// maxRefinements is how many refinements are kept, and maxEditBytes bounds all their edits together.
+// Beyond that the oldest ones that were rolled back are deleted first, and then the oldest ones, which
 // cannot be rolled back any more.
 const (
 	maxRefinements = 1_000
 	maxEditBytes   = 32 << 20
 )
 
-// refineRoutes are the routes of the refinements.
+// refineRoutes returns the routes of the refinements.
 func (p *Plugin) refineRoutes() []host.Route {
 	return []host.Route{
 		host.Handle(protocol.TypeRefinementPlanReq, p.refinePlan),
@@ -53,7 +53,7 @@ func (p *Plugin) refineRoutes() []host.Route {
 	}
 }
 
-// refineApply answers learn/refinement/apply/req. All edits are made or none.
+// refineApply answers learn/refinement/apply/req. It makes all edits or none.
 func (p *Plugin) refineApply(ctx context.Context, req *protocol.RefinementApplyRequest,
 	_ host.Emitter,
 ) (*protocol.RefinementApplyResponse, error) {
@@ -75,7 +75,7 @@ func (p *Plugin) refineApply(ctx context.Context, req *protocol.RefinementApplyR
 	return resp, nil
 }
 
-// received reads a proposal and the texts that it is about, once all calls are counted.
+// received reads a proposal and the texts that it is about, and flushes the counted calls.
 func (p *Plugin) received(ctx context.Context, obj protocol.Object) (*proposal, error) {
 	pr, err := parseProposal(obj)
 	if err == nil {
@@ -87,7 +87,7 @@ func (p *Plugin) received(ctx context.Context, obj protocol.Object) (*proposal, 
 	return pr, p.kept.Noted(ctx, p.flush(ctx))
 }
 
-// apply makes the edits, or says which are refused.
+// apply makes the edits, or returns why they are refused.
 func (pr *proposal) apply(tx *store.Tx, at int64) (*protocol.RefinementApplyResponse, error) {
 	edits, reasons, err := examine(tx, pr)
 	if err != nil {
@@ -119,16 +119,16 @@ func (pr *proposal) apply(tx *store.Tx, at int64) (*protocol.RefinementApplyResp
 	return &protocol.RefinementApplyResponse{RefinementID: r.ID, AppliedEdits: len(edits), RollbackAvailable: true}, nil
 }
 
-// change writes the rows, and the refinement with their images before and after.
+// change writes the rows, and the refinement with the rows before and after.
 func (pr *proposal) change(tx *store.Tx, edits []*examined, at int64) (*refinement, error) {
 	if err := trimRefinements(tx); err != nil {
 		return nil, err
 	}
 	if first := edits[0]; pr.Component == "" || pr.Component == first.Component {
-		pr.Component, pr.Kind = first.Component, first.Kind // history names what was found
+		pr.Component, pr.Kind = first.Component, first.Kind // history shows the component that was found
 	}
 	about := *pr
-	about.Edits = nil // they are kept by themselves
+	about.Edits = nil // edits are stored separately
 	text, err := json.Marshal(&about)
 	if err != nil {
 		return nil, err
@@ -159,7 +159,7 @@ func (pr *proposal) change(tx *store.Tx, edits []*examined, at int64) (*refineme
 	return r, r.insert(tx)
 }
 
-// trimRefinements makes room for one more.
+// trimRefinements makes room for one more refinement.
 func trimRefinements(tx *store.Tx) error {
 	for {
 		var count, size int64
@@ -178,8 +178,8 @@ func trimRefinements(tx *store.Tx) error {
 	}
 }
 
-// refineRollback answers learn/refinement/rollback/req. Of a refinement that was rolled
-// back before it says so again.
+// refineRollback answers learn/refinement/rollback/req. For a refinement that was rolled back before it
+// answers the same again.
 func (p *Plugin) refineRollback(ctx context.Context, req *protocol.RefinementRollbackRequest,
 	_ host.Emitter,
 ) (*protocol.RefinementRollbackResponse, error) {
@@ -213,8 +213,8 @@ func (p *Plugin) refineRollback(ctx context.Context, req *protocol.RefinementRol
 	return resp, nil
 }
 
-// stale says what was changed since the refinement was applied; "" = nothing, so that it
-// can be rolled back.
+// stale returns what was changed since the refinement was applied; "" = nothing, so that it can be rolled
+// back.
 func (r *refinement) stale(tx *store.Tx) (string, error) {
 	var reasons []string
 	for _, e := range r.Edits {
@@ -242,7 +242,7 @@ func (r *refinement) stale(tx *store.Tx) (string, error) {
 	return "it was changed since: " + strings.Join(reasons, ". "), nil
 }
 
-// rollBack puts back the rows as they were.
+// rollBack restores the rows from before the refinement.
 func (r *refinement) rollBack(tx *store.Tx, at int64) error {
 	for _, e := range slices.Backward(r.Edits) {
 		if err := e.write(tx, e.Before, at, rollbackStrategy); err != nil {
@@ -256,7 +256,7 @@ func (r *refinement) rollBack(tx *store.Tx, at int64) error {
 	return err
 }
 
-// refineHistory answers learn/refinement/history/req: the newest first.
+// refineHistory answers learn/refinement/history/req, the newest refinement first.
 func (p *Plugin) refineHistory(ctx context.Context, _ *protocol.RefinementHistoryRequest,
 	_ host.Emitter,
 ) (*protocol.RefinementHistoryResponse, error) {
@@ -268,8 +268,8 @@ func (p *Plugin) refineHistory(ctx context.Context, _ *protocol.RefinementHistor
 	return &protocol.RefinementHistoryResponse{Entries: entries}, err
 }
 
-// History returns what was applied, the newest first, as learn/refinement/history/req
-// answers it, but for whether texts have an effect: that only a host knows.
+// History returns the applied refinements, the newest first, as learn/refinement/history/req does. It
+// leaves out whether texts have an effect, which only a host knows.
 func History(ctx context.Context, s interface {
 	Read(context.Context, func(*store.Tx) error) error
 },
@@ -291,10 +291,10 @@ func History(ctx context.Context, s interface {
 	return entries, err
 }
 
-// maxDiffs is how many bytes of diffs one answer has; older ones are left out.
+// maxDiffs bounds the diffs in one answer, in bytes; older diffs are left out.
 const maxDiffs = 1 << 20
 
-// entry returns a refinement as history shows it.
+// entry returns a refinement for history.
 func (r *refinement) entry(tx *store.Tx, room *int) (map[string]any, error) {
 	var pr proposal
 	if err := json.Unmarshal(r.Proposal, &pr); err != nil {
@@ -329,7 +329,7 @@ func (r *refinement) entry(tx *store.Tx, room *int) (map[string]any, error) {
 	return entry, nil
 }
 
-// entry returns an edit as history shows it: of a text the beginning and a diff.
+// entry returns an edit for history; for a text it has the beginning and a diff.
 func (e *appliedEdit) entry(room *int) map[string]any {
 	entry := map[string]any{
 		"target": e.Target, "kind": e.Kind, "component": e.Component, "name": e.Name, "version": e.Version,
@@ -352,8 +352,8 @@ func (e *appliedEdit) entry(room *int) map[string]any {
 	return entry
 }
 
-// diffOf returns the unified diff from one text to another. Where nothing stands in its place, nil,
-// a text is as it was.
+// diffOf returns the unified diff between two texts. nil means that no text is set, so that the
+// component's own text is in effect.
 func diffOf(before, after *textValue, version int64) string {
 	from, to := "", ""
 	switch {
@@ -366,9 +366,9 @@ func diffOf(before, after *textValue, version int64) string {
 	}
 	text := diff.Diff(fmt.Sprintf("version %d", max(version-1, 0)), withEnd(from), fmt.Sprintf("version %d", version),
 		withEnd(to))
-	_, text, _ = bytes.Cut(text, []byte("\n")) // which names the files once more
+	_, text, _ = bytes.Cut(text, []byte("\n")) // the first line only repeats the file names
 	return string(text)
 }
 
-// withEnd returns a text whose last line ends, as a diff shows such lines best.
+// withEnd returns a text with one line end at its end, which makes diffs easier to read.
 func withEnd(text string) []byte { return []byte(strings.TrimRight(text, "\n") + "\n") }

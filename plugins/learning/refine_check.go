@@ -15,14 +15,14 @@ import (
 	"a2e/protocol"
 )
 
-// refinementStrategy is what learning_weights says set a weight that a refinement set,
-// and rollbackStrategy what the history says of one that was taken back.
+// refinementStrategy is the strategy of a weight that a refinement set, and rollbackStrategy the strategy
+// in the history of a weight that was rolled back.
 const (
 	refinementStrategy = "refinement"
 	rollbackStrategy   = "rollback"
 )
 
-// What an edit can change.
+// The targets of edits.
 const (
 	targetWeight  = "weight"
 	targetSetting = "setting"
@@ -41,17 +41,17 @@ const (
 	maxTimeout = 3600.0
 )
 
-// examined is an edit held against the store.
+// examined is an edit that is compared with the store.
 type examined struct {
 	*edit
-	record *Component     // nil = it was refused before
-	now    jsontext.Value // what the target is; null = nothing was ever set
-	before jsontext.Value // the image of its row
-	number float64        // of a weight: what it is, the neutral one included
+	record *Component     // nil = the edit was refused before
+	now    jsontext.Value // the value of the target; null = never set
+	before jsontext.Value // the row of the target as JSON
+	number float64        // of a weight: its value, 1 if none is set
 }
 
-// examine holds a proposal against the store. reasons are the refused edits, each with
-// all that is wrong with it.
+// examine compares a proposal with the store. reasons has one text for each refused edit, with everything
+// that is wrong with it.
 func examine(tx *store.Tx, pr *proposal) (edits []*examined, reasons []string, err error) {
 	first := make(map[target]int)
 	for i, e := range pr.Edits {
@@ -76,7 +76,7 @@ func examine(tx *store.Tx, pr *proposal) (edits []*examined, reasons []string, e
 	return edits, reasons, nil
 }
 
-// look finds the component and holds the edit's values against what there is.
+// look finds the component and compares the edit's values with the stored ones.
 func (x *examined) look(tx *store.Tx) error {
 	if err := x.findComponent(tx); err != nil || x.record == nil {
 		return err
@@ -97,7 +97,7 @@ func (x *examined) look(tx *store.Tx) error {
 	return nil
 }
 
-// findComponent finds the component's record, and its kind where the edit has none.
+// findComponent finds the component's record, and the kind if the edit has none.
 func (x *examined) findComponent(tx *store.Tx) error {
 	all, err := components(tx, x.Component)
 	if err != nil {
@@ -112,7 +112,7 @@ func (x *examined) findComponent(tx *store.Tx) error {
 		}
 	}
 	switch {
-	case x.original != nil: // what nobody has called yet may be described better
+	case x.original != nil: // a component that was never called may still get a better text
 		x.record = &Component{Kind: x.Kind, Name: x.Component}
 	case len(all) == 0:
 		x.refuse("nothing was recorded of a component %.128q; learn/stats/req lists those there are", x.Component)
@@ -125,17 +125,17 @@ func (x *examined) findComponent(tx *store.Tx) error {
 	return nil
 }
 
-// readNow reads what the target is.
+// readNow reads the current value of the target.
 func (x *examined) readNow(tx *store.Tx) (err error) {
 	x.before, x.now, err = x.target.read(tx)
 	x.number = weightIn(x.before)
 	if v := x.textIn(x.before); x.original != nil && (v == nil || v.Original != *x.original) {
-		x.now = protocol.AppendString(nil, *x.original) // nothing is in its place
+		x.now = protocol.AppendString(nil, *x.original) // the component's own text is in effect
 	}
 	return err
 }
 
-// read returns the image of a target's row, null for none, and the value in it.
+// read returns the row of a target as JSON, null for none, and the value in it.
 func (t target) read(tx *store.Tx) (row, value jsontext.Value, err error) {
 	var found any
 	if t.Target == targetWeight {
@@ -150,7 +150,7 @@ func (t target) read(tx *store.Tx) (row, value jsontext.Value, err error) {
 	return row, valueIn(t, row), err
 }
 
-// write puts a row in place of a target's.
+// write writes the row of a target.
 func (t target) write(tx *store.Tx, row jsontext.Value, at int64, why string) error {
 	if t.Target == targetWeight {
 		w, err := fromImage[weightRow](row)
@@ -169,7 +169,7 @@ func (t target) write(tx *store.Tx, row jsontext.Value, at int64, why string) er
 	return writeSetting(tx, t, s)
 }
 
-// checkTo refuses a value that the target cannot have.
+// checkTo returns an error if the target cannot have the new value.
 func (x *examined) checkTo() error {
 	switch {
 	case x.To.Kind() == 'n' && x.Target != targetSetting:
@@ -180,7 +180,7 @@ func (x *examined) checkTo() error {
 		return x.set(new(host.Override), x.To)
 	case x.Target == targetText && x.To.Kind() != '"':
 		return fmt.Errorf("%.64s is not a text; it is a string, or null for the %s's own", x.To, x.Kind)
-	case x.Target == targetText: // looked at before
+	case x.Target == targetText: // readTexts has checked it
 		return nil
 	}
 	w, err := number(x.To)
@@ -198,7 +198,7 @@ func number(raw jsontext.Value) (v float64, err error) {
 	return v, nil
 }
 
-// is reports whether the target has a value. Where no weight was ever set, it is 1.
+// is reports whether the target has this value. A weight that was never set is 1.
 func (x *examined) is(raw jsontext.Value) bool {
 	if x.Target == targetWeight && raw.Kind() == '0' {
 		v, err := number(raw)
@@ -210,26 +210,26 @@ func (x *examined) is(raw jsontext.Value) bool {
 	return bytes.Equal(canonical(raw), canonical(x.now))
 }
 
-// maxShown is how much of a value a reason shows, in bytes.
+// maxShown bounds a value that a reason shows, in bytes.
 const maxShown = 200
 
-// canonical returns a value in the one spelling that equal values share.
+// canonical returns the one spelling that all equal values have.
 func canonical(raw jsontext.Value) jsontext.Value {
 	raw = raw.Clone()
-	_ = raw.Canonicalize() // what is not JSON stays as it is
+	_ = raw.Canonicalize() // text that is not JSON stays as it is
 	return raw
 }
 
-// toNumber is the weight that an edit asks for.
+// toNumber returns the weight that an edit asks for.
 func (x *examined) toNumber() float64 {
 	if x.To.Kind() == 'n' {
 		return neutralWeight
 	}
-	v, _ := number(x.To) // checked before
+	v, _ := number(x.To) // checkTo has checked it
 	return v
 }
 
-// after returns the image of the row that the edit makes.
+// after returns the row that the edit makes, as JSON.
 func (x *examined) after(at int64) (jsontext.Value, error) {
 	switch {
 	case x.To.Kind() == 'n':
@@ -237,7 +237,7 @@ func (x *examined) after(at int64) (jsontext.Value, error) {
 	case x.Target == targetWeight:
 		return json.Marshal(&weightRow{Weight: x.toNumber(), Strategy: refinementStrategy, UpdatedAt: at})
 	case x.Target == targetText:
-		text, _ := protocol.Value(x.To).Str() // checked before
+		text, _ := protocol.Value(x.To).Str() // readTexts has checked it
 		value, err := json.Marshal(&textValue{Original: *x.original, Text: text})
 		if err != nil {
 			return nil, err
@@ -247,7 +247,7 @@ func (x *examined) after(at int64) (jsontext.Value, error) {
 	return json.Marshal(&setting{Value: x.To, UpdatedAt: at})
 }
 
-// knowsSetting refuses a setting that there is not.
+// knowsSetting returns an error if there is no such setting.
 func (t target) knowsSetting() error {
 	if t.Kind != host.KindTool {
 		return fmt.Errorf("a component of the kind %.64q has no settings; a %s has", t.Kind, host.KindTool)
@@ -259,8 +259,8 @@ func (t target) knowsSetting() error {
 	return nil
 }
 
-// set puts the value of a setting or text, as learning_settings has it, into an override. The
-// error says what would be right.
+// set sets the value of a setting or text, as stored in learning_settings, in an override. The error says
+// which values are allowed.
 func (t target) set(o *host.Override, raw jsontext.Value) error {
 	if t.Target == targetText {
 		v := new(textValue)
@@ -294,10 +294,10 @@ func (t target) set(o *host.Override, raw jsontext.Value) error {
 		wants, t.Kind)
 }
 
-// maxWeight bounds weights that are not computed here: those of proposals and imports; 1 is neutral.
+// maxWeight bounds weights from proposals, imports and custom_command; 1 is neutral.
 const maxWeight = 1_000_000
 
-// checkWeight refuses what is no weight.
+// checkWeight returns an error for a number that is not a valid weight.
 func checkWeight(w float64) error {
 	if !(w >= 0 && w <= maxWeight) {
 		return fmt.Errorf("%g is not a weight; it is a number from 0 to %d, 1 being neutral", w, maxWeight)
@@ -305,10 +305,10 @@ func checkWeight(w float64) error {
 	return nil
 }
 
-// maxComponent is the length of a component's name, in bytes.
+// maxComponent bounds the name of a component, in bytes.
 const maxComponent = 512
 
-// String names the target as reasons do.
+// String returns the target as reasons show it.
 func (t target) String() string {
 	if t.Target == targetWeight {
 		return fmt.Sprintf("weight of the %s %.128q", t.Kind, t.Component)

@@ -18,13 +18,13 @@ import (
 
 const (
 	statusReady = "ready" // there are proposals
-	statusEmpty = "empty" // the records speak for no change
+	statusEmpty = "empty" // the records suggest no change
 
-	maxProposals = 100 // of a plan; the most confident ones
+	maxProposals = 100 // in a plan; those with the highest confidence
 	maxScope     = 64  // characters
 )
 
-// refinePlan answers learn/refinement/plan/req: it changes nothing.
+// refinePlan answers learn/refinement/plan/req. It changes nothing.
 func (p *Plugin) refinePlan(ctx context.Context, req *protocol.RefinementPlanRequest,
 	_ host.Emitter,
 ) (*protocol.RefinementPlanResponse, error) {
@@ -54,7 +54,7 @@ func (p *Plugin) refinePlan(ctx context.Context, req *protocol.RefinementPlanReq
 	return resp, nil
 }
 
-// fields returns the proposal as a message carries it.
+// fields returns the members of the proposal, for a message.
 func (pr *proposal) fields() (fields map[string]any, err error) {
 	raw, err := json.Marshal(pr)
 	if err == nil {
@@ -75,7 +75,7 @@ type planner struct {
 	made  []*proposal
 }
 
-// plan looks at the components of a name, all for "".
+// plan makes proposals for the components with a name, or for all if name is "".
 func (pl *planner) plan(tx *store.Tx, name string) error {
 	all, err := components(tx, name)
 	for _, c := range all {
@@ -93,23 +93,23 @@ func (pl *planner) plan(tx *store.Tx, name string) error {
 	return err
 }
 
-// asTarget returns an edit of the component with what it is now.
+// asTarget returns an edit of the component with the current value.
 func (c *Component) asTarget(tx *store.Tx, of, name string) (*examined, error) {
 	x := &examined{edit: &edit{target: target{of, c.Kind, c.Name, name}}, record: c}
 	return x, x.readNow(tx)
 }
 
-// planWeight moves the weight towards what the component is worth, the further the more
-// is known: applied again and again on the same records it comes to rest.
+// planWeight moves the weight towards what the component is worth: the more is known, the further. Applied
+// repeatedly to the same records it converges.
 func (pl *planner) planWeight(tx *store.Tx, c *Component, v verdict) error {
 	x, err := c.asTarget(tx, targetWeight, nameWeight)
 	if err != nil {
 		return err
 	}
-	goal := 2 * v.worth // neutral is 1, the worth of what nobody knows 0.5
+	goal := 2 * v.worth // neutral is 1, and the worth of an unknown component 0.5
 	to := round4(x.number + (goal-x.number)*v.confidence)
 	if float64(v.direction)*(to-x.number) < leastGain*x.number {
-		return nil // it has what it deserves, or more of it
+		return nil // it has the weight that it is worth, or is beyond it
 	}
 	word := "raise"
 	if v.direction < 0 {
@@ -123,8 +123,8 @@ func (pl *planner) planWeight(tx *store.Tx, c *Component, v verdict) error {
 	return pl.add(x, v, fmt.Sprintf("%s the weight: %s", word, v.why))
 }
 
-// planDeferred takes a tool that hardly ever works out of the usual list, and puts one
-// back that a refinement had taken out and that is good by now.
+// planDeferred removes a tool that hardly ever works from the usual list, and returns a tool that a
+// refinement has removed and that works well now.
 func (pl *planner) planDeferred(tx *store.Tx, c *Component, v verdict) error {
 	x, err := c.asTarget(tx, targetSetting, settingDeferred)
 	if err != nil {
@@ -143,14 +143,15 @@ func (pl *planner) planDeferred(tx *store.Tx, c *Component, v verdict) error {
 	return nil
 }
 
-// planTimeout gives a tool that fails more time where it uses up what a refinement has set.
+// planTimeout doubles the time limit that a refinement has set for a failing tool, if its calls use up
+// that limit.
 func (pl *planner) planTimeout(tx *store.Tx, c *Component, v verdict) error {
 	x, err := c.asTarget(tx, targetSetting, settingTimeout)
 	if err != nil {
 		return err
 	}
 	limit, err := number(x.now)
-	if err != nil || c.P95Duration.Seconds() < nearLimit*limit { // it has the tool's own, or is not in its way
+	if err != nil || c.P95Duration.Seconds() < nearLimit*limit { // no limit is set, or calls do not reach it
 		return nil
 	}
 	x.From = x.now
@@ -175,14 +176,14 @@ func (pl *planner) add(x *examined, v verdict, rationale string) error {
 	return nil
 }
 
-// What counts as clear. Both bounds are of 95 % confidence.
+// The thresholds of judge. All bounds are those of 95 % intervals.
 const (
-	minCalls  = 10   // less say nothing of a component
-	goodRate  = 0.8  // a component is good where even the lower bound of its success rate is
-	badRate   = 0.5  // it is bad where even the upper bound is
-	uselessAt = 0.2  // upper bound from which on a tool had better not be offered
-	nearLimit = 0.95 // share of a time limit from which on it is what ends calls
-	leastGain = 0.05 // relative change of a weight that is worth a proposal
+	minCalls  = 10   // with fewer calls nothing can be said about a component
+	goodRate  = 0.8  // a component is good if the lower bound of its success rate is at least this
+	badRate   = 0.5  // it is bad if the upper bound is at most this
+	uselessAt = 0.2  // upper bound up to which a tool should not be offered
+	nearLimit = 0.95 // share of a time limit from which the limit counts as what ends calls
+	leastGain = 0.05 // least relative change of a weight that is proposed
 )
 
 // The two-sided quantiles of the normal distribution for 95 % and 99 %.
@@ -191,9 +192,9 @@ const (
 	z99 = 2.575829303548901
 )
 
-// wilson returns the score interval of a success rate, for a quantile of the normal
-// distribution. Source: E. B. Wilson, "Probable
-// Inference, the Law of Succession, and Statistical Inference", JASA 22 (1927), 209-212.
+// wilson returns the score interval of a success rate; z is a quantile of the normal distribution. Source:
+// E. B. Wilson, "Probable Inference, the Law of Succession, and Statistical Inference", JASA 22 (1927),
+// 209-212.
 func wilson(successes, calls int64, z float64) (low, high float64) {
 	if calls <= 0 {
 		return 0, 1
@@ -204,10 +205,10 @@ func wilson(successes, calls int64, z float64) (low, high float64) {
 	return max(0, mid-half), min(1, mid+half)
 }
 
-// hoeffding returns half the width of the interval around the mean of n values in [-1,1],
-// whatever their distribution; level is the confidence. Source: W. Hoeffding, "Probability Inequalities for Sums of
-// Bounded Random Variables", JASA 58 (1963), 13-30, theorem 2. With confidences of at most
-// 1 as weights, their sum in place of n makes it no narrower.
+// hoeffding returns half the width of the interval around the mean of n values in [-1,1] with any
+// distribution; level is the confidence. With weights of at most 1, n is their sum, which makes the
+// interval no narrower. Source: W. Hoeffding, "Probability Inequalities for Sums of Bounded Random
+// Variables", JASA 58 (1963), 13-30, theorem 2.
 func hoeffding(n, level float64) float64 {
 	if n <= 0 {
 		return 1
@@ -215,16 +216,16 @@ func hoeffding(n, level float64) float64 {
 	return min(1, 2*math.Sqrt(math.Log(2/(1-level))/(2*n)))
 }
 
-// verdict is what the record of a component comes to.
+// verdict is the result of judging the record of a component.
 type verdict struct {
-	direction  int     // 1 = good, -1 = bad, 0 = they are not clear, or contradict each other
-	worth      float64 // 0 to 1, from the cautious end of the intervals; 0.5 where nothing is clear
+	direction  int     // 1 = good, -1 = bad, 0 = calls and feedback are not clear, or contradict each other
+	worth      float64 // 0 to 1, from the cautious end of the intervals; 0.5 = nothing is clear
 	confidence float64 // 0 to 1: how narrow the intervals are
-	enough     bool    // there is something to judge by
+	enough     bool    // there is enough to judge by
 	why        string
 }
 
-// judge weighs calls and feedback.
+// judge judges a component by its calls and feedback.
 func (c *Component) judge() verdict {
 	low, high := wilson(c.Successes, c.Calls, z95)
 	half, score := hoeffding(c.ScoreWeight, 0.95), c.Score
@@ -268,7 +269,7 @@ func (c *Component) judge() verdict {
 	return v
 }
 
-// claim is what a proposal says of its own evidence, as plan writes it.
+// claim is the evidence in a proposal, as plan writes it.
 type claim struct {
 	Calls       float64 `json:"calls"`
 	Successes   int64   `json:"successes"`
@@ -289,5 +290,5 @@ func (c *Component) claim() claim {
 	}
 }
 
-// round4 keeps four digits after the point: what is more would pretend to be known.
+// round4 rounds to four digits after the point; more would suggest a false precision.
 func round4(v float64) float64 { return math.Round(v*1e4) / 1e4 }

@@ -11,22 +11,22 @@ import (
 	"a2e/protocol"
 )
 
-// What a proposal may hold. History answers with the proposals of all refinements.
+// Bounds of a proposal, as history answers with the proposals of all refinements.
 const (
 	maxProposal = 64 << 10 // bytes
 	maxEdits    = 50
 )
 
-// nameWeight is the name of what a weight edit changes, as records call it.
+// nameWeight is the name in the target of a weight edit, which records use too.
 const nameWeight = "routing_weight"
 
-// proposal is a proposal as plan gives it and as history shows it.
+// proposal is a proposal as plan makes it and as history shows it.
 type proposal struct {
 	ProposalID string         `json:"proposal_id"`
 	Component  string         `json:"component"` // of the edits that name none
 	Kind       string         `json:"kind"`      // tool, skill, env…
 	Edits      []*edit        `json:"edits"`
-	Confidence *float64       `json:"confidence,omitzero"` // 0 to 1; nil = the proposer did not say
+	Confidence *float64       `json:"confidence,omitzero"` // 0 to 1; nil = not given
 	Rationale  string         `json:"rationale"`
 	Evidence   jsontext.Value `json:"evidence,omitzero"`
 	Scope      string         `json:"scope"`
@@ -36,18 +36,18 @@ type proposal struct {
 // edit is one change of a proposal.
 type edit struct {
 	target
-	From jsontext.Value `json:"from,omitzero"` // what it is now; nil = the proposer did not say
-	To   jsontext.Value `json:"to"`            // null = as if nothing was ever set
+	From jsontext.Value `json:"from,omitzero"` // the current value; nil = not given
+	To   jsontext.Value `json:"to"`            // null = as if it was never set
 
-	wrong    []string // why it is refused whatever the store says
-	original *string  // of a text: what the component has by itself; nil = nobody has looked
+	wrong    []string // why it is refused; nil = it is not refused
+	original *string  // of a text: the component's own text; nil = not read
 }
 
-// sentProposal is what is read of a proposal: in the words above, or in those of the
-// public specification, where an edit alone may be a proposal too.
+// sentProposal is a proposal as it is sent: with the names above, or with those of the public
+// specification, where a single edit may be a proposal too.
 type sentProposal struct {
 	ProposalID    string         `json:"proposal_id"`
-	RefinementID  string         `json:"refinement_id"` // the specification's proposal_id
+	RefinementID  string         `json:"refinement_id"` // proposal_id in the specification
 	Component     string         `json:"component"`
 	ComponentName string         `json:"component_name"`
 	Kind          string         `json:"kind"`
@@ -60,7 +60,7 @@ type sentProposal struct {
 	sentChange
 }
 
-// sentEdit is an edit of a sentProposal; it may name another component.
+// sentEdit is an edit of a sentProposal; it may name another component than the proposal.
 type sentEdit struct {
 	Component     string `json:"component"`
 	ComponentName string `json:"component_name"`
@@ -68,7 +68,7 @@ type sentEdit struct {
 	sentChange
 }
 
-// sentChange is what an edit says in either spelling.
+// sentChange is the part of an edit that has two spellings.
 type sentChange struct {
 	Target   string         `json:"target"` // weight, setting, text; or router_weight, prompt
 	Name     string         `json:"name"`
@@ -80,8 +80,8 @@ type sentChange struct {
 	NewValue jsontext.Value `json:"new_value"`
 }
 
-// parseProposal reads a proposal. The error is a `schema_violation` for what has the
-// wrong type or is too long; what is wrong with an edit is noted in it.
+// parseProposal reads a proposal. The error is a `schema_violation` for a value that has the wrong type or
+// is too long. What is wrong with a single edit is noted in the edit.
 func parseProposal(obj protocol.Object) (*proposal, error) {
 	if n := len(obj.Raw()); n > maxProposal {
 		return nil, protocol.Violation(protocol.FieldError{Path: "/proposal", Message: fmt.Sprintf("has %d bytes; "+
@@ -125,7 +125,7 @@ func parseProposal(obj protocol.Object) (*proposal, error) {
 	return pr, nil
 }
 
-// within puts the paths of a `schema_violation` below another.
+// within puts path before the paths of a `schema_violation`.
 func within(path string, err error) error {
 	var refusal *protocol.Error
 	if !errors.As(err, &refusal) {
@@ -138,7 +138,7 @@ func within(path string, err error) error {
 	return protocol.Violation(problems...)
 }
 
-// edit reads one edit of a proposal.
+// edit converts one edit of a proposal.
 func (s *sentEdit) edit(pr *proposal) *edit {
 	e := &edit{
 		target: target{Kind: cmp.Or(s.Kind, pr.Kind), Component: cmp.Or(s.Component, s.ComponentName), Name: s.Name},
@@ -178,7 +178,7 @@ func (s *sentEdit) edit(pr *proposal) *edit {
 	return e
 }
 
-// readPath reads which text an edit is about: prompt.template is any that the component has.
+// readPath reads from a path which text an edit is about: prompt.template means any text of the component.
 func (e *edit) readPath(path string) {
 	kind, name, ok := strings.Cut(path, ".")
 	switch {
@@ -191,7 +191,7 @@ func (e *edit) readPath(path string) {
 	}
 }
 
-// readWeight reads the names in a weight edit, in all their spellings.
+// readWeight reads the component of a weight edit, in all spellings.
 func (e *edit) readWeight(s *sentEdit) {
 	named := ""
 	if s.Name != nameWeight {
@@ -216,7 +216,7 @@ func (e *edit) refuse(format string, args ...any) {
 	e.wrong = append(e.wrong, fmt.Sprintf(format, args...))
 }
 
-// present returns the first value that was sent, in memory of its own.
+// present returns a copy of the first value that was sent.
 func present(a, b jsontext.Value) jsontext.Value {
 	if a == nil {
 		a = b
@@ -225,6 +225,6 @@ func present(a, b jsontext.Value) jsontext.Value {
 		return nil
 	}
 	a = a.Clone()
-	_ = a.Canonicalize() // what is not JSON did not come this far
+	_ = a.Canonicalize() // other text than JSON was refused before
 	return a
 }

@@ -13,10 +13,10 @@ import (
 	"a2e/protocol"
 )
 
-// leastConfidence is what a proposal needs to be approved.
+// leastConfidence is the confidence that a proposal needs to be approved.
 const leastConfidence = 0.3
 
-// risk is how much may go wrong.
+// risk is the risk of a proposal.
 type risk int
 
 const (
@@ -25,10 +25,10 @@ const (
 	riskHigh
 )
 
-// String returns the word of messages.
+// String returns the risk as messages show it.
 func (r risk) String() string { return [...]string{"low", "medium", "high"}[r] }
 
-// reviewer collects what speaks against a proposal.
+// reviewer collects the reasons against a proposal.
 type reviewer struct {
 	pr         *proposal
 	confidence float64
@@ -37,20 +37,20 @@ type reviewer struct {
 	reasons    []string
 }
 
-// note returns a reason that raises the risk to at least this and leaves a part of the confidence.
+// note adds a reason, raises the risk to at least this one and multiplies the confidence by part.
 func (r *reviewer) note(least risk, part float64, format string, args ...any) {
 	r.risk = max(r.risk, least)
 	r.confidence *= part
 	r.reasons = append(r.reasons, fmt.Sprintf(format, args...))
 }
 
-// refuse returns a reason that keeps the proposal from being approved.
+// refuse adds a reason that keeps the proposal from being approved.
 func (r *reviewer) refuse(least risk, format string, args ...any) {
 	r.refused = true
 	r.note(least, 0.5, format, args...)
 }
 
-// refineReview answers learn/refinement/review/req: it changes nothing.
+// refineReview answers learn/refinement/review/req. It changes nothing.
 func (p *Plugin) refineReview(ctx context.Context, req *protocol.RefinementReviewRequest,
 	_ host.Emitter,
 ) (*protocol.RefinementReviewResponse, error) {
@@ -69,7 +69,7 @@ func (p *Plugin) refineReview(ctx context.Context, req *protocol.RefinementRevie
 	r.confidence = round4(r.confidence)
 	if !r.refused && r.confidence < leastConfidence {
 		r.refuse(riskMedium, "a confidence of %v is left; it takes %v", r.confidence, leastConfidence)
-		r.confidence *= 2 // it was named above
+		r.confidence *= 2 // undo the halving by refuse, as the reason shows this confidence
 	}
 	return &protocol.RefinementReviewResponse{
 		Approved: !r.refused && r.risk != riskHigh, ConfidenceAdjusted: r.confidence, Reasons: r.reasons,
@@ -77,7 +77,7 @@ func (p *Plugin) refineReview(ctx context.Context, req *protocol.RefinementRevie
 	}, nil
 }
 
-// review looks at each edit, and at what was applied before.
+// review checks each edit, and looks at earlier refinements.
 func (r *reviewer) review(tx *store.Tx) error {
 	if r.pr.Confidence != nil {
 		r.confidence = *r.pr.Confidence
@@ -108,7 +108,7 @@ func (r *reviewer) review(tx *store.Tx) error {
 	return nil
 }
 
-// evidence holds an edit against the component's record.
+// evidence compares an edit with the component's record.
 func (r *reviewer) evidence(x *examined) {
 	v := x.record.judge()
 	if !v.enough {
@@ -149,11 +149,11 @@ func (r *reviewer) evidence(x *examined) {
 	}
 }
 
-// settingEvidence holds a change of a setting against the record.
+// settingEvidence compares a change of a setting with the record.
 func (r *reviewer) settingEvidence(x *examined, v verdict) {
 	limit, isLimit := 0.0, x.Name == settingTimeout && x.To.Kind() == '0'
 	if isLimit {
-		limit, _ = number(x.To) // checked before
+		limit, _ = number(x.To) // checkTo has checked it
 	}
 	switch defers := x.Name == settingDeferred && x.To.Kind() == 't'; {
 	case defers && v.direction > 0:
@@ -166,7 +166,7 @@ func (r *reviewer) settingEvidence(x *examined, v verdict) {
 	}
 }
 
-// history looks at what became of earlier refinements of the same target.
+// history looks at earlier refinements of the same target.
 func (r *reviewer) history(tx *store.Tx, x *examined) error {
 	earlier, err := refinementsOf(tx, x.target)
 	if err != nil {
@@ -192,8 +192,8 @@ func (r *reviewer) history(tx *store.Tx, x *examined) error {
 	return nil
 }
 
-// resembles reports whether the refinement changed the target in the same direction, or to
-// the same value where it has no direction.
+// resembles reports whether the refinement changed the weight of the target in the same direction, or
+// another target to the same value.
 func (r *refinement) resembles(x *examined) bool {
 	for _, e := range r.Edits {
 		if e.target != x.target {
@@ -208,7 +208,7 @@ func (r *refinement) resembles(x *examined) bool {
 	return false
 }
 
-// weightIn returns the weight in an image.
+// weightIn returns the weight in a row as JSON; 1 = none is set.
 func weightIn(raw jsontext.Value) float64 {
 	if w, err := fromImage[weightRow](raw); err == nil && w != nil {
 		return w.Weight
@@ -216,11 +216,11 @@ func weightIn(raw jsontext.Value) float64 {
 	return neutralWeight
 }
 
-// valueIn returns the value in an image: null where there was none.
+// valueIn returns the value in a row as JSON; null = none is set.
 func valueIn(t target, raw jsontext.Value) jsontext.Value {
 	if t.Target == targetWeight {
 		if w, err := fromImage[weightRow](raw); err == nil && w != nil {
-			value, _ := json.Marshal(w.Weight) // a number that came out of JSON
+			value, _ := json.Marshal(w.Weight) // a number from JSON can be encoded
 			return value
 		}
 	} else if v := t.textIn(raw); v != nil {

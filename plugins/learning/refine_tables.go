@@ -7,16 +7,16 @@ import (
 	"a2e/host/state/store"
 )
 
-// refinement is one row of learning_refinements with its edits, as exports carry it.
+// refinement is one row of learning_refinements with its edits and trials, as exports have it.
 type refinement struct {
 	number       int64
 	ID           string         `json:"refinement_id"`
-	ProposalID   string         `json:"proposal_id"` // "" = the agent gave none
+	ProposalID   string         `json:"proposal_id"` // "" = the agent sent none
 	AppliedAt    store.Micros   `json:"applied_at"`
-	RolledBackAt *store.Micros  `json:"rolled_back_at"` // nil = in force
+	RolledBackAt *store.Micros  `json:"rolled_back_at"` // nil = in effect
 	Proposal     jsontext.Value `json:"proposal"`
 	Edits        []*appliedEdit `json:"edits"`
-	Trials       []*trial       `json:"trials,omitzero"` // nil = of an older build
+	Trials       []*trial       `json:"trials,omitzero"` // nil = written by an older build
 }
 
 // appliedEdit is one row of learning_edits.
@@ -24,7 +24,7 @@ type appliedEdit struct {
 	target
 	Before jsontext.Value `json:"before"` // the row as JSON; null = there was none
 	After  jsontext.Value `json:"after"`
-	// Version counts the edits of the target, from 1; 0 = of an older build.
+	// Version counts the edits of the target, from 1; 0 = written by an older build.
 	Version int64 `json:"version,omitzero"`
 }
 
@@ -57,7 +57,7 @@ func (r *refinement) insert(tx *store.Tx) (err error) {
 	return err
 }
 
-// remove takes the refinement out of the store; what it changed stays.
+// remove deletes the refinement from the store; its changes stay.
 func (r *refinement) remove(tx *store.Tx) error {
 	for _, table := range []string{"learning_edits", "learning_trials"} {
 		if _, err := tx.Exec("DELETE FROM "+table+" WHERE refinement = $1", r.number); err != nil {
@@ -72,7 +72,7 @@ func (r *refinement) remove(tx *store.Tx) error {
 const selectRefinements = "SELECT number, id, proposal_id, applied_at, rolled_back_at, proposal FROM " +
 	"learning_refinements"
 
-// readRefinements returns what a query finds, edits included.
+// readRefinements returns the refinements that a query finds, with edits and trials.
 func readRefinements(tx *store.Tx, query string, args ...any) ([]*refinement, error) {
 	all, err := store.Rows(tx, query, args, func(r *refinement) []any {
 		return []any{&r.number, &r.ID, &r.ProposalID, &r.AppliedAt, &r.RolledBackAt, (*[]byte)(&r.Proposal)}
@@ -95,7 +95,7 @@ func readRefinements(tx *store.Tx, query string, args ...any) ([]*refinement, er
 	return all, err
 }
 
-// findRefinement returns nil when there is none.
+// findRefinement returns nil if there is none with this id.
 func findRefinement(tx *store.Tx, id string) (*refinement, error) {
 	all, err := readRefinements(tx, selectRefinements+" WHERE id = $1", id)
 	if err != nil || len(all) == 0 {
@@ -104,15 +104,15 @@ func findRefinement(tx *store.Tx, id string) (*refinement, error) {
 	return all[0], nil
 }
 
-// refinementsOf returns the last hundred that changed a target, the newest first.
+// refinementsOf returns the last hundred refinements that changed a target, the newest first.
 func refinementsOf(tx *store.Tx, t target) ([]*refinement, error) {
 	return readRefinements(tx, selectRefinements+
 		" WHERE number IN (SELECT refinement FROM learning_edits WHERE target = $1 AND kind = $2 AND component = $3 "+
 		"AND name = $4) ORDER BY number DESC LIMIT 100", t.args()...)
 }
 
-// laterRefinement returns the id of the last refinement after one that changed a target and
-// is in force, or "".
+// laterRefinement returns the id of the last refinement in effect that changed the target after the
+// refinement number; "" = none.
 func laterRefinement(tx *store.Tx, t target, number int64) (id string, err error) {
 	_, err = tx.Get(`SELECT r.id FROM learning_edits e JOIN learning_refinements r ON r.number = e.refinement
 		WHERE e.target = $1 AND e.kind = $2 AND e.component = $3 AND e.name = $4 AND r.number > $5 AND
@@ -121,14 +121,14 @@ func laterRefinement(tx *store.Tx, t target, number int64) (id string, err error
 	return id, err
 }
 
-// nextVersion returns the version that the next edit of a target makes.
+// nextVersion returns the version number of the next edit of a target.
 func nextVersion(tx *store.Tx, t target) (version int64, err error) {
 	_, err = tx.Get("SELECT coalesce(max(version), 0) + 1 FROM learning_edits WHERE target = $1 AND kind = $2 AND "+
 		"component = $3 AND name = $4", t.args(), &version)
 	return version, err
 }
 
-// appliedProposal returns the id of the refinement by which a proposal is in force, or "".
+// appliedProposal returns the id of the refinement in effect that applied a proposal; "" = none.
 func appliedProposal(tx *store.Tx, proposalID string) (id string, err error) {
 	if proposalID != "" {
 		_, err = tx.Get("SELECT id FROM learning_refinements WHERE proposal_id = $1 AND rolled_back_at IS NULL",
@@ -137,16 +137,16 @@ func appliedProposal(tx *store.Tx, proposalID string) (id string, err error) {
 	return id, err
 }
 
-// idDigits is the length of the id of a plan, a proposal or a refinement.
+// idDigits is the length of the ids of plans, proposals and refinements.
 const idDigits = 12
 
-// setting is one row of learning_settings, and its image in an edit.
+// setting is one row of learning_settings, also as JSON in an edit.
 type setting struct {
 	Value     jsontext.Value `json:"value"`
 	UpdatedAt int64          `json:"updated_at"` // microseconds since 1970
 }
 
-// readSetting returns nil when the component has none of this name.
+// readSetting returns nil if the component has no setting of this name.
 func readSetting(tx *store.Tx, t target) (*setting, error) {
 	var s setting
 	there, err := tx.Get("SELECT value, updated_at FROM learning_settings WHERE kind = $1 AND component = $2 AND "+
@@ -158,7 +158,7 @@ func readSetting(tx *store.Tx, t target) (*setting, error) {
 	return &s, nil
 }
 
-// writeSetting puts the row in place, nil taking it away, and lets all hosts know.
+// writeSetting writes the row, or deletes it for nil, and makes all hosts read the settings again.
 func writeSetting(tx *store.Tx, t target, s *setting) (err error) {
 	if s == nil {
 		_, err = tx.Exec("DELETE FROM learning_settings WHERE kind = $1 AND component = $2 AND name = $3", t.Kind,
@@ -175,7 +175,7 @@ func writeSetting(tx *store.Tx, t target, s *setting) (err error) {
 	return weightsChanged(tx)
 }
 
-// fromImage returns the row that an edit keeps as JSON; nil for none.
+// fromImage returns the row that an edit keeps as JSON; nil = there was none.
 func fromImage[T any](raw jsontext.Value) (row *T, err error) {
 	err = json.Unmarshal(raw, &row)
 	return row, err

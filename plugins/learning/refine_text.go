@@ -15,25 +15,25 @@ import (
 	"a2e/protocol"
 )
 
-// The longest texts that an override can have, in bytes.
+// Bounds of texts, in bytes.
 const (
 	maxDescription = 4 << 10
 	maxOverride    = 32 << 10 // of any other text
-	maxOriginal    = 64 << 10 // of a text that is to be changed, as it is kept
+	maxOriginal    = 64 << 10 // of the text that is replaced, which is stored too
 )
 
 // textValue is the value of a text in learning_settings.
 type textValue struct {
-	Original string `json:"original"` // the text that it was made for: it takes the place of no other
+	Original string `json:"original"` // the text that this one replaces; no other text is replaced
 	Text     string `json:"text"`
 }
 
-// override returns the text as the host applies it.
+// override returns the text in the form that the host applies.
 func (v *textValue) override() host.Text {
 	return host.Text{Of: sha256.Sum256([]byte(v.Original)), To: v.Text}
 }
 
-// textTargets lists the texts that can be changed, of one kind or name where they are given.
+// textTargets lists the texts that can be changed, limited to a kind or name if they are not "".
 func textTargets(kind, name string) (all []target) {
 	for _, t := range []target{
 		{Kind: host.KindTool, Name: host.TextDescription},
@@ -49,7 +49,7 @@ func textTargets(kind, name string) (all []target) {
 	return all
 }
 
-// checkText refuses what the text of a component must not be.
+// checkText returns an error if the text is not allowed for the target.
 func (t target) checkText(text string) error {
 	limit := maxOverride
 	if t.Name == host.TextDescription {
@@ -72,8 +72,8 @@ func (t target) checkText(text string) error {
 	return nil
 }
 
-// hidden reports whether a character cannot be seen, so that a text may say more than whoever
-// reads it knows. Line breaks, tabs and what joins letters and emoji are no secret.
+// hidden reports whether a character is invisible, so that a text could say more than its
+// reader sees. Line breaks, tabs and characters that join letters or emoji are allowed.
 func hidden(r rune) bool {
 	switch {
 	case r == '\n', r == '\t', r == '\u200c', r == '\u200d', unicode.Is(unicode.Prepended_Concatenation_Mark, r):
@@ -85,8 +85,8 @@ func hidden(r rune) bool {
 	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Cs, unicode.Zl, unicode.Zp)
 }
 
-// readTexts finds the texts that the edits of a proposal are about, as the components have
-// them by themselves, and settles what an edit left open. It asks other plugins.
+// readTexts finds the components' own texts that the edits of a proposal are about, and
+// completes edits that name their text only in part. It asks other plugins.
 func (p *Plugin) readTexts(ctx context.Context, pr *proposal) error {
 	found := p.originals(ctx)
 	for _, e := range pr.Edits {
@@ -145,19 +145,19 @@ func (e *edit) readText(from *originals) error {
 	return nil
 }
 
-// originals are texts as components have them by themselves. Lists are asked for once.
+// originals are the components' own texts. Each list is asked for once.
 type originals struct {
 	ctx      context.Context
 	services *host.Services
-	tools    map[string]string         // descriptions by name; nil = nobody has asked yet
-	prompts  map[string]map[string]any // rows by the name of the component; likewise
+	tools    map[string]string         // descriptions by name; nil = not asked yet
+	prompts  map[string]map[string]any // rows by the name of the component; nil = not asked yet
 }
 
 func (p *Plugin) originals(ctx context.Context) *originals {
 	return &originals{ctx: host.WithoutOverrides(ctx), services: p.services}
 }
 
-// text returns the text that a target is about; false = there is none.
+// text returns the own text of a target; false = there is none.
 func (o *originals) text(t target) (text string, ok bool, err error) {
 	switch t.Kind {
 	case host.KindTool:
@@ -203,7 +203,7 @@ func (o *originals) listTools() error {
 	return err
 }
 
-// maxPages bounds how far a list of prompts is read.
+// maxPages bounds how many pages of a list of prompts are read.
 const maxPages = 100
 
 func (o *originals) listPrompts() error {
@@ -226,7 +226,7 @@ func (o *originals) listPrompts() error {
 	return nil
 }
 
-// ask asks other plugins; where none serves such requests, the answer is empty.
+// ask asks other plugins; if none serves such requests, resp stays empty.
 func (o *originals) ask(t protocol.Type, req, resp any) error {
 	err := o.services.Call(o.ctx, t, req, resp, nil)
 	if refused, ok := errors.AsType[*protocol.Error](err); ok && refused.Code == protocol.CodeCapabilityMissing {
@@ -235,7 +235,7 @@ func (o *originals) ask(t protocol.Type, req, resp any) error {
 	return err
 }
 
-// showEffects notes in the entries of a history whether the texts that are in force have an effect.
+// showEffects adds to the entries of a history whether the texts have an effect.
 func (p *Plugin) showEffects(ctx context.Context, entries []map[string]any) {
 	from := p.originals(host.WithKnown(ctx))
 	for _, entry := range entries {
@@ -251,8 +251,8 @@ func (p *Plugin) showEffects(ctx context.Context, entries []map[string]any) {
 	}
 }
 
-// showTexts notes in the records of components which of their texts are changed, and whether that
-// has an effect.
+// showTexts adds to the records of components which of their texts are changed, and whether the change has
+// an effect.
 func (p *Plugin) showTexts(ctx context.Context, records []map[string]any) {
 	from := p.originals(host.WithKnown(ctx))
 	for _, r := range records {
@@ -271,7 +271,7 @@ func (p *Plugin) showTexts(ctx context.Context, records []map[string]any) {
 	}
 }
 
-// effect says whether what was made for a text stands in its place; "" = nothing was made.
+// effect says whether the changed text of a target has an effect; "" = the text is not changed.
 func (p *Plugin) effect(from *originals, t target) string {
 	o := p.Overrides(t.Kind)[t.Component]
 	if o == nil {
@@ -292,7 +292,7 @@ func (p *Plugin) effect(from *originals, t target) string {
 	return "in effect"
 }
 
-// textIn returns the text in an image; nil = it is of no text.
+// textIn returns the text in a row as JSON; nil = the row is not that of a text.
 func (t target) textIn(raw jsontext.Value) *textValue {
 	s, err := fromImage[setting](raw)
 	if t.Target != targetText || err != nil || s == nil {

@@ -9,8 +9,8 @@ import (
 	"a2e/host/state/store"
 )
 
-// A refinement is on trial from the moment it is applied: what its components do since is
-// counted apart from what they did before. One that does worse is rolled back:
+// A refinement is on trial from the moment it is applied: the results of its components since then are
+// counted separately from those before. A refinement that does worse is rolled back:
 //
 //	calls ─ a flush of calls adds them to the open trials of their component
 //	judge ─ after each flush; from minTrial calls on the intervals of before and since are
@@ -19,8 +19,8 @@ import (
 //	        unless somebody has changed one of its targets meanwhile
 //	kept ── after maxTrial calls without that
 //
-// As calls come one by one, the intervals are compared again and again. Where nothing has
-// changed, that rolls back less than 2 of 100 refinements.
+// As calls come one by one, the intervals are compared again and again. If nothing has changed, this rolls
+// back less than 2 of 100 refinements.
 
 const (
 	minTrial   = 20
@@ -28,13 +28,13 @@ const (
 	trialLevel = 0.99 // the confidence of the intervals
 )
 
-// What came of a trial.
+// The verdicts of a trial.
 const (
-	verdictOpen   = ""            // it goes on
-	verdictKept   = "kept"        // it does not do worse
-	verdictWorse  = "worse"       // it was rolled back for it
-	verdictLeft   = "left alone"  // it does worse, and was changed meanwhile
-	verdictUndone = "rolled back" // somebody was faster
+	verdictOpen   = ""            // the trial goes on
+	verdictKept   = "kept"        // the component does not do worse
+	verdictWorse  = "worse"       // the refinement was rolled back because it does worse
+	verdictLeft   = "left alone"  // it does worse, but was changed meanwhile, so it stays
+	verdictUndone = "rolled back" // it was rolled back for another reason
 )
 
 // trial is one row of learning_trials, as exports carry it.
@@ -43,16 +43,16 @@ type trial struct {
 	Component string  `json:"component"`
 	Before    figures `json:"before"`
 	Since     figures `json:"since"`
-	Start     figures `json:"start"` // the sums of the component when it began, without the calls
+	Start     figures `json:"start"` // the sums of the component when the trial began; calls are 0
 	Verdict   string  `json:"verdict"`
-	Note      string  `json:"note,omitzero"` // what the verdict goes by
+	Note      string  `json:"note,omitzero"` // the reason for the verdict
 
 	refinement int64
-	id         string // of the refinement, once the trial has ended badly
+	id         string // of the refinement; set when the trial ends badly
 }
 
-// figures are what is known of a component in a stretch of time. Scores are in billionths, each
-// times its confidence, as are the confidences.
+// figures are the sums for a component over some time. ScoreSum is the sum of score times confidence, and
+// ScoreWeight that of the confidences, both in billionths.
 type figures struct {
 	Calls       int64 `json:"calls"`
 	Successes   int64 `json:"successes"`
@@ -61,7 +61,7 @@ type figures struct {
 	ScoreWeight int64 `json:"score_weight"`
 }
 
-// columns lists the figures in the order in which tables have them.
+// columns returns pointers to the figures in the order of the tables.
 func (f *figures) columns() []any {
 	return []any{&f.Calls, &f.Successes, &f.Feedbacks, &f.ScoreSum, &f.ScoreWeight}
 }
@@ -71,8 +71,7 @@ func (f *figures) score() (mean, half float64) {
 	return meanScore(float64(f.ScoreSum), float64(f.ScoreWeight)), hoeffding(float64(f.ScoreWeight)/1e9, trialLevel)
 }
 
-// worse says why some figures are worse than those before; "" = they are not, as far as one
-// can tell.
+// worse returns why the figures are worse than those before; "" = that is not certain.
 func (f *figures) worse(before *figures) string {
 	low, _ := wilson(before.Successes, before.Calls, z99)
 	if _, high := wilson(f.Successes, f.Calls, z99); high < low {
@@ -90,8 +89,8 @@ func (f *figures) worse(before *figures) string {
 	return ""
 }
 
-// newTrial begins the trial of a refinement of a component. What it is held against is what the
-// component did since the refinement before, where that is enough, else all it did.
+// newTrial begins the trial of a refinement of a component. The trial compares with the results since the
+// refinement before, if there are enough calls, else with all results.
 func newTrial(tx *store.Tx, kind, name string) (*trial, error) {
 	t := &trial{Kind: kind, Component: name}
 	_, err := tx.Get("SELECT calls, successes, feedbacks, score_sum, score_weight FROM learning_components WHERE "+
@@ -117,10 +116,10 @@ func (t *trial) insert(tx *store.Tx) error {
 	return err
 }
 
-// readTrials returns what a condition finds. What feedback says since follows, for those that are
-// open, from the sums of the component.
+// readTrials returns the trials that a condition finds. For open ones the feedback since their start is
+// computed from the sums of the component.
 func readTrials(tx *store.Tx, where string, args ...any) ([]*trial, error) {
-	all := []*trial{} // an export has them, although there are none
+	all := []*trial{} // not nil, which in an export means an older build
 	err := tx.Each(`SELECT t.refinement, t.kind, t.component, t.verdict, t.note, t.before, t.since, t.start,
 		t.calls, t.successes, coalesce(c.feedbacks, 0), coalesce(c.score_sum, 0), coalesce(c.score_weight, 0)
 		FROM learning_trials t LEFT JOIN learning_components c ON c.kind = t.kind AND c.name = t.component`+where,
@@ -140,7 +139,7 @@ func readTrials(tx *store.Tx, where string, args ...any) ([]*trial, error) {
 	return all, err
 }
 
-// minus takes other figures off. Feedback that went since leaves nothing to go by.
+// minus subtracts other figures. If feedback was deleted meanwhile, no feedback is left.
 func (f *figures) minus(o *figures) {
 	f.Calls, f.Successes = max(0, f.Calls-o.Calls), max(0, f.Successes-o.Successes)
 	f.Feedbacks, f.ScoreSum, f.ScoreWeight = f.Feedbacks-o.Feedbacks, f.ScoreSum-o.ScoreSum, f.ScoreWeight-o.ScoreWeight
@@ -157,16 +156,16 @@ func countTrials(tx *store.Tx, of component, t *tally) error {
 	return err
 }
 
-// due is the condition of the trials that can be judged, the newest first.
+// due is the condition for trials that can be judged, the newest first.
 const due = " WHERE t.verdict = '' AND t.calls >= $1 ORDER BY t.refinement DESC"
 
-// trialsEnd reports whether there is a verdict in an open trial.
+// trialsEnd reports whether an open trial has a verdict.
 func trialsEnd(tx *store.Tx) (bool, error) {
 	all, err := readTrials(tx, due, minTrial)
 	return slices.ContainsFunc(all, func(t *trial) bool { return t.verdict() != verdictOpen }), err
 }
 
-// endTrials ends the trials that have a verdict, and says in the log what does worse.
+// endTrials ends the trials that have a verdict, and logs those that do worse.
 func (p *Plugin) endTrials(ctx context.Context) error {
 	var bad []*trial
 	err := p.env.Store.Write(ctx, func(tx *store.Tx) (err error) {
@@ -184,7 +183,7 @@ func (p *Plugin) endTrials(ctx context.Context) error {
 	return nil
 }
 
-// verdict is what the figures of an open trial come to.
+// verdict returns the verdict for the figures of an open trial.
 func (t *trial) verdict() string {
 	switch {
 	case t.Since.worse(&t.Before) != "":
@@ -195,9 +194,9 @@ func (t *trial) verdict() string {
 	return verdictOpen
 }
 
-// judge ends the trials that can be ended, and returns those whose components did worse. Of
-// the refinements of one component that are in force the last one is judged first, and those
-// before it not in the same pass: it may be what they look bad by.
+// judge ends the trials that have a verdict, and returns those whose components did worse. Of several
+// refinements of one component only the last one can be judged as worse in one pass: the earlier ones may
+// look bad only because of it.
 func judge(tx *store.Tx, at int64) (bad []*trial, err error) {
 	all, err := readTrials(tx, due, minTrial)
 	seen := make(map[component]bool)
@@ -221,7 +220,7 @@ func judge(tx *store.Tx, at int64) (bad []*trial, err error) {
 	return bad, err
 }
 
-// undo rolls back the refinement of a trial, and notes why; or why that cannot be.
+// undo rolls back the refinement of a trial, and notes the reason; or it notes why that is impossible.
 func (t *trial) undo(tx *store.Tx, at int64) (verdict string, err error) {
 	t.Note = t.Since.worse(&t.Before)
 	all, err := readRefinements(tx, selectRefinements+" WHERE number = $1", t.refinement)
@@ -239,7 +238,7 @@ func (t *trial) undo(tx *store.Tx, at int64) (verdict string, err error) {
 	return verdictWorse, all[0].rollBack(tx, at)
 }
 
-// end closes a trial with the figures that it has.
+// end closes a trial with its current figures.
 func (t *trial) end(tx *store.Tx, verdict string) error {
 	t.Verdict = verdict
 	_, err := tx.Exec("UPDATE learning_trials SET verdict = $1, since = $2, note = $3 WHERE refinement = $4 AND kind "+
@@ -248,8 +247,8 @@ func (t *trial) end(tx *store.Tx, verdict string) error {
 	return err
 }
 
-// endTrials closes the trials of a refinement that is rolled back. What its components did
-// under it counts no more for the refinements before it.
+// endTrials closes the trials of a refinement that is rolled back. The results under it no longer count
+// for earlier refinements.
 func (r *refinement) endTrials(tx *store.Tx) error {
 	for _, t := range r.Trials {
 		if t.Verdict != verdictOpen {
@@ -272,7 +271,7 @@ func (r *refinement) endTrials(tx *store.Tx) error {
 	return nil
 }
 
-// forget leaves out of an open trial what was done in a stretch of its time.
+// forget subtracts the results of some time from an open trial.
 func (t *trial) forget(tx *store.Tx, f *figures) error {
 	start := figures{
 		0, 0, t.Start.Feedbacks + f.Feedbacks, t.Start.ScoreSum + f.ScoreSum,
@@ -285,7 +284,7 @@ func (t *trial) forget(tx *store.Tx, f *figures) error {
 	return err
 }
 
-// entry returns the trial as history shows it.
+// entry returns the trial for history.
 func (t *trial) entry() map[string]any {
 	return map[string]any{
 		"kind": t.Kind, "component": t.Component, "before": t.Before.entry(), "since": t.Since.entry(),
@@ -302,7 +301,7 @@ func (f *figures) entry() map[string]any {
 	}
 }
 
-// check refuses what no apply would have written.
+// check refuses a trial that apply would not have written.
 func (t *trial) check() error {
 	for _, f := range []*figures{&t.Before, &t.Since} {
 		if f.Calls < 0 || f.Successes < 0 || f.Successes > f.Calls || f.Feedbacks < 0 || f.ScoreWeight < 0 ||

@@ -9,17 +9,17 @@ import (
 	"a2e/protocol"
 )
 
-// Component is what is known of a component.
+// Component is what is known about a component.
 type Component struct {
 	Kind, Name       string // the kind is one of host.KindTool…, or "model" for what only feedback names
 	Calls, Successes int64
 	AvgDuration      time.Duration
 	P95Duration      time.Duration // within 1 %
 	LastCalled       time.Time     // zero = never
-	Rewards          int64         // calls that brought one
+	Rewards          int64         // calls with a reward
 	RewardMean       float64
 	RewardVariance   float64 // of a sample
-	Experiences      int64   // that name it, among the last ones
+	Experiences      int64   // experiences that name it, among the last ones
 	ExperienceMean   float64 // mean of their rewards
 	Feedbacks        int64
 	Score            float64 // mean of the feedback, weighted by confidence, -1 to 1; 0 without any
@@ -30,19 +30,19 @@ type Component struct {
 	scoreSum       int64 // in billionths
 	lastExperience int64 // number of the last one
 	outcomes
-	scale       scale // of its rewards alone
+	scale       scale // of its own rewards
 	rewardTotal float64
 	since       since
 }
 
-// since is what was recorded since ppo has learned from the component last.
+// since is what was recorded since ppo last learned from the component.
 type since struct {
 	outcomes
-	rated bool // its feedback is not what it was
+	rated bool // its feedback has changed
 }
 
-// Record is the component as messages carry it: a ComponentPerformanceRecord of the
-// public specification, and more.
+// Record returns the component as messages carry it: a ComponentPerformanceRecord of the public
+// specification, with more fields.
 func (c *Component) Record() map[string]any {
 	return map[string]any{
 		"component_name": c.Name, "kind": c.Kind,
@@ -65,7 +65,7 @@ func (c *Component) lastCalled() float64 {
 
 func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// stats answers learn/stats with what the store knows, the last calls included.
+// stats answers learn/stats from the store, with the last calls included.
 func (p *Plugin) stats(ctx context.Context, req *protocol.LearnStatsRequest,
 	_ host.Emitter,
 ) (*protocol.LearnStatsResponse, error) {
@@ -87,7 +87,7 @@ func (p *Plugin) stats(ctx context.Context, req *protocol.LearnStatsRequest,
 	return resp, err
 }
 
-// components returns the components of a name, or all for "", by kind and name.
+// components returns the components with a name, or all for "", by kind and name.
 func components(tx *store.Tx, name string) ([]*Component, error) {
 	column, args := "", []any(nil)
 	if name != "" {
@@ -100,8 +100,8 @@ func components(tx *store.Tx, name string) ([]*Component, error) {
 	return all, err
 }
 
-// read returns the components of which a column has a value, by kind and name, without what experiences
-// tell of them.
+// read returns the components whose column has a value, by kind and name. It leaves out what experiences
+// say about them.
 func read(tx *store.Tx, column string, args []any) (all []*Component, err error) {
 	const query = `SELECT c.number, c.kind, c.name, c.calls, c.successes, c.duration, c.last_called, c.rewards,
 		c.reward_mean, c.reward_m2, c.reward_min, c.reward_max,
@@ -147,12 +147,11 @@ func scanComponent(scan func(...any) error) (*Component, error) {
 	return c, nil
 }
 
-// maxPoints is how many points of weights, and how many of scores, one answer has at most: the
-// last ones.
+// maxPoints bounds the points of weights, and those of scores, in one answer, which has the last ones.
 const maxPoints = 10_000
 
-// overTime returns what the store knows of how weights and scores came to be, the weights and
-// then the scores, each the oldest first: of a component, or of all for "".
+// overTime returns the history of the weights and then that of the scores, each the oldest first: for one
+// component, or for all if name is "".
 func overTime(tx *store.Tx, name string) ([]map[string]any, error) {
 	weights, err := weightsOverTime(tx, name)
 	if err != nil {
@@ -188,8 +187,8 @@ func weightsOverTime(tx *store.Tx, name string) ([]map[string]any, error) {
 	return points, err
 }
 
-// scoresOverTime returns the mean of the feedback up to each of them. The mean needs all
-// feedback that is kept; of the points the last ones stay.
+// scoresOverTime returns for each feedback the mean of the feedback up to it. It reads all
+// stored feedback, as the mean needs it, and returns the last maxPoints points.
 func scoresOverTime(tx *store.Tx, name string) (points []map[string]any, err error) {
 	const query = `SELECT c.kind, c.name, c.number, f.at, f.score, f.confidence FROM learning_feedback f
 		JOIN learning_components c ON c.number = f.component WHERE ($1 = '' OR c.name = $1) AND f.confidence > 0
@@ -218,9 +217,8 @@ func scoresOverTime(tx *store.Tx, name string) (points []map[string]any, err err
 	return points[max(0, len(points)-maxPoints):], err
 }
 
-// Stats returns what the store knows of the components of a name, or of all for "", by
-// kind and name. Calls that a running host counted within the last
-// second may miss.
+// Stats returns what the store knows about the components with a name, or all for "", by
+// kind and name. Calls that a running host counted within the last second may be missing.
 func Stats(ctx context.Context, s store.Store, name string) (all []*Component, err error) {
 	err = s.Read(ctx, func(tx *store.Tx) error {
 		all, err = components(tx, name)
@@ -229,7 +227,7 @@ func Stats(ctx context.Context, s store.Store, name string) (all []*Component, e
 	return all, err
 }
 
-// What a store keeps, the oldest first: see feedbackRecord and weightRecord.
+// The queries of what a store keeps, the oldest first: see feedbackRecord and weightRecord.
 const (
 	selectFeedback = `SELECT coalesce(c.kind, ''), coalesce(c.name, ''), f.record FROM learning_feedback f
 		LEFT JOIN learning_components c ON c.number = f.component ORDER BY f.number`
@@ -238,7 +236,7 @@ const (
 		"number"
 )
 
-// each calls do for each row of a query, which read reads.
+// each calls do for each row of a query; read reads one row.
 func each[R any](ctx context.Context, s store.Store, query string, do func(*R) error,
 	read func(*R, func(...any) error) error,
 ) error {
@@ -253,21 +251,21 @@ func each[R any](ctx context.Context, s store.Store, query string, do func(*R) e
 	})
 }
 
-// StoredFeedback is a feedback and what it is about.
+// StoredFeedback is a feedback with the component that it is about.
 type StoredFeedback struct {
-	Kind, Component string // of the component; both "" = of none
+	Kind, Component string // of the component; both "" = none
 	protocol.Feedback
 }
 
-// EachFeedback calls do for each feedback that is kept, the oldest first. do must not use
-// the store; its error ends the iteration and is given back.
+// EachFeedback calls do for each stored feedback, the oldest first. do must not use the store; an error of
+// do ends the iteration and is returned.
 func EachFeedback(ctx context.Context, s store.Store, do func(*StoredFeedback) error) error {
 	return each(ctx, s, selectFeedback, do, func(f *StoredFeedback, scan func(...any) error) error {
 		return scan(&f.Kind, &f.Component, store.JSON(&f.Feedback))
 	})
 }
 
-// EachExperience calls do for each experience that is kept, as EachFeedback does.
+// EachExperience calls do for each stored experience, as EachFeedback does.
 func EachExperience(ctx context.Context, s store.Store, do func(*protocol.Experience) error) error {
 	return each(ctx, s, selectExperiences, do, func(x *protocol.Experience, scan func(...any) error) error {
 		return scan(store.JSON(x))
@@ -280,7 +278,7 @@ const (
 	totalFeedback    = "feedback"    // rows of learning_feedback and their size
 	totalExperiences = "experiences" // rows of learning_experiences and their size
 	totalHistory     = "history"     // rows of learning_weight_history
-	totalWeights     = "weights"     // changes of learning_weights so far
+	totalWeights     = "weights"     // number of changes of learning_weights so far
 )
 
 // total is one row of learning_totals.
@@ -291,7 +289,7 @@ func (t *total) add(more total) {
 	t.size += more.size
 }
 
-// addTotal counts, and returns the sum.
+// addTotal adds to a total, and returns the new one.
 func addTotal(tx *store.Tx, name string, more total) (sum total, err error) {
 	_, err = tx.Get(`INSERT INTO learning_totals (name, rows, size) VALUES ($1, $2, $3)
 		ON CONFLICT (name) DO UPDATE SET rows = learning_totals.rows + excluded.rows,

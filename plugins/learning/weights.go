@@ -9,25 +9,25 @@ import (
 )
 
 const (
-	// weightsAge is how old the weights in memory may be before the store is asked
-	// whether another host has changed them.
+	// weightsAge is how old the weights in memory may be before the store is asked whether another host
+	// has changed them.
 	weightsAge = time.Second
-	// weightsWait bounds that question: it is asked on the way of some request. Where
-	// nothing is known yet, or no longer, the answer is worth firstWait.
+	// weightsWait bounds that request to the store, as a request of an agent waits for it.
+	// If no weights are in memory, the wait may be as long as firstWait.
 	weightsWait = 250 * time.Millisecond
 	firstWait   = 5 * time.Second
 )
 
 // weights is what the store had at some time. It does not change.
 type weights struct {
-	of        map[component]float64                // of those that have one
+	of        map[component]float64                // components with a weight
 	overrides map[string]map[string]*host.Override // by kind and name
 	version   int64                                // totalWeights
 	asOf      time.Time                            // zero = never read
 }
 
-// Weight implements host.Weigher. A component that nobody set a weight for has 1. What
-// other hosts change is seen within a second.
+// Weight implements host.Weigher. A component without a weight has 1. Changes of other hosts are seen
+// within a second.
 func (p *Plugin) Weight(kind, name string) float64 {
 	if w, ok := p.currentWeights().of[component{kind, name}]; ok {
 		return w
@@ -35,7 +35,7 @@ func (p *Plugin) Weight(kind, name string) float64 {
 	return neutralWeight
 }
 
-// currentWeights returns the weights in memory, read again when they are old.
+// currentWeights returns the weights in memory, and reads them again if they are old.
 func (p *Plugin) currentWeights() *weights {
 	w := p.weights.Load()
 	if age := p.env.Now().Sub(w.asOf); age >= 0 && age < weightsAge {
@@ -44,7 +44,7 @@ func (p *Plugin) currentWeights() *weights {
 	if w.asOf.IsZero() {
 		p.refreshing.Lock()
 	} else if !p.refreshing.TryLock() {
-		return w // somebody is at it
+		return w // another goroutine is reading them
 	}
 	defer p.refreshing.Unlock()
 	if now := p.weights.Load(); now != w {
@@ -57,19 +57,19 @@ func (p *Plugin) currentWeights() *weights {
 	ctx, cancel := context.WithTimeout(p.ctx, wait)
 	defer cancel()
 	next := p.readWeights(ctx, w)
-	p.weights.CompareAndSwap(w, next) // unless they were forgotten meanwhile
+	p.weights.CompareAndSwap(w, next) // unless forgetWeights was called meanwhile
 	return next
 }
 
-// forgetWeights has the weights read anew at the next question. Whoever has changed
-// them in the store calls it.
+// forgetWeights makes the next use read the weights again. It must be called after a change of them in the
+// store.
 func (p *Plugin) forgetWeights() {
 	p.weights.Store(&weights{})
 	p.forgetArms()
 }
 
-// readWeights reads the weights where they are not those of w. Where the store fails
-// those of w stand for another while.
+// readWeights reads the weights if they differ from those of w. After an error of the store it returns
+// those of w.
 func (p *Plugin) readWeights(ctx context.Context, w *weights) *weights {
 	next := &weights{of: w.of, overrides: w.overrides, version: w.version, asOf: p.env.Now()}
 	if p.env.StoreExists != nil && !p.env.StoreExists() {
@@ -109,9 +109,9 @@ func (p *Plugin) readWeights(ctx context.Context, w *weights) *weights {
 }
 
 const (
-	// neutralWeight is that of a component nobody set a weight for.
+	// neutralWeight is the weight of a component for which none is set.
 	neutralWeight = 1.0
-	// maxHistory is how many changes of weights are kept; the oldest go first.
+	// maxHistory is how many changes of weights are kept; the oldest are deleted first.
 	maxHistory = 100_000
 )
 
@@ -122,7 +122,7 @@ type weightRow struct {
 	UpdatedAt int64   `json:"updated_at"` // microseconds since 1970
 }
 
-// readWeight returns nil for a component that has no weight of its own.
+// readWeight returns nil for a component without a weight of its own.
 func readWeight(tx *store.Tx, kind, component string) (*weightRow, error) {
 	var w weightRow
 	there, err := tx.Get("SELECT weight, strategy, updated_at FROM learning_weights WHERE kind = $1 AND component = $2",
@@ -133,7 +133,7 @@ func readWeight(tx *store.Tx, kind, component string) (*weightRow, error) {
 	return &w, nil
 }
 
-// writeWeight puts the row in place, nil taking it away, and lets all hosts know. The
+// writeWeight writes the row, or deletes it for nil, and makes all hosts read the weights again. The
 // caller adds to the history.
 func writeWeight(tx *store.Tx, kind, component string, w *weightRow) (err error) {
 	if w == nil {
@@ -151,14 +151,14 @@ func writeWeight(tx *store.Tx, kind, component string, w *weightRow) (err error)
 	return weightsChanged(tx)
 }
 
-// weightsChanged has all hosts read the weights and settings anew.
+// weightsChanged makes all hosts read the weights and settings again.
 func weightsChanged(tx *store.Tx) error {
 	_, err := addTotal(tx, totalWeights, total{rows: 1})
 	return err
 }
 
-// addHistory notes that a component has this weight from now on. score is what it was
-// worth; nil = nobody looked.
+// addHistory records that a component has this weight from now on. score is what the component was worth;
+// nil = it was not computed.
 func addHistory(tx *store.Tx, at int64, kind, component string, weight float64, score *float64, strategy string) error {
 	added, err := tx.Exec("INSERT INTO learning_weight_history (at, kind, component, weight, score, strategy) VALUES "+
 		"($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING",
@@ -166,7 +166,7 @@ func addHistory(tx *store.Tx, at int64, kind, component string, weight float64, 
 	if err != nil {
 		return err
 	}
-	if added == 0 { // two changes within a microsecond
+	if added == 0 { // there was a change in the same microsecond
 		_, err := tx.Exec("UPDATE learning_weight_history SET weight = $1, score = $2, strategy = $3 WHERE kind = $4 "+
 			"AND component = $5 AND at = $6",
 			weight, score, strategy, kind, component, at)
@@ -184,8 +184,8 @@ func addHistory(tx *store.Tx, at int64, kind, component string, weight float64, 
 	return err
 }
 
-// readOverrides returns what components were set to, by kind and name. What this build does
-// not know, as a newer one has set it, is left out.
+// readOverrides returns the settings and texts of components, by kind and name. Settings of a newer build
+// that this build does not know are left out.
 func readOverrides(tx *store.Tx, texts bool) (map[string]map[string]*host.Override, error) {
 	all := make(map[string]map[string]*host.Override)
 	return all, tx.Each("SELECT kind, component, name, value FROM learning_settings", nil,
@@ -212,7 +212,7 @@ func readOverrides(tx *store.Tx, texts bool) (map[string]map[string]*host.Overri
 
 var _ host.Overrider = (*Plugin)(nil)
 
-// Overrides implements host.Overrider. What other hosts change is seen within a second.
+// Overrides implements host.Overrider. Changes of other hosts are seen within a second.
 func (p *Plugin) Overrides(kind string) map[string]*host.Override {
 	return p.currentWeights().overrides[kind]
 }

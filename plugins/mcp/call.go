@@ -28,17 +28,18 @@ type activeCall struct {
 	ctx  context.Context // of the agent's request
 	emit host.Emitter
 
-	exact func(protocol.Object) // takes progress as the server tells it, in place of emit; nil = emit does
+	exact func(protocol.Object) // gets progress as the server sent it, in place of emit; nil = emit gets it
 
 	mu    sync.Mutex
-	inner context.Context // of the connection's part in it, nil before; guarded by mu
+	inner context.Context // context of the request on the connection, nil before it; guarded by mu
 }
 
-// callKey finds the call in the context of what the SDK asks within it.
+// callKey is the context key of the activeCall that a request of the server belongs to.
 type callKey struct{}
 
-// call runs a tool of the server. A client that asked for a task gets the task, which has begun;
-// tools that must be tasks are waited for where it did not: so they are there for all.
+// call runs a tool of the server. A client that asked for a task gets the new task. If the tool can only
+// run as a task and the client did not ask for one, call waits for the result of the task: so all clients
+// can use the tool.
 func (s *server) call(ctx context.Context, name string, args protocol.Object, emit host.Emitter) (*tools.Outcome,
 	error,
 ) {
@@ -108,7 +109,7 @@ func (s *server) offered(name string) string {
 	return ""
 }
 
-// endSpan ends the span of a call of a server.
+// endSpan ends the span of a tool call to a server.
 func endSpan(ctx context.Context, id string, err error) {
 	code := ""
 	if err != nil {
@@ -117,14 +118,14 @@ func endSpan(ctx context.Context, id string, err error) {
 	trace.End(ctx, code, trace.Text("rpc.method", "tools/call"), trace.Text("a2e.mcp_server", id))
 }
 
-// asked makes one request of the server on behalf of the request that ctx belongs to.
+// asked runs f, which sends one request to the server, on behalf of the request that ctx belongs to.
 func (s *server) asked(ctx context.Context, f func(context.Context, *sdk.ClientSession) error) error {
 	c := &activeCall{ctx: ctx, emit: host.Mute{}}
 	return s.within(c, func(ctx context.Context, cs *sdk.ClientSession, _ string) error { return f(ctx, cs) })
 }
 
-// within makes a request of the server that is known while it runs: its progress, and what
-// the server asks because of it, find it.
+// within runs f, which sends a request to the server, and keeps c in s.calls while it runs. So the progress
+// of the request, and what the server asks because of it, are matched with c. token is the progress token.
 func (s *server) within(c *activeCall, f func(ctx context.Context, cs *sdk.ClientSession, token string) error) error {
 	s.noteCaller(c.ctx)
 	token := strconv.FormatUint(s.lastCall.Add(1), 10)
@@ -142,14 +143,14 @@ func (s *server) within(c *activeCall, f func(ctx context.Context, cs *sdk.Clien
 	})
 }
 
-// begin notes the connection's part in the call.
+// begin notes the context of the request on the connection.
 func (c *activeCall) begin(inner context.Context) {
 	c.mu.Lock()
 	c.inner = inner
 	c.mu.Unlock()
 }
 
-// extend gives the server its whole time again.
+// extend gives the server the whole time limit of the call again.
 func (c *activeCall) extend() {
 	c.mu.Lock()
 	inner := c.inner
@@ -159,7 +160,7 @@ func (c *activeCall) extend() {
 	}
 }
 
-// progressed takes in a progress notification.
+// progressed passes a progress notification to its call.
 func (s *server) progressed(params protocol.Object) {
 	token, _ := params.Get("progressToken")
 	key, isText := token.Str()
@@ -180,14 +181,14 @@ func (s *server) progressed(params protocol.Object) {
 	c.progress(told)
 }
 
-// progressShape is that of the params of a progress notification.
+// progressShape returns the shape of the params of a progress notification.
 func progressShape() shape {
 	return shape{required: []string{"progress"}, members: map[string]rule{
 		"progress": isNumber, "total": isNumber, "message": isText, "_meta": passedMeta,
 	}}
 }
 
-// progress tells of it, in per cent where the end is known.
+// progress reports the progress to the agent, in percent if the total is known.
 func (c *activeCall) progress(told protocol.Object) {
 	if c.exact != nil {
 		c.exact(told)
@@ -195,7 +196,7 @@ func (c *activeCall) progress(told protocol.Object) {
 	}
 	number := func(name string) (n float64, text string) {
 		val, _ := told.Get(name)
-		n, _ = strconv.ParseFloat(string(val), 64) // what is none is 0
+		n, _ = strconv.ParseFloat(string(val), 64) // 0 if it is not a number
 		return n, string(val)
 	}
 	done, doneText := number("progress")
@@ -220,15 +221,15 @@ func answeredCode(err error) (code int64, ok bool) {
 	return code, ok
 }
 
-// saysUnknown reports whether an error of a server means that it does not have what was
-// named: MCP has no code of its own for that.
+// saysUnknown reports whether the text of a server's error means that the server does not have what the
+// request named: except for resources, MCP has no code for that.
 func saysUnknown(err error) bool {
 	text := strings.ToLower(err.Error())
 	return strings.Contains(text, "not found") || strings.Contains(text, "unknown") ||
 		strings.Contains(text, "no such") || strings.Contains(text, "not exist")
 }
 
-// withCode returns the error of a server another code of this protocol.
+// withCode returns the error of a server with another code of this protocol.
 func withCode(err error, code protocol.ErrorCode) error {
 	var refusal *protocol.Error
 	if !errors.As(err, &refusal) {
@@ -239,29 +240,29 @@ func withCode(err error, code protocol.ErrorCode) error {
 	return &other
 }
 
-// The bounds of what is said of a result in words.
+// The bounds of the texts that describe a result, in bytes.
 const (
 	maxSummary = 300
 	maxFailure = 4000
 )
 
-// The bounds of what is made of a schema.
+// The bounds of schemas, and of texts in messages.
 const (
-	maxSchemaSize = 2000 // parts, references followed: what holding arguments against it costs
-	maxProblem    = 500  // bytes of what is wrong, as a message says it
+	maxSchemaSize = 2000 // parts of a schema, references followed; bounds the cost of a check
+	maxProblem    = 500  // bytes of a URI that a message quotes
 	maxQuoted     = 64   // bytes of a name that a message quotes
 )
 
-// encode returns a value as JSON, one of the SDK as the SDK itself would write it. Raw JSON in it
+// encode returns a value as JSON; a value of the SDK as the SDK itself writes it. Raw JSON in the value
 // keeps its bytes.
 func encode(v any) (jsontext.Value, error) {
 	legacy := v1.OmitEmptyWithLegacySemantics(true)
 	return json.Marshal(v, legacy, json.Deterministic(true), jsontext.PreserveRawStrings(true))
 }
 
-// checker makes the check of a tool's arguments by the schema that was given, as it is offered.
-// The schema is made ready at the first
-// call; with one that cannot be judged here, or would cost too much, the server decides.
+// checker returns the function that checks a tool's arguments. given is the server's schema, input the same
+// schema as the host offers it. It is compiled at the first call. If this host cannot judge by the schema,
+// or that would cost too much, all arguments pass and the server decides.
 func checker(given, input jsontext.Value) func(protocol.Object) error {
 	ready := sync.OnceValue(func() *schema.Schema {
 		s, err := schema.Compile(input, maxSchemaSize)
@@ -289,19 +290,18 @@ const (
 	sampleWait    = 5 * time.Minute // for the agent's model
 	elicitWait    = time.Minute     // for the user
 	rootsWait     = 2 * time.Second // for the agent's roots; then the workspace is the answer
-	rootsLate     = time.Minute     // until when the server is told of roots that come after that
+	rootsLate     = time.Minute     // for roots that come later; the server is told of them
 )
 
 // The codes of JSON-RPC errors that a server gets.
 const (
-	codeRefused  = -1     // as MCP has it for a user who says no
-	codeTooMany  = -32000 // of this host
+	codeRefused  = -1     // MCP's code for a user who refuses
+	codeTooMany  = -32000 // this host's own code
 	loggingLevel = "info"
 )
 
-// ask asks the agent something for the server: on behalf of the call that it belongs to,
-// if that can be told, else in the session there is. While it waits no call of the server
-// is taken for silent.
+// ask sends a request of the server to the agent, on behalf of the call that it belongs to, or else in the
+// session that behalf chooses. No call of the server times out meanwhile.
 func (s *server) ask(ctx context.Context, limit time.Duration, t protocol.Type, req, resp any) error {
 	if s.asking.Add(1) > maxAsking {
 		s.asking.Add(-1)
@@ -319,9 +319,9 @@ func (s *server) ask(ctx context.Context, limit time.Duration, t protocol.Type, 
 	return s.p.services.Ask(asking, t, req, resp)
 }
 
-// behalf returns the context of the call that a request of the server belongs to. Most
-// servers do not say; then it is the newest of those under way, if all are of one session,
-// or where none is the last one there was.
+// behalf returns the context of the call that a request of the server belongs to. Most servers do not name
+// it. Then it is the newest call under way, if all calls are of one session. Without a call it is the
+// session of the last caller. Otherwise it is the plugin's own context, without a session.
 func (s *server) behalf(ctx context.Context) context.Context {
 	if c, ok := ctx.Value(callKey{}).(*activeCall); ok {
 		return c.ctx
@@ -348,7 +348,8 @@ func (s *server) behalf(ctx context.Context) context.Context {
 	return s.p.life
 }
 
-// keepAwake extends the calls of the server until the function that it gives is called.
+// keepAwake extends the calls of the server again and again, until ctx ends or the function that it returns
+// is called.
 func (s *server) keepAwake(ctx context.Context) func() {
 	ticker := time.NewTicker(max(s.link.Config().CallTimeout/3, time.Millisecond))
 	ended := make(chan struct{})
@@ -377,10 +378,10 @@ func (s *server) keepAwake(ctx context.Context) func() {
 	}
 }
 
-// askID names a request of the server towards the agent.
+// askID returns a new id for a request of the server to the agent.
 func (s *server) askID() string { return s.opts.ID + "-" + strconv.FormatUint(s.lastAsk.Add(1), 10) }
 
-// refusal is what the server gets when the agent's answer is an error, or there is none.
+// refusal returns the error that the server gets when the agent answers with an error or does not answer.
 func refusal(err error) error {
 	if wire, ok := errors.AsType[*jsonrpc.Error](err); ok {
 		return wire

@@ -14,11 +14,11 @@ import (
 	"a2e/protocol"
 )
 
-// offers is what a server was told that it may ask for.
+// offers says which requests a server was told that it may send.
 type offers struct{ roots, sampling, elicitation bool }
 
-// client returns what the server is told of this client, and the handlers of what it tells of its
-// lists. Those only note it.
+// client returns the capabilities of this client for the server, and handlers that only note that a list
+// has changed.
 func (s *server) client() *sdk.ClientOptions {
 	opts := &sdk.ClientOptions{
 		Capabilities:             &sdk.ClientCapabilities{},
@@ -51,8 +51,8 @@ func (s *server) client() *sdk.ClientOptions {
 	return opts
 }
 
-// askable returns what whoever is in front can be asked: servers leave out the tools that need
-// more. It waits for an MCP client, but not for ever.
+// askable returns what the client in front of the host can be asked: servers leave out the tools that need
+// more. It waits for an MCP client until clientBy.
 func (p *Plugin) askable() *sdk.ClientCapabilities {
 	if p.env.MCPClient == nil {
 		return &sdk.ClientCapabilities{
@@ -67,18 +67,19 @@ func (p *Plugin) askable() *sdk.ClientCapabilities {
 	defer stop()
 	can, raw := new(sdk.ClientCapabilities), p.env.MCPClient(ctx)
 	var said struct {
-		Roots *sdk.RootCapabilities `json:"roots"` // which the SDK reads no pointer from
+		Roots *sdk.RootCapabilities `json:"roots"` // the SDK does not decode it into a pointer
 	}
 	if raw == nil || json.Unmarshal(raw, can) != nil || json.Unmarshal(raw, &said) != nil {
 		return new(sdk.ClientCapabilities)
 	}
-	if can.RootsV2 = said.Roots; can.Elicitation != nil && can.Elicitation.URL == nil { // {} is forms
+	if can.RootsV2 = said.Roots; can.Elicitation != nil && can.Elicitation.URL == nil { // an empty object means forms
 		can.Elicitation.Form = &sdk.FormElicitationCapabilities{}
 	}
 	return can
 }
 
-// setup completes a client: its roots are the workspace, unless the agent names others.
+// setup gives a client the workspace as its root, if the server was offered roots. The agent may name
+// others; see listRoots.
 func (s *server) setup(_ string, client *sdk.Client) {
 	s.mu.Lock()
 	declared := s.may.roots
@@ -89,7 +90,7 @@ func (s *server) setup(_ string, client *sdk.Client) {
 	}
 }
 
-// setLogLevel asks a server that logs for its messages: some send none before.
+// setLogLevel sets the log level of a server that has logging: some servers send no log messages before.
 func (s *server) setLogLevel(ctx context.Context) error {
 	return s.link.Call(ctx, func(ctx context.Context, cs *sdk.ClientSession) error {
 		if s.capabilities().Logging == nil {
@@ -102,15 +103,15 @@ func (s *server) setLogLevel(ctx context.Context) error {
 // rootState is what a server knows of the agent's roots. Servers ask for them when they
 // are connected and keep the answer; there may be no agent yet, or another one later.
 type rootState struct {
-	client *sdk.Client   // of the connection there is
-	last   *host.Session // which called the server last; nil = it is over
-	stale  bool          // the server has roots that are not those of an agent, or of one that is gone
-	tell   bool          // it is to be told that they have changed
+	client *sdk.Client   // of the current connection
+	last   *host.Session // the session of the last call; nil = there was none, or it has ended
+	stale  bool          // the server's roots are a guess, or those of an agent that is gone
+	tell   bool          // the server is to be told that the roots have changed
 }
 
-// listRoots tells the server the agent's roots, or the workspace where it names none in
-// time. They are the session's, so that the end of a call does not end the question; of
-// roots that come late the server hears that they have changed.
+// listRoots returns the agent's roots, or the workspace if the agent names none within rootsWait. The
+// question belongs to the session, so that the end of a call does not end it. If roots come later, the
+// server is told that they have changed.
 func (s *server) listRoots(ctx context.Context) (jsontext.Value, error) {
 	guess, err := encode(map[string]any{"roots": []*sdk.Root{s.p.workspaceRoot()}})
 	if err != nil {
@@ -146,7 +147,8 @@ func (s *server) listRoots(ctx context.Context) (jsontext.Value, error) {
 	return guess, nil
 }
 
-// askRoots asks the agent of a session, nil is the one there is. nil = it names no roots.
+// askRoots asks the agent of a session for its roots; nil stands for the current agent. It returns nil if
+// the agent names no roots.
 func (s *server) askRoots(sess *host.Session) jsontext.Value {
 	if s.asking.Add(1) > maxAsking {
 		s.asking.Add(-1)
@@ -168,16 +170,16 @@ func (s *server) askRoots(sess *host.Session) jsontext.Value {
 	return s.rootsOf(&resp)
 }
 
-// isQuiet reports whether the agent of a session has not answered for its roots, so that
-// servers do not wait each time.
+// isQuiet reports whether the agent of a session did not answer for its roots in time, so that servers do
+// not wait for it again.
 func (p *Plugin) isQuiet(sess *host.Session) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.quiet[sess]
 }
 
-// setQuiet notes whether an agent answers. When it has, after all, the servers that did
-// not wait for it ask again.
+// setQuiet notes whether the agent of a session is quiet. When it has answered after all, the servers that
+// did not wait for it are told that the roots have changed.
 func (p *Plugin) setQuiet(sess *host.Session, quiet bool) {
 	p.mu.Lock()
 	if quiet {
@@ -193,15 +195,14 @@ func (p *Plugin) setQuiet(sess *host.Session, quiet bool) {
 	}
 }
 
-// noteGuess notes that the server got the workspace as its root, as there was no agent to
-// ask, or none that answered.
+// noteGuess notes that the server got the workspace as its root because no agent answered.
 func (s *server) noteGuess() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.roots.stale = true
 }
 
-// wakeStale has a server that got other roots than the agent's told that they have changed.
+// wakeStale has run tell the server that the roots have changed, if its roots are stale.
 func (s *server) wakeStale() {
 	s.mu.Lock()
 	wake := s.roots.stale
@@ -212,19 +213,19 @@ func (s *server) wakeStale() {
 	}
 }
 
-// tellRoots tells the server that the roots have changed, where they have.
+// tellRoots tells the server that the roots have changed, if wakeStale asked for it.
 func (s *server) tellRoots() {
 	s.mu.Lock()
 	client, tell := s.roots.client, s.roots.tell && s.may.roots
 	s.roots.tell = false
 	s.mu.Unlock()
 	if tell && client != nil {
-		client.AddRoots(s.p.workspaceRoot()) // the SDK tells it whenever one is added
+		client.AddRoots(s.p.workspaceRoot()) // the SDK notifies the server whenever a root is added
 	}
 }
 
-// noteCaller notes the session of a call. A server that asked for roots before is told
-// then that there are others.
+// noteCaller notes the session of a call. A server whose roots are stale is then told that they have
+// changed.
 func (s *server) noteCaller(ctx context.Context) {
 	sess := host.SessionFrom(ctx)
 	if sess == nil {
@@ -247,7 +248,7 @@ func (s *server) forgetCaller(sess *host.Session) {
 	}
 }
 
-// workspaceRoot is the root where the agent names none.
+// workspaceRoot returns the root for an agent that names none.
 func (p *Plugin) workspaceRoot() *sdk.Root {
 	path := filepath.ToSlash(p.env.Workspace)
 	if path == "" || path[0] != '/' {

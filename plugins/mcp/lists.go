@@ -21,32 +21,33 @@ const (
 	pageBytes   = 256 << 10
 )
 
-// cursor is where a list over all servers goes on: after an entry of one server. It stays
-// right when that entry, or the server, goes away. Each plugin has its own; those of
-// several stand side by side in what the agent gets.
+// cursor says after which entry of which server a list over all servers goes on. It stays valid when that
+// entry, or the server, goes away. Each plugin has its own cursor; the agent gets the cursors of several
+// plugins in one text.
 type cursor struct {
 	Plugin string `json:"p"`
 	List   string `json:"l"`           // resources or prompts
 	Filter string `json:"f,omitempty"` // the server that the request named
 	Server string `json:"s"`
 	Agents bool   `json:"a,omitempty"` // the server is one that the agent registered
-	At     int    `json:"n"`           // place of the entry
-	Key    string `json:"k"`           // and its name
+	At     int    `json:"n"`           // index of the entry
+	Key    string `json:"k"`           // key of the entry
 }
 
-// between parts the cursors of several plugins.
+// between separates the cursors of several plugins.
 const between = "."
 
-// String implements fmt.Stringer: what the agent gets.
+// String implements fmt.Stringer: it returns the cursor as the agent gets it.
 func (c *cursor) String() string {
-	raw, _ := json.Marshal(c) // has nothing that does not encode
+	raw, _ := json.Marshal(c) // all its fields can be encoded
 	return base64.RawURLEncoding.EncodeToString(raw)
 }
 
-// joinCursors puts the cursors of several plugins together.
+// joinCursors joins the cursors of several plugins.
 func joinCursors(a, b string) string { return strings.Trim(a+between+b, between) }
 
-// readCursor reads where to go on; nil = at the start. over = this plugin has nothing more.
+// readCursor returns the plugin's cursor in a text, or nil to begin at the start. over = this plugin has
+// nothing more to list.
 func (p *Plugin) readCursor(text, list, filter string) (c *cursor, over bool, err error) {
 	if text == "" {
 		return nil, false, nil
@@ -68,14 +69,15 @@ func (p *Plugin) readCursor(text, list, filter string) (c *cursor, over bool, er
 	return c, over, nil
 }
 
-// entry is one row of a list: its name, which a cursor remembers, and what is answered.
+// entry is one row of a list: the key that a cursor stores, and the row of the answer.
 type entry struct {
 	key string
 	row map[string]any
 }
 
-// page answers a list over all servers, or the one that is named: the rows from a cursor on,
-// and the cursor of the next page. entries returns those of one server, in its order.
+// page returns one page of a list over all servers, or over the server with this id: the rows behind the
+// cursor in text, and the cursor of the next page. entries returns the entries of one server in their
+// order.
 func (p *Plugin) page(ctx context.Context, text, list, id string, entries func(*server) []entry) (rows []map[string]any,
 	next string, err error,
 ) {
@@ -114,7 +116,7 @@ func (p *Plugin) page(ctx context.Context, text, list, id string, entries func(*
 	return rows, "", nil
 }
 
-// before reports whether a server's entries were all on earlier pages.
+// before reports whether all entries of a server were on earlier pages.
 func (c *cursor) before(s *server) bool {
 	if agents := s.origin == byAgent; agents != c.Agents {
 		return c.Agents
@@ -122,7 +124,7 @@ func (c *cursor) before(s *server) bool {
 	return s.opts.ID < c.Server
 }
 
-// start returns the first entry of a server that belongs to the page.
+// start returns the index of the first entry of a server that belongs to the page.
 func (c *cursor) start(s *server, all []entry) int {
 	if c == nil || c.Server != s.opts.ID {
 		return 0
@@ -152,7 +154,7 @@ func MergePrompts(dst, src *protocol.MCPPromptListResponse) {
 	dst.NextCursor = joinCursors(dst.NextCursor, src.NextCursor)
 }
 
-// takePrompts takes in what the server lists now.
+// takePrompts takes the entries of prompts/list as the server's prompts.
 func (s *server) takePrompts(found []jsontext.Value) {
 	good := s.take("prompts", promptShape(), found)
 	s.mu.Lock()
@@ -172,8 +174,8 @@ func (s *server) promptEntries() []entry {
 	return out
 }
 
-// promptArguments returns the arguments of a prompt as the server wrote them, each with what MCP
-// says of it where the server says nothing.
+// promptArguments returns the arguments of a prompt as the server wrote them. An argument without a
+// description, or without required, gets MCP's default for it.
 func promptArguments(pr listed) []jsontext.Value {
 	all := []jsontext.Value{}
 	items, _ := listItems(protocol.Value(pr.raw("arguments")))
@@ -194,8 +196,8 @@ func promptArguments(pr listed) []jsontext.Value {
 	return all
 }
 
-// promptServer finds the server of a prompt: the one that is named, else the first that
-// lists it.
+// promptServer returns the server of a prompt: the server with the id, or the first one that lists the
+// prompt if the id is "".
 func (p *Plugin) promptServer(ctx context.Context, name, id string) (*server, error) {
 	if id != "" {
 		return p.find(id)
@@ -283,7 +285,7 @@ func (s *server) prompt(raw jsontext.Value) (*protocol.MCPPromptGetResponse, err
 	}
 	for _, item := range items {
 		message := map[string]any{}
-		said, _ := protocol.ParseObject(item) // what is none has no content
+		said, _ := protocol.ParseObject(item) // if it is not an object, it has no content
 		for key, val := range said.All() {
 			message[string(key)] = jsontext.Value(val)
 		}

@@ -42,27 +42,28 @@ type Plugin struct {
 	env        host.Env
 	set        *tools.Set
 	configured []ServerOptions
-	commands   func() (*sandbox.AllowList, error) // what the agent may start
-	firstWait  time.Duration                      // of each server; tests have more
-	clientWait time.Duration                      // for Env.MCPClient; tests have less
-	rootsWait  time.Duration                      // for the agent's roots; tests have more
-	clientBy   time.Time                          // when that is over; set by Start
+	commands   func() (*sandbox.AllowList, error) // the programs that the agent may start as servers
+	firstWait  time.Duration                      // how long requests wait for a new server; tests set more
+	clientWait time.Duration                      // how long servers wait for Env.MCPClient; tests set less
+	rootsWait  time.Duration                      // how long a server waits for the agent's roots; tests set more
+	clientBy   time.Time                          // the end of clientWait; set by Start
 
 	services *host.Services // set by Start
 
-	life context.Context // of all that the plugin does by itself; set by Start
+	life context.Context // context of the plugin's background work; set by Start
 	stop context.CancelFunc
 	work sync.WaitGroup // the goroutines of the servers
 
 	mu      sync.Mutex
 	servers map[string]*server // by id; guarded by mu
 	state   lifeState          // guarded by mu
-	learned chan struct{}      // closed when a server has become known; guarded by mu
-	// sessions whose agent does not answer for its roots, nil is that of no request; guarded by mu
+	learned chan struct{}      // closed and replaced when lists of a server become known; guarded by mu
+	// sessions whose agent did not answer for its roots in time; the key nil stands for no known session;
+	// guarded by mu
 	quiet map[*host.Session]bool
 
-	publishing sync.Mutex        // one at a time makes the tools
-	seen       [sha256.Size]byte // of what the agent saw of them last; guarded by publishing
+	publishing sync.Mutex        // held while the tools are published
+	seen       [sha256.Size]byte // summary of the tools that the agent last saw; guarded by publishing
 }
 
 // lifeState is where a plugin is between New and the end of Close.
@@ -139,8 +140,8 @@ func (p *Plugin) DescribeTool(name string) (host.ToolDetail, bool) { return p.se
 // ToolState implements host.ToolKeeper.
 func (p *Plugin) ToolState(ctx context.Context) any { return p.set.ToolState(ctx) }
 
-// Start implements host.Starter: it begins to connect all servers, side by side, and
-// waits for none.
+// Start implements host.Starter: it starts to connect all servers at the same time and waits for none of
+// them.
 func (p *Plugin) Start(ctx context.Context, s *host.Services) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -148,7 +149,7 @@ func (p *Plugin) Start(ctx context.Context, s *host.Services) error {
 		return errors.New("the plugin was started before")
 	}
 	p.state, p.services = started, s
-	_ = p.set.Start(ctx, s) // which has no error
+	_ = p.set.Start(ctx, s) // it never fails
 	p.life, p.stop = context.WithCancel(context.WithoutCancel(ctx))
 	p.clientBy = time.Now().Add(p.clientWait)
 	for _, o := range p.configured {
@@ -160,7 +161,7 @@ func (p *Plugin) Start(ctx context.Context, s *host.Services) error {
 	return nil
 }
 
-// EndSession implements host.SessionEnder: subscriptions belong to a session.
+// EndSession implements host.SessionEnder: it ends the subscriptions of the session.
 func (p *Plugin) EndSession(_ context.Context, sess *host.Session) {
 	for _, s := range p.all() {
 		s.endSession(sess)
@@ -174,7 +175,8 @@ func (p *Plugin) EndSession(_ context.Context, sess *host.Session) {
 // CloseTimeout implements host.SlowCloser: servers may take some time to end by themselves.
 func (p *Plugin) CloseTimeout() time.Duration { return link.CloseGrace }
 
-// Close implements host.Plugin: the servers end, side by side.
+// Close implements host.Plugin: it closes all servers at the same time and waits for their goroutines until
+// ctx ends.
 func (p *Plugin) Close(ctx context.Context) error {
 	p.mu.Lock()
 	before := p.state
@@ -215,7 +217,7 @@ func (p *Plugin) all() []*server {
 	return all
 }
 
-// find returns a server by its id; "" is none.
+// find returns the server with an id, or the error of notFound if no server has it.
 func (p *Plugin) find(id string) (*server, error) {
 	p.mu.Lock()
 	s := p.servers[id]
@@ -226,15 +228,14 @@ func (p *Plugin) find(id string) (*server, error) {
 	return s, nil
 }
 
-// notFound is the answer to a server that is not here; the router adds the ids that
-// there are.
+// notFound is the error for an id that no server has. The router adds the known ids.
 func (p *Plugin) notFound(id string) error {
 	asked := protocol.Clip(id, maxQuoted)
 	unknown := protocol.Errorf(protocol.CodeMCPServerNotFound, "no MCP server is called %q", asked)
 	return host.NotKnown(unknown, id, p.ids())
 }
 
-// ids names the servers.
+// ids returns the ids of all servers.
 func (p *Plugin) ids() []string {
 	ids := []string{}
 	for _, s := range p.all() {
@@ -243,7 +244,7 @@ func (p *Plugin) ids() []string {
 	return ids
 }
 
-// some returns the servers that a request is for: the one that it names, or all.
+// some returns the server with the id, or all servers if the id is "".
 func (p *Plugin) some(id string) ([]*server, error) {
 	if id == "" {
 		return p.all(), nil
@@ -255,9 +256,9 @@ func (p *Plugin) some(id string) ([]*server, error) {
 	return []*server{s}, nil
 }
 
-// awaitTools waits a moment for tools of servers that are just being connected: of all of
-// them for a list, else of the one that the name of a tool begins with. The error says that
-// this one is not there to be asked.
+// awaitTools waits a moment for the tools of servers that are being connected: of all servers for a list
+// (tool is ""), or of the server whose id begins the name of the tool. The error says that this server
+// cannot be asked now.
 func (p *Plugin) awaitTools(ctx context.Context, tool string) error {
 	if tool == "" && host.WantsKnown(ctx) {
 		return nil

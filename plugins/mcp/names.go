@@ -8,26 +8,25 @@ import (
 	"strings"
 )
 
-// The name that a tool of a server has at the host is the server's id, the separator and the
-// tool's own name, or an alias where that has other characters or is too long.
+// The host names a tool of a server by the server's id, the separator and the tool's own name. If that name
+// has other characters or is too long, an alias stands in its place.
 
-// leastHash is how many digits of the hash of a tool's own name an alias ends with at least.
+// leastHash is the least number of digits of a hash in an alias; the hash is that of the tool's own name.
 const leastHash = 8
 
-// fits reports whether a name can be that of a tool here, of which so many bytes may stand behind
-// the server's id.
+// fits reports whether a name can stand behind the server's id, where room bytes are left.
 func fits(name string, room int) bool {
 	return name != "" && len(name) <= room && strings.Trim(name, idChars) == ""
 }
 
-// aliases returns the names, behind the server's id, of the tools of one server. They follow from
-// the set of the tools' own names, in whatever order the server lists them: a name that fits stays;
-// of others, characters that do not fit become _, and a hash tells apart those that would be the
-// same as another name, or are cut off.
+// aliases returns the names of a server's tools behind the server's id, by their own names. They depend on
+// the set of the own names, not on the order in which the server lists them. A name that fits stays. In
+// other names _ replaces the characters that do not fit. Where the result is the name of another tool, or
+// is cut because it is too long, a hash is added.
 func aliases(names []string, room int) map[string]string {
 	out := make(map[string]string, len(names))
 	wanted := make(map[string]int, len(names))
-	odd := make(map[string]string) // what the others would be called
+	odd := make(map[string]string) // the names that do not fit, with _ in place of characters
 	for _, name := range names {
 		if _, known := odd[name]; known || out[name] != "" || name == "" {
 			continue

@@ -23,8 +23,8 @@ type Offer struct {
 	Withheld  []Withheld // tools that the host does not offer
 }
 
-// Offer connects to a server of the config and tells what it has. It waits until ctx ends for a
-// first connection and the lists. The error may be a *host.Lack.
+// Offer waits until a server is connected and has sent its lists, or until ctx ends, and returns what the
+// server has. The error may be a *host.Lack.
 func (p *Plugin) Offer(ctx context.Context, id string) (*Offer, error) {
 	withheld, err := p.Withheld(ctx, id)
 	s, unknown := p.find(id)
@@ -48,7 +48,7 @@ func (p *Plugin) Offer(ctx context.Context, id string) (*Offer, error) {
 	return offer, nil
 }
 
-// names returns what the rows of a list are called.
+// names returns the names of the rows of a list.
 func names(rows []entry) []string {
 	all := make([]string, len(rows))
 	for i, r := range rows {
@@ -57,8 +57,8 @@ func names(rows []entry) []string {
 	return all
 }
 
-// failed is the error of a server that did not start. Where its sandbox hides what it needs, or keeps
-// a variable from it, that is a *host.Lack with the line of the config that gives it.
+// failed returns the error of a server that did not start. If its sandbox hides a file that it needs, or
+// keeps a variable from it, the error is a *host.Lack with the line of the config that helps.
 func (s *server) failed(ctx context.Context, err error) error {
 	if s.link == nil {
 		return err
@@ -77,8 +77,8 @@ func (s *server) failed(ctx context.Context, err error) error {
 	return s.lacksVariable(state.LastError, err)
 }
 
-// lacksVariable says of a variable that an error names, and that this host has, that a server gets
-// only those of its env.
+// lacksVariable explains an error whose text names a variable that this host has but the server did not
+// get: a server gets only the variables of its env.
 func (s *server) lacksVariable(text string, err error) error {
 	env := s.opts.Env
 	for _, name := range regexp.MustCompile(`\b[A-Z][A-Z0-9]*(_[A-Z0-9]+)+\b`).FindAllString(text, -1) {
@@ -86,7 +86,7 @@ func (s *server) lacksVariable(text string, err error) error {
 			continue
 		}
 		err = fmt.Errorf("%w; this host has %s, but a server gets only the variables that its env names", err, name)
-		if len(env) > 0 { // what the others are taken from is not known here
+		if len(env) > 0 { // a fix would repeat the other variables, whose sources are not known here
 			return err
 		}
 		return &host.Lack{Err: err, Fix: fmt.Sprintf(`env: {%s: "${%[1]s}"}`, name)}
@@ -94,7 +94,7 @@ func (s *server) lacksVariable(text string, err error) error {
 	return err
 }
 
-// summary is the offer in a line. A tool that waits for an approval is a lack.
+// summary returns the offer in one line. If a tool waits for an approval, it returns a *host.Lack.
 func (o *Offer) summary(id string) (string, error) {
 	changed, others := 0, ""
 	for _, w := range o.Withheld {

@@ -20,11 +20,11 @@ import (
 	"a2e/protocol"
 )
 
-// The bounds where the config sets none, and those that it cannot lift.
+// Fixed bounds, which the config cannot raise.
 const (
 	maxServers = 64   // of one plugin, registered ones included
 	maxID      = 64   // characters of a server's id
-	maxTimeout = 3600 // seconds; more was surely meant as milliseconds
+	maxTimeout = 3600 // seconds; a larger number was probably meant as milliseconds
 )
 
 // Register says which servers an agent may add at run time.
@@ -48,37 +48,38 @@ type Options struct {
 	Register Register `yaml:"register" enum:"off,allowed,any" doc:"What the agent may register: nothing (off); commands of allowed_commands without the network, and URLs of public addresses (allowed, the default); or any server (any)."`
 	// AllowedCommands are the programs of servers that the agent registers.
 	AllowedCommands []string `yaml:"allowed_commands" doc:"Programs that a server registered by the agent may be started with, as bare names; without it the usual ones. An entry may have fixed first arguments (python3 tools/run.py). The list is about the first program only: an interpreter or launcher on it, such as sh, env, xargs, python3, git, find or make, starts anything (see exec)."`
-	// Exec is sandbox.ExecStrict, or "" for what AllowedCommands say.
+	// Exec is sandbox.ExecStrict, or "allowed" or "" if AllowedCommands alone decide.
 	Exec string `yaml:"exec" enum:"allowed,strict" doc:"strict: no interpreter or launcher (sh, python3, env, git, find, make, …) may be among allowed_commands except with the script that it may run; set for one plugin, it holds for tools, proc and mcp."`
-	// HTTPAllowPrivate opens private addresses to registered URLs.
+	// HTTPAllowPrivate lets registered URLs lead to private addresses.
 	HTTPAllowPrivate bool `yaml:"http_allow_private" doc:"Let the agent register URLs of private, loopback and link-local addresses."`
 	MaxOutputBytes   int  `yaml:"max_output_bytes" min:"0" doc:"Longest data of one result; 0 = limits.max_output_bytes."`
 }
 
-// DefaultOptions are the options of a config that sets none.
+// DefaultOptions returns the options of a config that sets none.
 func DefaultOptions() Options { return Options{Register: RegisterAllowed} }
 
-// AllowList returns where allowed_commands and exec stand.
+// AllowList returns pointers to the options allowed_commands and exec.
 func (o *Options) AllowList() (names *[]string, exec *string) { return &o.AllowedCommands, &o.Exec }
 
 // ServerOptions is one server of the config. Its texts that may be secret are never
 // shown.
 type ServerOptions struct {
-	link.Config // with Network false, and without what the origin of the server decides
+	link.Config // Network is false and the fields that depend on the origin are unset; see Plugin.config
 
-	at      string // the option that holds it, as host.Need has it; "" = it is of no config
-	Name    string // for a person; "" = ID
+	at      string // the path of its option in the config, for host.Need; "" = not from the config
+	Name    string // the name shown to people; "" = ID
 	Network *bool  // nil = true, or false for a server that the agent registered
 
 	Disabled  bool
 	Allow     []string // globs of the tools that may be called; empty = all
-	Deny      []string // globs of those that may not
+	Deny      []string // globs of the tools that may not be called
 	Resources []string // globs of the URIs that may be read; empty = all
 
 	Sampling, Roots, Elicitation *bool // false = the server may not ask; nil = it may
 }
 
-// tellSecrets adds what no answer may show.
+// tellSecrets adds the environment, the headers and the secrets of the URL to secrets: no answer may show
+// them.
 func (o *ServerOptions) tellSecrets(secrets *redact.Set) {
 	for _, values := range []map[string]string{o.Env, o.Headers} {
 		for name, v := range values {
@@ -88,7 +89,7 @@ func (o *ServerOptions) tellSecrets(secrets *redact.Set) {
 	secrets.AddURL(o.URL)
 }
 
-// servers reads the servers of both keys, by id.
+// servers reads the servers of both keys and sorts them by id.
 func (o *Options) servers() ([]ServerOptions, error) {
 	var all []ServerOptions
 	for _, part := range []struct {
@@ -126,7 +127,7 @@ func (o *Options) servers() ([]ServerOptions, error) {
 	return all, nil
 }
 
-// check tells what in the options does not fit together. Paths are below the server.
+// check returns what is wrong in the options. The paths are relative to the server's entry.
 func (o *ServerOptions) check() (wrong problems) {
 	if err := link.ValidateID(o.ID); err != nil {
 		wrong.add("/server_id", "%v; %q would do", err, asID(o.ID))
@@ -144,7 +145,7 @@ func (o *ServerOptions) check() (wrong problems) {
 	}
 	if err := o.Validate(); err != nil {
 		if inner := errors.Unwrap(err); inner != nil {
-			err = inner // which server it is has been said
+			err = inner // the caller names the server
 		}
 		path := "/command"
 		if o.URL != "" {
@@ -155,10 +156,10 @@ func (o *ServerOptions) check() (wrong problems) {
 	return wrong
 }
 
-// idChars may stand in an id, and in the name of a tool.
+// idChars are the characters that may be in an id and in the name of a tool.
 const idChars = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_-"
 
-// asID makes an id of a name.
+// asID makes a valid id from a name.
 func asID(name string) string {
 	id := strings.Map(func(r rune) rune {
 		if strings.ContainsRune(idChars, r) {
@@ -185,8 +186,8 @@ func (p *problems) add(path, format string, args ...any) {
 // allowed reports whether a server may do something that is on unless it is switched off.
 func allowed(flag *bool) bool { return flag == nil || *flag }
 
-// Needs implements host.Needer: each server of the config, with its program or address. Trying
-// one starts them all.
+// Needs implements host.Needer: it returns a need for each enabled server of the config, with its program
+// or address. Need.Live starts all servers.
 func (p *Plugin) Needs() []host.Need {
 	start := sync.OnceValue(func() error { return p.Start(context.Background(), nil) })
 	var all []host.Need
@@ -222,8 +223,8 @@ func (p *Plugin) Needs() []host.Need {
 	return all
 }
 
-// unset tells of a variable or header that is given and empty, as that of a variable of the host
-// which is not set.
+// unset returns a *host.Lack for a variable or header that is set but empty, for example because the
+// variable of the host that it is taken from is not set. what is the word for it in the error.
 func unset(given map[string]string, what string) error {
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		if strings.TrimSpace(given[name]) == "" {

@@ -13,8 +13,8 @@ import (
 	"a2e/protocol"
 )
 
-// The bounds of what waits to be pushed for one server: one that floods loses its own
-// messages, the oldest log messages first.
+// The bounds of the notifications of one server that wait to be sent. If there are more, notifications of
+// this server are dropped, the oldest log messages first. At most pushesInTime are sent in pushTime.
 const (
 	maxPushes    = 256
 	maxPushBytes = 1 << 20
@@ -25,7 +25,7 @@ const (
 // notice is one notification on its way to the agent.
 type notice struct {
 	method string
-	key    string // two of one method and key are the same news; "" with params = each is its own
+	key    string // of waiting notices with the same method and key only one is kept, except log messages
 	params jsontext.Value
 }
 
@@ -38,7 +38,7 @@ type pusher struct {
 	waiting []notice
 	bytes   int
 	dropped int           // since the agent was last told
-	lost    int64         // dropped ever
+	lost    int64         // all that were dropped
 	wake    chan struct{} // has room for one
 }
 
@@ -46,7 +46,7 @@ func newPusher(s *server) *pusher {
 	return &pusher{s: s, wake: make(chan struct{}, 1), stop: func() {}}
 }
 
-// add takes in a notification and never waits.
+// add queues a notification and never waits.
 func (p *pusher) add(method, key string, params any) {
 	n := notice{method: method, key: key, params: jsontext.Value("{}")}
 	if params != nil {
@@ -76,7 +76,7 @@ func (p *pusher) add(method, key string, params any) {
 	}
 }
 
-// dropLocked returns up the oldest log message, or where there is none the oldest of all.
+// dropLocked drops the oldest log message, or the oldest notification if there is no log message.
 func (p *pusher) dropLocked() {
 	at := 0
 	for i, w := range p.waiting {
@@ -91,7 +91,8 @@ func (p *pusher) dropLocked() {
 	p.lost++
 }
 
-// take returns the next notification; ok = false is none.
+// take removes and returns the next notification, or ok = false if there is none. If notifications were
+// dropped, it returns a log message that says so.
 func (p *pusher) take() (n notice, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -111,8 +112,8 @@ func (p *pusher) take() (n notice, ok bool) {
 	return n, true
 }
 
-// run sends until ctx ends, so many in a while at most: an agent has more to read than the
-// log of one server.
+// run sends notifications until ctx ends, at most pushesInTime in pushTime: an agent has more to read than
+// the log of one server.
 func (p *pusher) run(ctx context.Context) {
 	begun, sent := time.Now(), 0
 	for {
@@ -133,7 +134,7 @@ func (p *pusher) run(ctx context.Context) {
 	}
 }
 
-// send returns a notification to those who asked for it, else to the agent.
+// send sends a notification to those who subscribed to its resource, or to the agent if there are none.
 func (p *pusher) send(n notice) {
 	params, err := protocol.ParseObject(n.params)
 	if err != nil {
@@ -154,7 +155,7 @@ func (p *pusher) send(n notice) {
 	}
 }
 
-// droppedEver counts the notifications that were given up.
+// droppedEver returns how many notifications were dropped in all.
 func (p *pusher) droppedEver() int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -23,10 +23,10 @@ import (
 // 20 seconds.
 const registerWait = 15 * time.Second
 
-// closeWait bounds the end of one server that is unregistered.
+// closeWait bounds the end of one server that is removed.
 const closeWait = 5 * time.Second
 
-// allowList makes the list of the programs that the agent may start as servers.
+// allowList returns the list of the programs that the agent may start as servers.
 func (p *Plugin) allowList() (*sandbox.AllowList, error) {
 	names := p.opts.AllowedCommands
 	if names == nil {
@@ -39,8 +39,8 @@ func (p *Plugin) allowList() (*sandbox.AllowList, error) {
 		p.opts.Exec == sandbox.ExecStrict)
 }
 
-// register answers mcp/server/register/req: it connects to a server and tells what became
-// of it. One that could not be connected is not kept.
+// register answers mcp/server/register/req: it connects to a server and answers with its row. A server that
+// cannot be connected is removed again.
 func (p *Plugin) register(ctx context.Context, req *protocol.MCPServerRegisterRequest,
 	_ host.Emitter,
 ) (*protocol.MCPServerRegisterResponse, error) {
@@ -75,7 +75,7 @@ func (p *Plugin) register(ctx context.Context, req *protocol.MCPServerRegisterRe
 	return &protocol.MCPServerRegisterResponse{OK: true, Server: s.row()}, nil
 }
 
-// failedRow is a server that was not registered, as clients expect servers: whole.
+// failedRow returns the row of a server that was not registered, with all members, as clients expect it.
 func (p *Plugin) failedRow(o ServerOptions, err error) map[string]any {
 	s := &server{p: p, opts: o, origin: byAgent}
 	s.push = newPusher(s)
@@ -85,8 +85,8 @@ func (p *Plugin) failedRow(o ServerOptions, err error) map[string]any {
 	return row
 }
 
-// readRegistration reads what an agent registers. Variables are for the config's owner: an
-// agent must not read the host's environment.
+// readRegistration reads the config of a server that an agent registers. It refuses variables: an agent
+// must not read the host's environment.
 func readRegistration(config protocol.Object) (ServerOptions, error) {
 	var r optionReader
 	if bytes.Contains(config.Raw(), []byte("${")) {
@@ -113,8 +113,8 @@ func readRegistration(config protocol.Object) (ServerOptions, error) {
 	return r.o, protocol.Violation(r.wrong...)
 }
 
-// claimsOfRegister are those of a registration, which brings tools. A server that gets an id here has those
-// of a name that nobody can know.
+// claimsOfRegister returns the claims of a registration, which adds the tools of a server. If the host is
+// to choose the id, the claim is for all tools.
 func claimsOfRegister(register protocol.Object) []protocol.Claim {
 	config, _ := register.Child("config")
 	id := cmp.Or(config.Text("server_id"), config.Text("id"))
@@ -124,17 +124,18 @@ func claimsOfRegister(register protocol.Object) []protocol.Claim {
 	return []protocol.Claim{toolsOf(id, protocol.Exclusive), {Key: protocol.KeyWorkspace, Access: protocol.Follows}}
 }
 
-// claimsOfUnregister are those of a request that takes the tools of a server away.
+// claimsOfUnregister returns the claims of a request that removes the tools of a server.
 func claimsOfUnregister(unregister protocol.Object) []protocol.Claim {
 	return []protocol.Claim{toolsOf(unregister.Text("server_id"), protocol.Exclusive)}
 }
 
-// claimsOfServer are those of a request about the resources or prompts of a server; "" = of all.
+// claimsOfServer returns the claims of a request about the resources or prompts of one server, or of all
+// servers if it names none.
 func claimsOfServer(obj protocol.Object) []protocol.Claim {
 	return []protocol.Claim{toolsOf(obj.Text("server_id"), protocol.Follows)}
 }
 
-// toolsOf claims the tools of a server.
+// toolsOf returns the claim for the tools of a server, or for all tools if the id is "".
 func toolsOf(id string, access protocol.Access) protocol.Claim {
 	if id == "" {
 		return protocol.Claim{Key: protocol.KeyTools, Access: access}
@@ -142,8 +143,8 @@ func toolsOf(id string, access protocol.Access) protocol.Claim {
 	return protocol.Claim{Key: protocol.KeyTools + id + separator, Access: access}
 }
 
-// permit refuses what an agent may not register, and puts the program's real path in
-// place of its name. What a URL leads to is looked at when it is dialed.
+// permit refuses a server that an agent may not register, and replaces the name of its program by the real
+// path. The address behind a URL is checked when it is dialed.
 func (p *Plugin) permit(o *ServerOptions) error {
 	const hint = "; register: any in the config allows it"
 	switch {
@@ -177,7 +178,7 @@ func (p *Plugin) permit(o *ServerOptions) error {
 	return nil
 }
 
-// open adds a server of the agent and begins to connect it.
+// open adds a server of the agent and starts to connect it.
 func (p *Plugin) open(o ServerOptions) (*server, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -193,7 +194,8 @@ func (p *Plugin) open(o ServerOptions) (*server, error) {
 	return p.openLocked(o, byAgent), nil
 }
 
-// arrive waits until a server is connected and has told what it has.
+// arrive waits until a server is connected and has sent its lists, at most registerWait. Lists that are
+// late are no error, nor is a server that is still being installed.
 func (s *server) arrive(request context.Context) error {
 	if s.link == nil {
 		return errors.New("the server is disabled; leave that out")
@@ -203,7 +205,7 @@ func (s *server) arrive(request context.Context) error {
 	defer cancel()
 	if _, err := s.link.Session(ctx); err != nil {
 		if st := s.link.State(); st.Installing && request.Err() == nil {
-			return nil // its row says so; nothing ends an installation halfway
+			return nil // its row says so; an installation should not be interrupted
 		} else if st.LastError != "" {
 			return fmt.Errorf("the server could not be connected: %s", st.LastError)
 		}
@@ -213,10 +215,10 @@ func (s *server) arrive(request context.Context) error {
 	case <-s.listed.c:
 	case <-ctx.Done():
 	}
-	return request.Err() // what was given up is not kept
+	return request.Err() // the caller removes the server of a cancelled request
 }
 
-// remove takes a server away and ends it.
+// remove removes a server with its tools and subscriptions, and closes it.
 func (p *Plugin) remove(s *server) {
 	p.mu.Lock()
 	if p.servers[s.opts.ID] == s {
@@ -239,8 +241,8 @@ func (p *Plugin) remove(s *server) {
 	}
 }
 
-// unregister answers mcp/server/unregister/req. The servers of the config are their
-// owner's: without one of them its name would be free for another server.
+// unregister answers mcp/server/unregister/req. Servers of the config cannot be unregistered: an agent
+// could then register another server under the same name.
 func (p *Plugin) unregister(ctx context.Context, req *protocol.MCPServerUnregisterRequest,
 	_ host.Emitter,
 ) (*protocol.MCPServerUnregisterResponse, error) {

@@ -13,7 +13,7 @@ import (
 	"a2e/protocol"
 )
 
-// blocks are the shapes of the content blocks that MCP has, by their type.
+// blocks returns the shapes of the content blocks of MCP, by their type.
 func blocks() map[string]shape {
 	media := map[string]rule{"data": isBase64, "mimeType": isText}
 	return map[string]shape{
@@ -31,15 +31,15 @@ func block(members map[string]rule, required ...string) shape {
 	return s
 }
 
-// partShape is that of a part of a resource, which has a text or a blob.
+// partShape returns the shape of a part of a resource, which has a text or a blob.
 func partShape() shape {
 	return shape{required: []string{"uri"}, members: map[string]rule{
 		"uri": isText, "mimeType": isText, "text": isText, "blob": isBase64, "_meta": isObject,
 	}}
 }
 
-// fitBlock returns a block as it is passed on. One that does not fit is a text that says so and
-// has the whole of it. A block of another type is kept: newer versions of MCP have more.
+// fitBlock returns a block as the host passes it on. A block that does not fit becomes a text that says why
+// and has the whole block in it. A block of another type is kept: newer versions of MCP have more types.
 func fitBlock(raw jsontext.Value) protocol.Object {
 	obj, err := protocol.ParseObject(raw)
 	kind := obj.Text("type")
@@ -58,11 +58,11 @@ func fitBlock(raw jsontext.Value) protocol.Object {
 		return obj
 	}
 	text := protocol.AppendString(nil, "a block of the MCP server "+err.Error()+": "+string(raw))
-	obj, _ = protocol.ParseObject(append(append([]byte(`{"type":"text","text":`), text...), '}')) // it is one
+	obj, _ = protocol.ParseObject(append(append([]byte(`{"type":"text","text":`), text...), '}')) // it is an object
 	return obj
 }
 
-// hasContent says that a part of a resource has nothing to be read.
+// hasContent returns an error if a part of a resource has neither a text nor a blob.
 func hasContent(part protocol.Object) error {
 	_, text := part.Get("text")
 	_, blob := part.Get("blob")
@@ -72,10 +72,10 @@ func hasContent(part protocol.Object) error {
 	return nil
 }
 
-// hopPrefix begins the keys of _meta that are of one connection of MCP, and no news behind it.
+// hopPrefix begins the keys of _meta that are about one MCP connection only and are not passed on.
 const hopPrefix = "io.modelcontextprotocol/"
 
-// passedMeta returns what is passed on of a member _meta; nil = nothing.
+// passedMeta returns the part of a member _meta that is passed on, or nil if nothing is.
 func passedMeta(v protocol.Value) protocol.Value {
 	obj, err := protocol.ParseObject(v)
 	if err != nil {
@@ -92,8 +92,8 @@ func passedMeta(v protocol.Value) protocol.Value {
 	return obj.Raw()
 }
 
-// outcome makes of a result what the answer to a tool call holds: the members of the result as
-// the server wrote them, without isError.
+// outcome makes the outcome of a tool call from an MCP result. Its data has the members of the result as
+// the server wrote them, without isError and resultType:
 //
 //	{"content":[the blocks as MCP sends them],"structuredContent":…,"_meta":…}
 func outcome(raw jsontext.Value, emit host.Emitter) (*tools.Outcome, error) {
@@ -138,7 +138,7 @@ func outcome(raw jsontext.Value, emit host.Emitter) (*tools.Outcome, error) {
 	return out, nil
 }
 
-// contentOf returns the blocks of a result. Content that is no list counts as one block.
+// contentOf returns the blocks of a result. Content that is not a list counts as one block.
 func contentOf(res protocol.Object) (all []protocol.Object) {
 	content, _ := res.Get("content")
 	items, err := listItems(content)
@@ -151,7 +151,7 @@ func contentOf(res protocol.Object) (all []protocol.Object) {
 	return all
 }
 
-// artifact passes on what is a file of its own to an agent that listens.
+// artifact sends an image, a sound or the blob of a resource as an artifact to an agent that streams.
 func artifact(block protocol.Object, emit host.Emitter) {
 	if !emit.Streaming() {
 		return

@@ -28,26 +28,26 @@ import (
 // separator stands between the id of a server and the name of its tool.
 const separator = "__"
 
-// firstWait is how long after its start the requests that need to know what a server has to offer wait for it, once in
-// its life: the first list of a client has what installs itself in a few seconds, and that of a client which gives up
-// after 30 s, as some do, comes in time.
+// firstWait is how long requests that need the lists of a new server wait for them. It counts once, from
+// the start of the server. So the first list of a client includes a server that installs itself in a few
+// seconds, and a client that gives up after 30 s, as some do, still gets its answer.
 const firstWait = 20 * time.Second
 
-// clientWait is how long servers that have been started wait for what an MCP client in front
-// can be asked. It counts from the start of the plugin; a client that takes longer has nothing
-// to be asked.
+// clientWait is how long started servers wait until an MCP client in front says what it can be asked. It
+// counts from the start of the plugin. A client that takes longer is treated as one that cannot be asked
+// anything.
 const clientWait = 30 * time.Second
 
-// origin is who named a server.
+// origin says who added a server.
 type origin string
 
-// The origins, in the order in which names are theirs.
+// The origins. If two servers have the same name for a tool, byConfig comes before byAgent.
 const (
 	byConfig origin = "config"
 	byAgent  origin = "agent"
 )
 
-// server is one MCP server: its connection, and what it had when it was last asked.
+// server is one MCP server: its connection, and its lists as they were last fetched.
 type server struct {
 	p      *Plugin
 	opts   ServerOptions
@@ -55,38 +55,38 @@ type server struct {
 	link   *link.Link // nil for one that is disabled
 	push   *pusher
 
-	wake       chan struct{} // has room for one: there is something to do
-	toolsKnown *latch        // the tools were asked for once, or cannot be
-	allKnown   *latch        // everything was
-	listed     *latch        // the same, but not because firstWait is over
-	judged     *latch        // its tools were taken in once
-	patience   *time.Timer   // ends what others wait
-	asking     atomic.Int32  // requests of the server that are open
+	wake       chan struct{} // wakes run; has room for one
+	toolsKnown *latch        // the tools were fetched once or cannot be, or firstWait is over
+	allKnown   *latch        // the same for all lists
+	listed     *latch        // all lists were fetched once or cannot be; the end of firstWait does not count
+	judged     *latch        // its tools were compared with the pins and published once
+	patience   *time.Timer   // fires at the end of firstWait
+	asking     atomic.Int32  // open requests of the server to the agent
 	lastCall   atomic.Uint64 // counts the progress tokens
-	lastAsk    atomic.Uint64 // counts the ids of requests of the server
+	lastAsk    atomic.Uint64 // counts the ids of requests of the server to the agent
 	done       chan struct{} // closed when run has ended
 
 	mu        sync.Mutex // guards the fields below
-	dirty     kind       // what must be asked for anew
-	changed   kind       // what the server said has changed, and the agent is to be told
-	renew     bool       // the connection is a new one: levels and subscriptions are gone
+	dirty     kind       // the lists that must be fetched again
+	changed   kind       // the lists that have changed and of which the agent is to be told
+	renew     bool       // the connection is new: log level and subscriptions must be set again
 	tools     []*boundTool
 	withheld  []Withheld
-	tasks     map[string]string // what its tools say of tasks, by name: optional or required
-	firstPins map[string]*pin   // its tools as they were first, if an agent registered it; see pins
-	told      map[string]string // what the log has of withheld: reasons by tool
+	tasks     map[string]string // taskSupport of its tools by name: optional or required
+	firstPins map[string]*pin   // the pins of its first tools, if an agent registered it; see pins
+	told      map[string]string // the reasons that were logged for withheld tools, by tool
 	resources []listed
 	templates []*boundTemplate
 	prompts   []listed
 	unfit     map[string][]Withheld  // entries of the other lists that cannot be read, by list
 	calls     map[string]*activeCall // by progress token
 	subs      map[string][]*host.Stream
-	stale     []string // URIs that nobody listens to any more
+	stale     []string // URIs without listeners that are still to be unsubscribed
 	roots     rootState
 	may       offers
 }
 
-// kind is a set of lists that a server has.
+// kind is a set of lists of a server.
 type kind uint8
 
 // The lists.
@@ -97,7 +97,7 @@ const (
 	kindAll = kindTools | kindResources | kindPrompts
 )
 
-// openLocked adds a server and begins to connect it. Its id is free.
+// openLocked adds a server and starts to connect it. Its id must be free, and p.mu is held.
 func (p *Plugin) openLocked(o ServerOptions, by origin) *server {
 	s := &server{
 		p: p, opts: o, origin: by, wake: make(chan struct{}, 1), done: make(chan struct{}),
@@ -113,7 +113,7 @@ func (p *Plugin) openLocked(o ServerOptions, by origin) *server {
 		return s
 	}
 	s.patience = time.AfterFunc(p.firstWait, func() { s.known(kindAll) })
-	if p.env.MCPClient != nil { // it begins with the client
+	if p.env.MCPClient != nil { // firstWait begins when the client is known
 		s.patience.Stop()
 		p.work.Go(func() {
 			p.askable()
@@ -132,7 +132,7 @@ func (p *Plugin) openLocked(o ServerOptions, by origin) *server {
 		Launcher: p.env.Launcher, Workspace: p.env.Workspace, Homes: p.homes(), Log: p.env.Log, Now: p.env.Now,
 		Secrets: p.env.Secrets,
 		Client: func(string) *sdk.ClientOptions {
-			<-opened // what it is given uses the link
+			<-opened // the handlers use s.link
 			return s.client()
 		},
 		Setup: s.setup, Handle: s.handle, Changed: s.linkChanged,
@@ -141,7 +141,7 @@ func (p *Plugin) openLocked(o ServerOptions, by origin) *server {
 	return s
 }
 
-// config is what the connection needs to know.
+// config returns the config of the connection to a server.
 func (p *Plugin) config(o *ServerOptions, by origin) link.Config {
 	cfg := o.Config
 	cfg.Network = by == byConfig
@@ -166,7 +166,7 @@ func compareServers(a, b *server) int {
 	return strings.Compare(a.opts.ID, b.opts.ID)
 }
 
-// known notes that lists of the server were asked for, or cannot be for now.
+// known notes that lists of the server were fetched, or that nobody should wait for them, and wakes await.
 func (s *server) known(what kind) {
 	if what&kindTools != 0 {
 		s.toolsKnown.set()
@@ -180,14 +180,14 @@ func (s *server) known(what kind) {
 	s.p.learned = make(chan struct{})
 }
 
-// gotLists notes that everything was asked for, or cannot be for now.
+// gotLists notes that all lists were fetched, or cannot be fetched for now.
 func (s *server) gotLists() {
 	s.known(kindAll)
 	s.listed.set()
 }
 
-// await waits until a first attempt to learn what servers have is over, or enough, if not
-// nil, says that it need not. A server has firstWait for that once, when it is new.
+// await waits until the lists of all servers are known (see server.known), enough returns true, or ctx
+// ends. enough may be nil. A new server has firstWait for that, once.
 func (p *Plugin) await(ctx context.Context, servers []*server, what kind, enough func() bool) {
 	detached := false
 	for {
@@ -210,7 +210,7 @@ func (p *Plugin) await(ctx context.Context, servers []*server, what kind, enough
 	}
 }
 
-// isKnown reports whether nobody needs to wait for what a server has.
+// isKnown reports whether requests need not wait for these lists of the server.
 func (s *server) isKnown(what kind) bool {
 	if what == kindTools {
 		return s.toolsKnown.isSet()
@@ -218,15 +218,15 @@ func (s *server) isKnown(what kind) bool {
 	return s.allKnown.isSet()
 }
 
-// latch is something that happens once.
+// latch is a flag that is set once and can be waited for.
 type latch struct {
-	c    chan struct{} // closed when it has happened
+	c    chan struct{} // closed when the latch is set
 	once sync.Once
 }
 
 func newLatch() *latch { return &latch{c: make(chan struct{})} }
 
-// set notes that it has happened; first = it had not before.
+// set sets the latch; first = it was not set before.
 func (l *latch) set() (first bool) {
 	l.once.Do(func() {
 		close(l.c)
@@ -244,7 +244,7 @@ func (l *latch) isSet() bool {
 	}
 }
 
-// unreachable is the error of a server that has no connection now; nil = it has one.
+// unreachable returns the error of a server that has no connection now, or nil if it has one.
 func (s *server) unreachable() *protocol.Error {
 	var known *protocol.Error
 	if err := s.usable(); errors.As(err, &known) {
@@ -271,7 +271,7 @@ func (s *server) signal() {
 	}
 }
 
-// close ends the server. It may be called twice.
+// close closes the connection and waits for the end of run, or until ctx ends. It may be called twice.
 func (s *server) close(ctx context.Context) error {
 	if s.link == nil {
 		return nil
@@ -287,11 +287,11 @@ func (s *server) close(ctx context.Context) error {
 	return err
 }
 
-// maxInstructions bounds what is told of a server's own words, in bytes.
+// maxInstructions bounds the server's instructions in its row, in bytes.
 const maxInstructions = 16 << 10
 
-// row is the server as mcp/server/list tells of it. `status` is in the words of A2E
-// (connecting, ready, error, disconnected), `state` more exact.
+// row returns the row of the server in mcp/server/list. `status` has the words of A2E (connecting, ready,
+// error, disconnected), `state` is more exact.
 func (s *server) row() map[string]any {
 	var st link.State
 	if s.link != nil {
@@ -333,7 +333,7 @@ func (s *server) row() map[string]any {
 	return row
 }
 
-// contentsRow adds what the server has.
+// contentsRow adds the tools, the withheld entries and the sizes of the lists to a row.
 func (s *server) contentsRow(row map[string]any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -378,7 +378,7 @@ func states(enabled bool, st link.State) (state, status string) {
 
 func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// seconds returns a time as messages carry it; 0 = never.
+// seconds returns a time as messages carry it, in seconds since 1970; 0 = never.
 func seconds(t time.Time) float64 {
 	if t.IsZero() {
 		return 0
@@ -386,8 +386,8 @@ func seconds(t time.Time) float64 {
 	return float64(t.UnixMicro()) / 1e6
 }
 
-// Summary returns the transport of a server, and what it is reached by, without anything
-// that may be secret.
+// Summary returns the transport of a server, and its program or address with the numbers of its arguments,
+// variables and headers. It shows nothing that may be secret.
 func (o ServerOptions) Summary() (transport, what string) {
 	what = o.Command
 	if u, err := url.Parse(o.URL); o.URL != "" && err == nil {
@@ -408,8 +408,8 @@ func (o ServerOptions) Summary() (transport, what string) {
 	return string(o.Kind()), what
 }
 
-// homeName names the home of a server. No two share one that differ in who named them, in
-// what they run or in what they may do.
+// homeName returns the name of a server's home. Servers that differ in who added them, in what they run or
+// in what they may do never share a home.
 func homeName(workspace string, by origin, cfg link.Config) string {
 	key, _ := json.Marshal([]any{ // texts, which encode always
 		workspace, by, cfg.ID, cfg.Command, cfg.Args, slices.Sorted(maps.Keys(cfg.Env)), cfg.Dir, cfg.Network, cfg.Read,
@@ -418,7 +418,7 @@ func homeName(workspace string, by origin, cfg link.Config) string {
 	return cfg.ID + "-" + hex.EncodeToString(sum[:8])
 }
 
-// homes is the folder of the homes of servers; "" = none stays.
+// homes returns the folder of the servers' homes, or "" if no home is kept.
 func (p *Plugin) homes() string {
 	if p.env.StateDir == "" {
 		return ""
@@ -426,15 +426,15 @@ func (p *Plugin) homes() string {
 	return filepath.Join(p.env.StateDir, "homes")
 }
 
-// Installation is a server of the config that the program which starts it installs first.
+// Installation is a server of the config that is installed by the program that starts it, such as npx.
 type Installation struct {
 	ID      string `json:"server_id"`
 	Command string `json:"command"` // the program's name
 	State   string `json:"state"`   // installed, installing (by a host that runs) or missing
-	Home    string `json:"home"`    // where to; "" = a folder that goes with the server
+	Home    string `json:"home"`    // the folder that it is installed to; "" = a temporary folder
 }
 
-// Installations tells of these servers, also before Start.
+// Installations returns the servers of this kind that are not disabled. It works also before Start.
 func (p *Plugin) Installations() []Installation {
 	all := []Installation{}
 	for _, o := range p.configured {

@@ -22,10 +22,10 @@ import (
 const (
 	maxToolName    = 128       // characters, with the server's id
 	maxDefinition  = 256 << 10 // bytes of JSON
-	maxDefinitions = 8 << 20   // bytes of those of one server
+	maxDefinitions = 8 << 20   // bytes of all definitions of one server
 )
 
-// boundTool is a tool of a server, as the server gave it and as the host offers it.
+// boundTool is a tool of a server, as the server lists it and as the host offers it.
 type boundTool struct {
 	name       string         // without the server's id
 	definition jsontext.Value // canonical: name, description, schemas, annotations
@@ -33,21 +33,21 @@ type boundTool struct {
 	tool       tools.Tool
 }
 
-// Withheld is a tool that the host does not offer.
+// Withheld is a tool, or an entry of another list, that the host does not offer.
 type Withheld struct {
 	Tool   string // without the server's id
-	Reason string // the end of a sentence about it
-	Pinned bool   // Approve would change that
+	Reason string // the end of a sentence about the tool
+	Pinned bool   // it is withheld because of the pins; see Approve
 
-	collides bool // with the name of another server's tool
+	collides bool // another server's tool has its name
 
 	// Old and New are the definitions of a tool that is withheld because it changed; Old is
 	// nil for one that is new.
 	Old, New jsontext.Value
 }
 
-// takeTools takes in what the server lists now. It reports whether the host's own list has
-// changed by it.
+// takeTools takes the entries of tools/list as the server's tools. It reports whether the tools that the
+// agent sees have changed.
 func (s *server) takeTools(ctx context.Context, found []jsontext.Value) (news bool) {
 	var read []*serverTool
 	var names []string
@@ -93,7 +93,8 @@ func (s *server) takeTools(ctx context.Context, found []jsontext.Value) (news bo
 	return s.offer(ctx, bound, unfit)
 }
 
-// offer holds tools against the pins and makes them those of the server.
+// offer compares tools with the pins, stores them as the server's tools and publishes them. It reports
+// whether the tools that the agent sees have changed.
 func (s *server) offer(ctx context.Context, bound []*boundTool, unfit []Withheld) (news bool) {
 	held, withheld := s.judge(ctx, bound)
 	withheld = append(slices.Clone(unfit), withheld...)
@@ -107,7 +108,7 @@ func (s *server) offer(ctx context.Context, bound []*boundTool, unfit []Withheld
 	return news
 }
 
-// logWithheldLocked logs what is withheld and was not before, for the same reason.
+// logWithheldLocked logs the withheld tools, except those that were logged before for the same reason.
 func (s *server) logWithheldLocked() {
 	told := make(map[string]string, len(s.withheld))
 	for _, w := range s.withheld {
@@ -119,8 +120,8 @@ func (s *server) logWithheldLocked() {
 	s.told = told
 }
 
-// bind makes a tool of the host of one of the server, with a name behind the server's id; why says
-// why that cannot be.
+// bind makes a tool of the host from a tool of the server. alias is its name behind the server's id. why is
+// the end of a sentence that says why the tool cannot be offered, or "".
 func (s *server) bind(t *serverTool, alias string) (b *boundTool, why string) {
 	if alias == "" {
 		const why = "has no name that fits behind %q: a tool's name has at most %d bytes"
@@ -151,7 +152,7 @@ func (s *server) bind(t *serverTool, alias string) (b *boundTool, why string) {
 	return b, ""
 }
 
-// entryName names an entry of a list: by its name, else by its place.
+// entryName returns a name for an entry of a list: its name, uri or title, or else its place.
 func entryName(i int, raw jsontext.Value) string {
 	if obj, err := protocol.ParseObject(raw); err == nil {
 		if name := cmp.Or(obj.Text("name"), obj.Text("uri"), obj.Text("title")); name != "" {
@@ -161,7 +162,8 @@ func entryName(i int, raw jsontext.Value) string {
 	return fmt.Sprintf("entry %d", i+1)
 }
 
-// decoded returns a JSON Schema as Go has it. One that Go cannot hold takes everything.
+// decoded returns a JSON Schema as a Go value, or true, which accepts everything, if it is null or cannot
+// be decoded.
 func decoded(raw jsontext.Value) (v any) {
 	if json.Unmarshal(raw, &v) != nil || v == nil {
 		return true
@@ -169,7 +171,7 @@ func decoded(raw jsontext.Value) (v any) {
 	return v
 }
 
-// canonical is what a pin is made of: the same JSON for the same definition.
+// canonical returns the definition that is pinned: the same JSON for the same definition.
 func canonical(t *serverTool) (jsontext.Value, error) {
 	raw, err := encode(map[string]any{
 		"name": t.name, "title": t.title, "description": t.description,
@@ -181,7 +183,7 @@ func canonical(t *serverTool) (jsontext.Value, error) {
 	return raw, raw.Canonicalize()
 }
 
-// define is what tool/list says of the tool.
+// define returns what tool/list says about the tool.
 func (s *server) define(full string, t *serverTool, input jsontext.Value) protocol.ToolDefinition {
 	def := protocol.ToolDefinition{
 		Name: full, Description: t.description, InputParameters: schema.Parameters(decoded(input)),
@@ -203,8 +205,8 @@ func (s *server) define(full string, t *serverTool, input jsontext.Value) protoc
 	return def
 }
 
-// detail is what DescribeTool says of the tool. What the server left open is taken for
-// what MCP says it is then.
+// detail returns what DescribeTool says about the tool. Hints that the server leaves out have MCP's
+// defaults.
 func (s *server) detail(t *serverTool, input jsontext.Value) host.ToolDetail {
 	d := host.ToolDetail{Title: t.title, InputSchema: input, Destructive: true, OpenWorld: true}
 	d.Task = t.taskSupport() != ""
@@ -232,7 +234,7 @@ func (s *server) detail(t *serverTool, input jsontext.Value) host.ToolDetail {
 	return d
 }
 
-// bounded returns what a tool may have besides its definition, unless that is too long.
+// bounded returns raw, or nil if it has more than maxDefinition bytes.
 func bounded(raw jsontext.Value) jsontext.Value {
 	if len(raw) > maxDefinition {
 		return nil
@@ -240,7 +242,7 @@ func bounded(raw jsontext.Value) jsontext.Value {
 	return raw
 }
 
-// logLeftOut logs what the host does not offer of a schema.
+// logLeftOut logs the parts of a schema that the host does not offer.
 func (s *server) logLeftOut(tool, which string, left []string) {
 	if len(left) > 0 {
 		s.p.env.Log.Debug().Str("mcp_server", s.opts.ID).Str("tool", tool).Strs("parts", left).
@@ -248,15 +250,15 @@ func (s *server) logLeftOut(tool, which string, left []string) {
 	}
 }
 
-// outputSchema is the schema of a result's data, in which what the server describes is one member.
+// outputSchema returns the schema of a result's data. The server's schema describes its member
+// structuredContent.
 func outputSchema(structured jsontext.Value) jsontext.Value {
 	head := `{"type":"object","properties":{"content":{"type":"array","items":{"type":"object"}},"structuredContent":`
 	within := schema.Moved(structured, "", "/properties/structuredContent")
 	return jsontext.Value(head + string(within) + `},"required":["content"]}`)
 }
 
-// warnOfNames logs the names of the config that are those of no tool of the server, as far
-// as that is known only now.
+// warnOfNames logs the names and globs of allow and deny that match no tool of the server.
 func (s *server) warnOfNames(found []*boundTool) {
 	var names []string
 	for _, b := range found {
@@ -279,7 +281,7 @@ func (s *server) warnOfNames(found []*boundTool) {
 	}
 }
 
-// denial says why the config refuses a tool; "" = it does not.
+// denial returns why the config denies a tool, or "" if it does not.
 func (s *server) denial(name string) string {
 	if len(s.opts.Allow) > 0 && !matches(s.opts.Allow, name) {
 		return "is not among the tools that the config allows of its server"
@@ -297,9 +299,9 @@ func matches(globs []string, name string) bool {
 	})
 }
 
-// publish makes the tools of all servers the plugin's own. It reports whether that changed
-// what the agent sees. A name that two servers would give is the first one's, those of the
-// config before those of the agent; the other's is withheld.
+// publish makes the tools of all servers the plugin's tools. It reports whether what the agent sees has
+// changed. If two servers have the same name for a tool, the first server keeps it (those of the config
+// come before those of the agent) and the other tool is withheld.
 func (p *Plugin) publish() (news bool) {
 	p.publishing.Lock()
 	defer p.publishing.Unlock()
@@ -332,7 +334,7 @@ func (p *Plugin) publish() (news bool) {
 	return news
 }
 
-// summary tells two lists of tools apart by what the agent sees of them.
+// summary returns a hash of what the agent sees of a list of tools.
 func summary(all []tools.Tool) (sum [sha256.Size]byte) {
 	h := sha256.New()
 	for _, t := range all {

@@ -16,21 +16,21 @@ import (
 const (
 	maxCursor  = 64 << 10 // bytes
 	signature  = 16       // bytes at the front of a cursor
-	cursorMark = "c"      // before them: a text that begins with - would be a flag
+	cursorMark = "c"      // first character: a cursor that begins with - would be read as a flag
 )
 
-// cursor is where the answer before ended. It says nothing of entries that come and go: it
-// names what was given, or the place below which all is still to come.
+// cursor is where the previous answer ended. It stays valid when entries are added or removed: it
+// has the ids that were sent, or the id below which the entries are still to be sent.
 type cursor struct {
 	Of      []byte  `json:"of"`              // hash of what the request asks for
-	Durable int64   `json:"d,omitzero"`      // the last id given of the shared store; 0 = none
-	Working int64   `json:"w,omitzero"`      // the last one of the working tier
-	Given   int     `json:"n,omitzero"`      // entries of all answers before
-	Ranked  []int64 `json:"ranked,omitzero"` // with a query: the ids given; those of the working tier are negative
-	Last    *string `json:"last,omitzero"`   // of namespaces: the last one given
+	Durable int64   `json:"d,omitzero"`      // the last id sent from the shared store; 0 = none
+	Working int64   `json:"w,omitzero"`      // the last id sent from the working tier; 0 = none
+	Given   int     `json:"n,omitzero"`      // number of entries in all previous answers
+	Ranked  []int64 `json:"ranked,omitzero"` // with a query: the ids sent; those of the working tier are negative
+	Last    *string `json:"last,omitzero"`   // in a list of namespaces: the last one sent
 }
 
-// subject is what must be the same in all requests of a cursor.
+// subject is the part of a request that must be the same for all pages of a cursor.
 type subject struct {
 	MemoryID, Agent, Query string
 	Select                 protocol.MemorySelection
@@ -39,7 +39,7 @@ type subject struct {
 	MaxDepth               int
 }
 
-// asked returns the hash of what a request asks for.
+// asked returns the hash of the subject of a request.
 func asked(agent string, req *protocol.MemoryRetrieveRequest) ([]byte, error) {
 	raw, err := json.Marshal(subject{
 		req.MemoryID, agent, req.Query, req.MemorySelection, req.MinScore,
@@ -49,7 +49,7 @@ func asked(agent string, req *protocol.MemoryRetrieveRequest) ([]byte, error) {
 	return sum[:signature], err
 }
 
-// secret returns what cursors are signed with: that of the shared store.
+// secret returns the key that signs cursors, from the shared store.
 func (p *Plugin) secret(ctx context.Context) (secret []byte, err error) {
 	s, err := p.repositoryOf(ctx, protocol.TierEpisodic, true)
 	if err != nil {
@@ -62,7 +62,7 @@ func (p *Plugin) secret(ctx context.Context) (secret []byte, err error) {
 	return secret, err
 }
 
-// text returns a cursor as clients get it.
+// text returns the cursor as clients get it, signed with secret.
 func (c *cursor) text(secret []byte) (string, error) {
 	raw, err := json.Marshal(c)
 	return cursorMark + base64.RawURLEncoding.EncodeToString(append(sign(secret, raw), raw...)), err
@@ -74,7 +74,8 @@ func sign(secret, raw []byte) []byte {
 	return mac.Sum(nil)[:signature]
 }
 
-// readCursor returns where an answer to the same request ended; an empty text is the beginning.
+// readCursor returns the cursor in text, or one at the beginning if text is empty. It returns a
+// `schema_violation` for a cursor of another host or of another request.
 func (p *Plugin) readCursor(ctx context.Context, text string, of []byte) (*cursor, error) {
 	if text == "" {
 		return &cursor{Of: of}, nil

@@ -16,26 +16,26 @@ import (
 	"a2e/plugins/memory/embed"
 )
 
-const maxDedupe = 1_000 // entries of one request that are compared with all others
+const maxDedupe = 1_000 // entries of one request that may have dedupe set
 
-// said is what an entry says, and the key of the entry.
+// said is the key of an entry and its normalised content.
 type said struct {
 	key       string // canonical
-	statement string
+	statement string // see statementOf
 }
 
-// outside are the characters that set off a word and say nothing themselves. A question mark says
-// something, and so do signs such as + and -.
+// outside are the characters around a word that have no meaning of their own. A question mark has a
+// meaning, and so do signs such as + and -.
 const outside = "\"'`´“”„‟‘’‚‛«»‹›()[]{}" +
 	".,;:!…·–—،؛。、，；：！「」『』（）।"
 
-// opening are those of them that may stand before a word: the dot of .env belongs to it.
+// opening are the characters without meaning that may stand before a word; the dot of .env belongs to the word.
 const opening = "\"'`´“”„‟‘’‚‛«»‹›([{¡¿「『（"
 
-// statementOf returns what a content says. Two contents with the same statement differ at most
+// statementOf returns a normalised content. Two contents with the same statement differ at most
 // in letter case, in spaces and punctuation between words, in the order of an object's members
 // and in the English article "the". Nothing else is left out or reduced to a stem: endings tell
-// who does what to whom (Russian), articles do the same (German), vowel signs tell words apart
+// who does what to whom (Russian), articles do the same (German), vowel signs distinguish words
 // (Hindi), and negations and tenses change the meaning in all languages.
 func statementOf(content jsontext.Value) (string, error) {
 	ordered := content.Clone()
@@ -67,7 +67,7 @@ func saidBy(e *entry) (said, error) {
 	return said{e.canonical, statement}, err
 }
 
-// in returns the one of others that says the same under another key; nil if none does.
+// in returns the first of others with the same statement and another key, or nil if there is none.
 func (s *said) in(others []said) *said {
 	for i := range others {
 		if o := &others[i]; o.key != s.key && o.statement == s.statement {
@@ -77,7 +77,7 @@ func (s *said) in(others []said) *said {
 	return nil
 }
 
-// similar returns what the entries of a tier say that a search for a content finds.
+// similar searches the tier of e for entries with a similar content, and returns their keys and statements.
 func (p *Plugin) similar(ctx context.Context, s *repository, n name, e *entry, vector embed.Vector) (
 	all []said, err error,
 ) {
@@ -110,8 +110,8 @@ func (p *Plugin) similar(ctx context.Context, s *repository, n name, e *entry, v
 	return all, err
 }
 
-// dedupe refuses entries that say the same as another one of their tier, stored or of the same
-// request.
+// dedupe refuses entries that have dedupe set and the same statement as another entry of their tier,
+// stored or in the same request.
 func (p *Plugin) dedupe(ctx context.Context, n name, b *batch) error {
 	for _, tier := range tiers() {
 		places := b.of(tier, func(in *incoming) bool { return in.Dedupe })

@@ -20,35 +20,35 @@ const (
 	maxTags   = 64
 	maxTag    = 256 // bytes
 	maxSource = 1_024
-	maxTTL    = 100 * 365 * 24 * 3600 // seconds; more is for ever
+	maxTTL    = 100 * 365 * 24 * 3600 // seconds; a longer time to live is unlimited
 )
 
-// entry is what memory/store brings, checked.
+// entry is an entry of a memory/store/req, checked.
 type entry struct {
-	Key     jsontext.Value      `json:"key"` // as it came
+	Key     jsontext.Value      `json:"key"` // as the agent sent it
 	Content jsontext.Value      `json:"content"`
 	Tier    protocol.MemoryTier `json:"tier"`
 	Tags    []string            `json:"tags"`
 	Source  string              `json:"source"`
 	Weight  float64             `json:"score"`
-	TTL     float64             `json:"ttl"` // seconds; 0 = for ever
+	TTL     float64             `json:"ttl"` // seconds; 0 = no limit
 
-	canonical string // the key, for comparing
+	canonical string // the key in canonical form
 }
 
 // incoming is an entry of a request.
 type incoming struct {
 	entry
-	IfVersion *int `json:"if_version"` // store it if this is its version now; 0 = if there is none
-	Merge     bool `json:"merge"`      // change what is there; what the entry does not say stays
-	Dedupe    bool `json:"dedupe"`     // refuse it if another one says nearly the same
+	IfVersion *int `json:"if_version"` // store only if this is the stored version; 0 = only if there is no entry
+	Merge     bool `json:"merge"`      // merge into the stored entry; fields that the entry does not have stay
+	Dedupe    bool `json:"dedupe"`     // refuse the entry if another one says the same
 
-	sent   entry           // of a merge: the entry as it came
-	given  map[string]bool // … and the fields that it has
-	merged int             // … and the version that it was merged with
+	sent   entry           // for a merge: the entry as the agent sent it
+	given  map[string]bool // the fields that it has
+	merged int             // the version that it was merged with; 0 = none, -1 = the merge failed
 }
 
-// violation is a `schema_violation` of one field.
+// violation returns a `schema_violation` of one field.
 func violation(path, format string, args ...any) error {
 	return protocol.Violation(protocol.FieldError{Path: path, Message: fmt.Sprintf(format, args...)})
 }
@@ -61,8 +61,8 @@ func parseEntry(obj protocol.Object, maxBytes int) (*incoming, error) {
 	}
 	for name, value := range obj.All() {
 		in.given[string(name)] = value.Kind() != 'n' || string(name) == "content"
-		// one that is overlooked would let the entry be stored where it should not be
-		// (version is what answers have, of entries that are changed and stored again)
+		// ignoring a misspelt condition would store the entry where it should not be stored
+		// (version is allowed: agents change an entry of an answer and send it back)
 		hint := schema.DidYouMean(string(name), conditional())
 		if hint != "" && string(name) != "version" && !slices.Contains(conditional(), string(name)) {
 			return nil, fmt.Errorf("there is no field %.64q; %s", name, hint)
@@ -90,7 +90,7 @@ func parseEntry(obj protocol.Object, maxBytes int) (*incoming, error) {
 // conditional lists the fields of an entry that say whether, or how, it is stored.
 func conditional() []string { return []string{"if_version", "merge", "dedupe"} }
 
-// inNamespace refuses what names another namespace than the memory's.
+// inNamespace returns an error if the object has a namespace other than the memory's.
 func inNamespace(n name, of protocol.Object) error {
 	v, _ := of.Get("namespace")
 	if text, is := v.Str(); is && text != n.namespace {
@@ -100,7 +100,7 @@ func inNamespace(n name, of protocol.Object) error {
 	return nil
 }
 
-// wrongType names the field that did not decode.
+// wrongType returns an error that names the field that did not decode.
 func wrongType(err error) error {
 	var at *json.SemanticError
 	if !errors.As(err, &at) {
@@ -119,7 +119,7 @@ func wrongType(err error) error {
 	return fmt.Errorf("%s should be %s", field, should[field])
 }
 
-// check finds what is wrong with an entry, and sets its canonical key.
+// check returns an error if a field of the entry is wrong. It sets the canonical key and sorts the tags.
 func (e *entry) check(maxBytes int) error {
 	if e.Key.Kind() != '{' {
 		return errors.New(`key should be an object, such as {"id":"fact1"}`)
@@ -159,10 +159,10 @@ func (e *entry) check(maxBytes int) error {
 	return nil
 }
 
-// size is what an entry counts in bytes.
+// size returns the bytes that an entry counts in the limits of a tier.
 func (e *entry) size() int { return len(e.Key) + len(e.Content) + len(e.Source) }
 
-// expiry is when an entry that is stored or read at a time ends; 0 = never.
+// expiry returns when an entry that is stored or read at a time expires; 0 = never.
 func (e *entry) expiry(at float64) float64 {
 	if e.TTL > 0 {
 		return at + e.TTL
@@ -170,7 +170,7 @@ func (e *entry) expiry(at float64) float64 {
 	return 0
 }
 
-// canonical returns the JSON of a key in one form: members in order, no spaces,
+// canonical returns the JSON of a key in canonical form: members sorted, no spaces,
 // floats in their shortest form, integers with all their digits.
 func canonical(key jsontext.Value) (string, error) {
 	c := key.Clone()
@@ -182,7 +182,7 @@ func canonical(key jsontext.Value) (string, error) {
 
 const maxText = 64 << 10 // bytes of an entry that are searched
 
-// text returns what search goes by: names and values of the key and the content,
+// text returns the text that search looks at: names and values of the key and the content,
 // and the tags.
 func (e *entry) text() string {
 	var b strings.Builder
@@ -195,7 +195,7 @@ func (e *entry) text() string {
 	return b.String()
 }
 
-// appendText adds the names, texts and numbers of a JSON value, a line each.
+// appendText adds the names, strings and numbers of a JSON value, a line each, up to maxText bytes in b.
 func appendText(b *strings.Builder, value jsontext.Value) {
 	dec := jsontext.NewDecoder(bytes.NewReader(value))
 	for b.Len() < maxText {

@@ -22,14 +22,14 @@ const (
 	maxIn         = 1_000 // values
 )
 
-// condition is one that a field of an entry's content meets.
+// condition is one condition on a field of an entry's content.
 type condition struct {
 	path   []string
 	op     string
-	values []jsontext.Value // in the form in which they are compared; only in has more or less than one
+	values []jsontext.Value // in comparableForm; exactly one, except for the operator in
 }
 
-// operators names what a filter knows.
+// operators lists the operators of a filter.
 func operators() []string { return []string{"eq", "ne", "gt", "gte", "lt", "lte", "in", "exists"} }
 
 // parseFilter returns the conditions of a filter: {"user.age": {"gt": 30}, "city": "Rome"}.
@@ -71,7 +71,7 @@ func parseFilter(filter protocol.Object) (all []condition, err error) {
 	return all, nil
 }
 
-// pointerEscaped is a name within a JSON Pointer.
+// pointerEscaped returns a name as a step of a JSON Pointer, cut to maxPath bytes.
 func pointerEscaped(name string) string {
 	return strings.NewReplacer("~", "~0", "/", "~1").Replace(cut(name, maxPath))
 }
@@ -138,8 +138,8 @@ func appendCondition(all []condition, at string, path []string, op string, value
 	return append(all, c), nil
 }
 
-// comparableForm returns a value in the one form in which it is compared; numbers stay as they
-// are written, unless they are within lists and objects.
+// comparableForm returns a value in the canonical form used for comparing. A number stays as it is
+// written, unless it is within a list or object.
 func comparableForm(v jsontext.Value) (jsontext.Value, error) {
 	if v.Kind() == '0' {
 		return v, nil
@@ -148,9 +148,9 @@ func comparableForm(v jsontext.Value) (jsontext.Value, error) {
 	return jsontext.Value(text), err
 }
 
-// matchOf returns the expression of the index for the entries of a space that have the words of the
-// values asked for; "" = the conditions ask for no words. It reports whether numbers are among these,
-// which the index does not have where a content writes them with an exponent.
+// matchOf returns the index expression for the entries of a space that have the words of the
+// conditions' values; "" = no condition has words to look for. numbers reports whether numbers are
+// among these values: the index cannot find a number that a content writes with an exponent.
 func matchOf(space int64, all []condition) (match string, numbers bool) {
 	var must []string
 	for i := range all {
@@ -180,12 +180,12 @@ func matchOf(space int64, all []condition) (match string, numbers bool) {
 }
 
 const (
-	maxMatched    = 32 // values of a condition that are looked for in the index
-	maxMatchWords = 8  // and words of each
+	maxMatched    = 32 // a condition with more values is not looked up in the index
+	maxMatchWords = 8  // words of each value that are looked up
 )
 
-// wordsOf returns words that any text has in which a value stands, however it is written there but
-// for exponents: of ASCII texts and whole numbers.
+// wordsOf returns words that every text with the value contains, however the value is written there,
+// except for numbers with an exponent. It returns nil unless the value is an ASCII string or a whole number.
 func wordsOf(v jsontext.Value) (words []string) {
 	text := string(v)
 	switch v.Kind() {
@@ -252,7 +252,7 @@ func (c *condition) holds(content jsontext.Value) bool {
 	return order <= 0
 }
 
-// lookup returns the value at a path: names of members, numbers of elements.
+// lookup returns the value at a path. A step is the name of a member or the number of an element.
 func lookup(content jsontext.Value, path []string) (jsontext.Value, bool) {
 	dec := jsontext.NewDecoder(bytes.NewBuffer(content), jsontext.AllowDuplicateNames(true))
 	for _, step := range path {
@@ -274,7 +274,8 @@ func lookup(content jsontext.Value, path []string) (jsontext.Value, bool) {
 	return value, err == nil
 }
 
-// enter goes to a member of the object, or an element of the list, that was opened.
+// enter moves dec to the member name of the opened object, or to the element at place of the opened
+// list. It reports whether that exists.
 func enter(dec *jsontext.Decoder, open jsontext.Kind, name string, place int) bool {
 	for ; ; place-- {
 		switch next := dec.PeekKind(); {
@@ -294,8 +295,8 @@ func enter(dec *jsontext.Decoder, open jsontext.Kind, name string, place int) bo
 	}
 }
 
-// equal reports whether a value is another, which is in the form in which values are compared. Values of two types
-// never are.
+// equal reports whether a value equals other, which is in comparableForm. Values of different types are
+// never equal.
 func equal(value, other jsontext.Value) bool {
 	if value.Kind() != other.Kind() {
 		return false
@@ -303,8 +304,8 @@ func equal(value, other jsontext.Value) bool {
 	return compareValues(value, other) == 0
 }
 
-// compareValues orders a value of a content and one of the same kind in that form: numbers by all
-// their digits, all else by its text.
+// compareValues orders a value of a content and other, a value of the same kind in comparableForm: numbers
+// by all their digits, other values by their text.
 func compareValues(value, other jsontext.Value) int {
 	if value.Kind() == '0' {
 		return protocol.CompareNumbers(string(value), string(other))

@@ -6,17 +6,18 @@ import (
 	"a2e/host/state/store"
 )
 
-// Bounds of what is kept of versions that were replaced, the oldest of which go first. How many
-// of a key there are is an option.
+// Limits of the history; the oldest versions are deleted first. The number of versions of a key is
+// limited by the option versions.
 const (
-	maxKeyHistory  = 1 << 20  // bytes, of one key
-	maxTierHistory = 16 << 20 // bytes, of an agent's tier in all its namespaces
+	maxKeyHistory  = 1 << 20  // bytes of one key
+	maxTierHistory = 16 << 20 // bytes of an agent's tier in all its namespaces
 )
 
-// ofKey is the condition of a space, $1, and a key, $2. A page of an index of PostgreSQL has no room for whole keys.
+// ofKey is the condition for a space, $1, and a key, $2. It compares a prefix first because whole keys do not fit
+// into an index of PostgreSQL.
 const ofKey = "space = $1 AND substr(key, 1, 500) = substr($2, 1, 500) AND key = $2"
 
-// current returns the entry of a key; nil = there is none, or it has expired.
+// current returns the entry of a key, or nil if there is none or it has expired at the time now.
 func current(tx *store.Tx, space int64, key string, now float64) (*row, error) {
 	found, err := rows(tx, now, "WHERE "+ofKey, space, key)
 	if err != nil || len(found) == 0 {
@@ -25,7 +26,7 @@ func current(tx *store.Tx, space int64, key string, now float64) (*row, error) {
 	return found[0], nil
 }
 
-// keep notes a version that is being replaced, and lets go what is too much then.
+// keep puts a version that is being replaced into the history, and deletes versions over the limits.
 func keep(tx *store.Tx, space int64, key string, r *row, versions int) error {
 	if versions > 0 {
 		if err := putPast(tx, space, key, r); err != nil {
@@ -48,14 +49,14 @@ func keep(tx *store.Tx, space int64, key string, r *row, versions int) error {
 	_, err := tx.Exec(`DELETE FROM memory_history WHERE id IN (SELECT id FROM (
 			SELECT h.id, sum(h.bytes) OVER (ORDER BY h.id DESC) AS sum`+ofOwner+`JOIN memory_history h ON h.space =
 				s.id WHERE o.id = $1) AS all_of_owner
-		WHERE sum > $2)`, space, maxTierHistory*9/10) // more than need be: it is not done again at once
+		WHERE sum > $2)`, space, maxTierHistory*9/10) // to 90 %, so that the next version does not need this again
 	return err
 }
 
 // putPast puts a version that is no longer the current one into the history of its key.
 func putPast(tx *store.Tx, space int64, key string, r *row) error {
 	if _, err := tx.Exec("DELETE FROM memory_history WHERE "+ofKey+" AND version = $3", space, key,
-		r.version); err != nil { // of an import
+		r.version); err != nil { // an import may bring the same version again
 		return err
 	}
 	_, err := tx.Exec(`INSERT INTO memory_history (space, key, version, tags, source, weight, ttl, created_at,
@@ -79,7 +80,7 @@ func past(tx *store.Tx, space int64, key string, of *row) ([]*row, error) {
 	})
 }
 
-// remove deletes the entries that a condition names, with their history.
+// remove deletes the entries that meet a condition, and their history. It returns the number of entries.
 func remove(tx *store.Tx, where string, args ...any) (deleted int, err error) {
 	const of = "DELETE FROM memory_history WHERE (space, substr(key, 1, 500), key) IN (SELECT space, substr(key, 1, " +
 		"500), key FROM memory_entries WHERE "
@@ -90,7 +91,7 @@ func remove(tx *store.Tx, where string, args ...any) (deleted int, err error) {
 	return int(changed), err
 }
 
-// versionRecord is a former version of an entry.
+// versionRecord is a former version of an entry as an export has it.
 type versionRecord struct {
 	Namespace string            `json:"namespace"`
 	Scope     map[string]string `json:"scope"`
@@ -116,7 +117,7 @@ func (r *versionRecord) columns() []any {
 	}
 }
 
-// importPast takes a version in where its entry is there, as a later one.
+// importPast stores a former version if its entry exists with a later version.
 func importPast(r *versionRecord, tx *store.Tx) error {
 	if r.Content == nil {
 		r.Content = jsontext.Value("null")

@@ -1,15 +1,15 @@
-// Package memory is the capability `memory`: what an agent wants to find again,
-// in three tiers, by key, by tag and by what it is about.
+// Package memory is the capability `memory`: it stores what an agent wants to find again,
+// in three tiers, and finds it by key, by tag and by topic.
 //
-//	memory.go    the plugin, whose memory it is   tables.go   its tables, export and import
-//	entry.go     what an entry may be             search.go   words and vectors, fused
-//	write.go     memory/store, memory/forget      vectors.go  whose vectors, and what if there are none
-//	retrieve.go  memory/retrieve                  nearest.go  the nearest of them, seal.go  … as they are kept
-//	session.go   the working tier, child agents   words.go    what the index says of words
-//	pick.go      which entries are meant          filter.go   … by fields of their content
+//	memory.go    the plugin, memory ids           tables.go   its tables, export and import
+//	entry.go     checks of an entry               search.go   ranking by words and by vectors
+//	write.go     memory/store, memory/forget      vectors.go  the model of the vectors, missing vectors
+//	retrieve.go  memory/retrieve                  nearest.go  the nearest vectors, seal.go  their segments
+//	session.go   the working tier, child agents   words.go    ranking by the index of words
+//	pick.go      the entries a request selects    filter.go   … by fields of their content
 //	page.go      lists, namespaces, histories     cursor.go   where a page ended
 //	merge.go     changes of a part of an entry    history.go  versions that were replaced
-//	dedupe.go    entries that say the same        tidy.go     segments of the word indexes
+//	dedupe.go    entries that say the same        tidy.go     merging of the word indexes
 //
 // Package embed makes the vectors.
 package memory
@@ -54,7 +54,7 @@ type Embeddings struct {
 	Batch      int           `yaml:"batch" min:"0" max:"2048" doc:"Texts in one request at most; 0 = 64."`
 }
 
-// DefaultOptions returns the options of a plugin without any.
+// DefaultOptions returns the options of a plugin whose config sets none.
 func DefaultOptions() Options {
 	return Options{
 		WorkingLimit: 10_000, EpisodicLimit: 100_000, SemanticLimit: 1_000_000, Versions: 10,
@@ -62,7 +62,7 @@ func DefaultOptions() Options {
 	}
 }
 
-// Embedder returns what makes the vectors. The error says which option does not fit.
+// Embedder returns the embedder that the options describe. The error says which option is wrong.
 func (o Options) Embedder() (embed.Embedder, error) {
 	e := o.Embeddings
 	if e.URL == "" {
@@ -96,11 +96,11 @@ type Plugin struct {
 	mu      sync.Mutex  // guards the fields below
 	disk    *repository // nil until it is needed
 	names   map[string]name
-	working map[string]*repository // by session id; made when first written to
-	sharing map[string][]string    // child agents that see the memory of their parent, by the id of its session
+	working map[string]*repository // by session id; made at the first write
+	sharing map[string][]string    // child agents that see their parent's memory, by the parent's session id
 }
 
-// New makes the plugin called instance. The error says which option does not fit.
+// New makes the plugin with the name instance. The error says which option is wrong.
 func New(instance string, opts Options, env host.Env) (*Plugin, error) {
 	embedder, err := opts.Embedder()
 	if err != nil {
@@ -154,14 +154,15 @@ func (p *Plugin) Routes() []host.Route {
 	}
 }
 
-// knowing lets a request for a memory of the plugin through if its fields are known: those named
-// and those of a selection. One that is overlooked might have narrowed what is read, or deleted.
+// knowing returns a middleware that refuses a request with a field that is neither in fields nor in a
+// selection: ignoring an unknown field could read or delete more than the agent meant. It lets
+// requests for an unknown memory through; their handler reports that.
 func (p *Plugin) knowing(fields ...string) func(context.Context, protocol.Object, func() (any, error)) (any, error) {
 	fields = append(fields, "memory_id", "keys", "tags", "tier", "all_tags", "filter", "source", "folder",
 		"since", "until", "namespace_prefix")
 	return func(ctx context.Context, obj protocol.Object, next func() (any, error)) (any, error) {
 		if _, err := p.find(ctx, obj.Text("memory_id")); err != nil {
-			return next() // which says so
+			return next() // next reports the unknown memory
 		}
 		if err := host.KnownFields(obj, fields); err != nil {
 			return nil, err
@@ -170,8 +171,8 @@ func (p *Plugin) knowing(fields ...string) func(context.Context, protocol.Object
 	}
 }
 
-// inPlace lets a request to store entries through if it has nothing beside them that would be
-// overlooked: a field of an entry that says whether it is stored, or a namespace that is not the memory's.
+// inPlace refuses a store request with a field beside its entries that would be ignored there: a field
+// that belongs into an entry (see conditional), or a namespace other than that of the memory.
 func (p *Plugin) inPlace(ctx context.Context, obj protocol.Object, next func() (any, error)) (any, error) {
 	for _, field := range conditional() {
 		if v, there := obj.Get(field); there && v.Kind() != 'n' {
@@ -186,7 +187,7 @@ func (p *Plugin) inPlace(ctx context.Context, obj protocol.Object, next func() (
 	return next()
 }
 
-// Close implements host.Plugin. The shared store is not the plugin's to close.
+// Close implements host.Plugin. It leaves the shared store open: the host owns it.
 func (p *Plugin) Close(context.Context) error {
 	p.tidying.close()
 	err := p.dropWorking()
@@ -201,7 +202,7 @@ func tiers() []protocol.MemoryTier {
 	return []protocol.MemoryTier{protocol.TierWorking, protocol.TierEpisodic, protocol.TierSemantic}
 }
 
-// byRepository groups tiers by where they are: those on disk, which change together, and the working one.
+// byRepository groups tiers by their repository: those on disk, which change together, and the working tier.
 func byRepository(tiers []protocol.MemoryTier) (groups [][]protocol.MemoryTier) {
 	working := func(tier protocol.MemoryTier) bool { return tier == protocol.TierWorking }
 	if disk := slices.DeleteFunc(slices.Clone(tiers), working); len(disk) > 0 {
@@ -213,11 +214,11 @@ func byRepository(tiers []protocol.MemoryTier) (groups [][]protocol.MemoryTier) 
 	return groups
 }
 
-// now is the time as messages carry it.
+// now returns the time in seconds since 1970, as messages have it.
 func (p *Plugin) now() float64 { return float64(p.env.Now().UnixMicro()) / 1e6 }
 
 const (
-	maxNames     = 10_000 // memories that a host knows at once
+	maxNames     = 10_000 // memories that a host has open at once
 	maxNamespace = 1_000  // bytes
 	maxScope     = 4_000  // bytes of JSON
 )
@@ -229,8 +230,8 @@ type name struct {
 	scope     string // canonical JSON
 }
 
-// nameOf returns the name with its id, which follows from it: the same memory has the same
-// id in every session and host.
+// nameOf returns the name with its id. The id is a hash of namespace and scope: the same memory has
+// the same id in every session and host.
 func nameOf(namespace string, scope map[string]string) (name, error) {
 	raw, err := json.Marshal(scope, json.Deterministic(true))
 	if err != nil {
@@ -240,7 +241,7 @@ func nameOf(namespace string, scope map[string]string) (name, error) {
 	return name{id: "mem_" + hex.EncodeToString(sum[:12]), namespace: namespace, scope: string(raw)}, nil
 }
 
-// init opens a memory. It costs nothing on disk until something is stored.
+// init opens a memory. It takes no space on disk until something is stored.
 func (p *Plugin) init(_ context.Context, req *protocol.MemoryInitRequest, _ host.Emitter) (*protocol.MemoryInitResponse,
 	error,
 ) {
@@ -264,8 +265,8 @@ func (p *Plugin) init(_ context.Context, req *protocol.MemoryInitRequest, _ host
 	return &protocol.MemoryInitResponse{MemoryID: n.id, Namespace: n.namespace, Success: true}, nil
 }
 
-// find returns the name behind an id: of this host, or one that the store has from
-// an earlier one.
+// find returns the name of a memory id: one that this process knows, or one in the store from an
+// earlier process.
 func (p *Plugin) find(ctx context.Context, id string) (name, error) {
 	p.mu.Lock()
 	n, known := p.names[id]
@@ -294,7 +295,7 @@ func (p *Plugin) find(ctx context.Context, id string) (name, error) {
 	return n, nil
 }
 
-// tiersOf returns the tiers that a request means; "" means all.
+// tiersOf returns the tiers that a request names; "" = all tiers.
 func tiersOf(tier protocol.MemoryTier) ([]protocol.MemoryTier, error) {
 	if tier == "" {
 		return tiers(), nil

@@ -11,8 +11,8 @@ import (
 	"a2e/protocol"
 )
 
-// mergeAhead merges the entries that change others with what is there now, so that their vectors
-// can be made before the transaction. Where it is another version by then, it is done again.
+// mergeAhead merges the entries that have merge set with the stored entries, so that their vectors
+// can be made before the transaction. If the stored version has changed by then, mergeNow merges again.
 func (p *Plugin) mergeAhead(ctx context.Context, n name, b *batch) error {
 	for _, tier := range tiers() {
 		places := b.of(tier, func(in *incoming) bool { return in.Merge })
@@ -39,7 +39,7 @@ func (p *Plugin) mergeAhead(ctx context.Context, n name, b *batch) error {
 					return err
 				}
 				if b.entries[i].mergeWith(was, p.opts.MaxEntryBytes) != nil {
-					b.entries[i].merged = -1 // it is said when it is stored, if it is so then
+					b.entries[i].merged = -1 // mergeNow tries again and reports the error
 				}
 			}
 			return nil
@@ -50,17 +50,17 @@ func (p *Plugin) mergeAhead(ctx context.Context, n name, b *batch) error {
 	return nil
 }
 
-// mergeNow merges an entry with one that is not what mergeAhead saw.
+// mergeNow merges an entry with was, which is not the version that mergeAhead saw.
 func (w *writing) mergeNow(i int, was *row) error {
 	in := w.entries[i]
 	if err := in.mergeWith(was, w.opts.MaxEntryBytes); err != nil {
 		return err
 	}
-	w.vectors[i] = nil // it waits for one
+	w.vectors[i] = nil // put lets it wait for a new one
 	return nil
 }
 
-// mergeWith makes the entry what it is once was has been changed by it.
+// mergeWith sets the entry to the result of merging the sent entry into was; was nil = there is no stored entry.
 func (in *incoming) mergeWith(was *row, maxBytes int) error {
 	in.entry, in.merged = in.sent, 0
 	if was != nil {
@@ -90,8 +90,8 @@ func (in *incoming) mergeWith(was *row, maxBytes int) error {
 	return in.check(maxBytes)
 }
 
-// mergePatch returns a value with its members changed by those of a patch, and without those
-// that are null there (RFC 7396).
+// mergePatch returns value with the members of patch set and without those that are null in patch
+// (RFC 7396).
 func mergePatch(value, patch jsontext.Value) jsontext.Value {
 	changes, err := protocol.ParseObject(patch)
 	if err != nil {
@@ -104,7 +104,7 @@ func mergePatch(value, patch jsontext.Value) jsontext.Value {
 	return mergeObjects(nil, from, changes)
 }
 
-// mergeObjects appends the object with the changes to dst.
+// mergeObjects appends the object from with the changes applied to dst.
 func mergeObjects(dst []byte, from, changes protocol.Object) []byte {
 	start := len(dst)
 	member := func(name []byte, value protocol.Value, changed bool) {

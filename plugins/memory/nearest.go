@@ -17,15 +17,15 @@ const (
 	maxSealed    = 64        // segments that one write makes at most
 	maxLoose     = 4096      // loose vectors that a search looks at
 	maxCached    = 256 << 20 // bytes of codes that a repository keeps in memory
-	minEstimated = 4096      // entries of which cosines are estimated at least
-	minExact     = 192       // and computed
+	minEstimated = 4096      // least number of entries whose cosines are estimated
+	minExact     = 192       // least number of entries whose cosines are computed
 )
 
 // index finds the entries whose vectors are nearest to that of a query. The vectors of a
-// space lie in the store; every 256 of them are sealed: their codes (embed.Codes) then lie
-// together in a segment, so that the first search of a process reads these alone. A
-// segment never changes. What is removed stays in it until it is made anew, and is known
-// by having no vector any more.
+// space are in the store. Each 256 of them are sealed: their codes (embed.Codes) are then
+// together in a segment, so that the first search of a process reads only the segments. A
+// segment never changes: a removed entry stays in it until the segment is dissolved, but has no
+// vector in the store.
 type index struct {
 	mu     sync.Mutex // guards the fields below; what they point to never changes
 	cached int        // bytes
@@ -35,21 +35,21 @@ type index struct {
 	behind int64                  // a space with so many loose vectors that it is to be sealed; 0 = none
 }
 
-// spaceIndex is what a process knows of a space.
+// spaceIndex is the part of the index for one space.
 type spaceIndex struct {
 	newest   int64 // the id of the segment made last
 	count    int   // of segments
 	segments []*segment
 	loose    []loose        // ordered by entry
-	gone     map[int64]bool // entries that are in segments and nowhere else
+	gone     map[int64]bool // removed entries that are still in segments
 	bytes    int
 }
 
-// segment is the codes of entries.
+// segment has the codes of up to 256 entries.
 type segment struct {
 	id, centre int64
 	size       int
-	entries    []byte // ids of eight bytes; nil = not kept in memory
+	entries    []byte // ids of eight bytes, little-endian; nil = not kept in memory
 	codes      embed.Codes
 }
 
@@ -59,7 +59,7 @@ type loose struct {
 	vector embed.Vector
 }
 
-// near is an entry with the cosine of its vector and that of a query.
+// near is an entry with the cosine between its vector and that of a query.
 type near struct {
 	entry  int64
 	cosine float64
@@ -71,8 +71,8 @@ func newIndex() *index {
 
 func (s *segment) entry(i int) int64 { return int64(binary.LittleEndian.Uint64(s.entries[8*i:])) }
 
-// nearest returns the n entries of some spaces whose vectors are nearest to that of a query,
-// nearest first, among those allowed; nil allows all.
+// nearest returns the n entries of some spaces whose vectors are nearest to that of a query, the
+// nearest first; allowed nil = all entries.
 func (x *index) nearest(tx *store.Tx, spaces []int64, query embed.Vector, n int, allowed map[int64]bool) ([]near,
 	error,
 ) {
@@ -101,7 +101,7 @@ func (x *index) nearest(tx *store.Tx, spaces []int64, query embed.Vector, n int,
 	return best[:min(n, len(best))], nil
 }
 
-// nearer orders by cosine, and the newest first where that is the same.
+// nearer orders by cosine, the highest first, and entries with the same cosine by age, the newest first.
 func nearer(a, b near) int {
 	return cmp.Or(cmp.Compare(b.cosine, a.cosine), cmp.Compare(b.entry, a.entry))
 }
@@ -115,8 +115,9 @@ type scan struct {
 	probes  map[int64]*embed.Probe // by centre
 }
 
-// in searches the segments of a space: all by the signs of their codes, a third by
-// estimates, and the best of these by their vectors.
+// in searches the segments of a space. It compares the signs of all codes, estimates the cosines of the
+// best third, and computes the cosines of the best estimates. If many of these entries are gone, it searches
+// a second time without them.
 func (s *scan) in(space int64, known *spaceIndex, n int) (best []near, err error) {
 	want := max(minExact, 2*n)
 	for range 2 {
@@ -173,7 +174,7 @@ func (s *scan) estimate(known *spaceIndex, want int) ([]near, error) {
 	return best[:min(want, len(best))], err
 }
 
-// each calls fn for each segment, which it reads where it is not in memory.
+// each calls fn for each segment. It reads the segments that are not in memory.
 func (s *scan) each(known *spaceIndex, fn func(*segment, *embed.Probe)) error {
 	for _, g := range known.segments {
 		p, err := s.probe(g.centre)
@@ -195,8 +196,7 @@ func (s *scan) each(known *spaceIndex, fn func(*segment, *embed.Probe)) error {
 	return nil
 }
 
-// probe returns the query as it is compared with codes of a centre; nil where these are of
-// another model.
+// probe returns the query prepared for the codes of a centre, or nil if the centre has another size.
 func (s *scan) probe(centre int64) (*embed.Probe, error) {
 	if p, there := s.probes[centre]; there {
 		return p, nil
@@ -221,7 +221,7 @@ func (s *scan) probe(centre int64) (*embed.Probe, error) {
 	return p, nil
 }
 
-// exact computes the cosines of the entries that are still there.
+// exact computes the cosines of the entries that still exist.
 func (s *scan) exact(estimates []near) ([]near, error) {
 	ids := make([]int64, len(estimates))
 	for i, e := range estimates {
@@ -250,8 +250,8 @@ func vectorsOf(tx *store.Tx, ids []int64, size int) (all []loose, err error) {
 	return all, err
 }
 
-// bury notes the entries that are gone: those estimated that have no vector any more or,
-// where these are many, all.
+// bury records entries of segments that are gone: those among the estimates without a vector or, if all is
+// true, all of the space.
 func (s *scan) bury(space int64, known *spaceIndex, estimates, best []near, all bool) (*spaceIndex, error) {
 	fresh := *known
 	fresh.gone = maps.Clone(known.gone)
@@ -288,7 +288,8 @@ func (s *scan) bury(space int64, known *spaceIndex, estimates, best []near, all 
 	return &fresh, nil
 }
 
-// closest returns the distance that no more than n are below, or the next one.
+// closest returns the smallest distance that at least n distances do not exceed, or math.MaxUint16 if
+// there are no more than n.
 func closest(distances []uint16, n int) uint16 {
 	if len(distances) <= n {
 		return math.MaxUint16
@@ -305,7 +306,7 @@ func closest(distances []uint16, n int) uint16 {
 	return math.MaxUint16
 }
 
-// follow takes in what has changed in a space since the last time.
+// follow brings the index of a space up to date with the store, and returns it.
 func (x *index) follow(tx *store.Tx, space int64, size int) (*spaceIndex, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -343,8 +344,8 @@ func (x *index) follow(tx *store.Tx, space int64, size int) (*spaceIndex, error)
 	return x.spaces[space], nil
 }
 
-// background returns what the cosines of unrelated texts are like: by the vectors that the
-// newest centre was made of or, where there are few in the store, those of the spaces.
+// background returns the typical cosines of unrelated texts: from the vectors of the newest centre or,
+// if there is no centre yet, from the loose vectors of the spaces.
 func (x *index) background(tx *store.Tx, query embed.Vector, spaces []int64) (b embed.Background, err error) {
 	if len(query) == 0 {
 		return b, nil
@@ -366,7 +367,8 @@ func (x *index) background(tx *store.Tx, query embed.Vector, spaces []int64) (b 
 	return embed.BackgroundOf(vectors), nil
 }
 
-// followSegmentsLocked reads the segments made since the last time, as many as may be in memory.
+// followSegmentsLocked lists the segments of a space, and reads the new ones if they fit into memory. To make
+// room it drops other spaces.
 func (x *index) followSegmentsLocked(tx *store.Tx, space int64, known, fresh *spaceIndex) error {
 	there := make(map[int64]*segment, len(known.segments))
 	for _, g := range known.segments {
@@ -390,7 +392,7 @@ func (x *index) followSegmentsLocked(tx *store.Tx, space int64, known, fresh *sp
 	if err != nil {
 		return err
 	}
-	if len(fresh.segments) < len(there) { // some were made anew
+	if len(fresh.segments) < len(there) { // some were dissolved
 		fresh.gone = nil
 	}
 	for other, s := range x.spaces {
@@ -414,8 +416,8 @@ func (x *index) followSegmentsLocked(tx *store.Tx, space int64, known, fresh *sp
 	})
 }
 
-// followLoose reads the vectors that came since the last time, and reports whether any did
-// or went.
+// followLoose reads the loose vectors that are new since the last call, and reports whether any was
+// added or removed.
 func (s *spaceIndex) followLoose(tx *store.Tx, space int64, size int) (changed bool, err error) {
 	ids, err := store.Column[int64](tx, "SELECT entry FROM memory_loose WHERE space = $1 ORDER BY entry DESC LIMIT "+
 		"$2", space, maxLoose)

@@ -12,7 +12,7 @@ import (
 	"a2e/protocol"
 )
 
-// ref is an entry that may be in the answer.
+// ref is what paging needs of an entry that may be in the answer.
 type ref struct {
 	id      int64
 	updated float64
@@ -20,7 +20,7 @@ type ref struct {
 	working bool
 }
 
-// listed is what one repository has for a list.
+// listed is the result of one repository for a list.
 type listed struct {
 	refs []ref // the newest first
 	idList
@@ -46,7 +46,7 @@ func (p *Plugin) list(ctx context.Context, w *want) (*protocol.MemoryRetrieveRes
 		}
 		all = merge(durable, working)
 		rest, page = w.page(all)
-		return load(tx, w, page, false, found) // in the same view: one that is stored again meanwhile has another id
+		return load(tx, w, page, false, found) // in the same transaction: an entry stored again meanwhile has another id
 	})
 	if err != nil {
 		return nil, err
@@ -76,7 +76,7 @@ func (p *Plugin) list(ctx context.Context, w *want) (*protocol.MemoryRetrieveRes
 			next.Durable, more = durable.end, true
 		}
 	}
-	if len(working.refs) > 0 { // which is the session's alone
+	if len(working.refs) > 0 { // only the session changes these
 		s, err := p.repositoryOf(ctx, protocol.TierWorking, false)
 		if err == nil && s != nil {
 			err = s.store.Read(ctx, func(tx *store.Tx) error { return load(tx, w, page, true, found) })
@@ -94,7 +94,7 @@ func (p *Plugin) list(ctx context.Context, w *want) (*protocol.MemoryRetrieveRes
 	return resp, p.finish(ctx, w, resp, hits, more && w.limit > 0, len(page) < min(len(rest), w.limit), &next)
 }
 
-// refsOf returns what merge and fitting go by.
+// refsOf reads the refs of entries, which merge and fitting use.
 func refsOf(tx *store.Tx, ids []int64, working bool) (refs []ref, err error) {
 	err = tx.Each("SELECT id, updated_at, bytes FROM memory_entries WHERE id IN (SELECT CAST(value AS BIGINT) FROM "+
 		"json_each($1)) ORDER BY id DESC", []any{listOf(ids)}, func(scan func(...any) error) error {
@@ -106,13 +106,14 @@ func refsOf(tx *store.Tx, ids []int64, working bool) (refs []ref, err error) {
 	return refs, err
 }
 
-// merge returns the entries of both, the newest first, each one's in its own order.
+// merge merges two lists by time, the newest first; the order within each list stays. It stops at the
+// end of an incomplete durable list.
 func merge(durable, working listed) (all []ref) {
 	a, b := durable.refs, working.refs
 	for len(a) > 0 || len(b) > 0 {
 		switch {
 		case len(a) == 0 && durable.end > 0:
-			return all // what comes next there may be newer
+			return all // the next durable entry, which is not read yet, may be newer
 		case len(b) == 0, len(a) > 0 && a[0].updated >= b[0].updated:
 			all, a = append(all, a[0]), a[1:]
 		default:
@@ -122,8 +123,8 @@ func merge(durable, working listed) (all []ref) {
 	return all
 }
 
-// fitting is how many of the first entries, up to limit, an answer has room for; one it has
-// in any case.
+// fitting returns how many of the first entries, up to limit, fit into an answer of maxAnswer bytes. The
+// first entry always fits.
 func fitting[T any](all []T, limit int, size func(T) int) (n int) {
 	bytes := 0
 	for n < min(limit, len(all)) {
@@ -135,13 +136,13 @@ func fitting[T any](all []T, limit int, size func(T) int) (n int) {
 	return n
 }
 
-// page returns what comes after the offset, and how much of it an answer has room for.
+// page returns the entries after the offset, and those of them that fit into the answer.
 func (w *want) page(all []ref) (rest, page []ref) {
 	rest = all[min(w.offset, len(all)):]
 	return rest, rest[:fitting(rest, w.limit, func(r ref) int { return r.bytes })]
 }
 
-// load reads the entries of a page that one repository has.
+// load reads the entries of a page from one repository into found; working tells which repository tx reads.
 func load(tx *store.Tx, w *want, page []ref, working bool, found map[ref]*row) error {
 	ids := make(map[int64]ref)
 	for _, r := range page {
@@ -160,7 +161,7 @@ func load(tx *store.Tx, w *want, page []ref, working bool, found map[ref]*row) e
 	return err
 }
 
-// tierOf is a tier of the repository of the working tier, or of the shared one.
+// tierOf returns a tier of the working repository, or one of the shared repository.
 func tierOf(working bool) protocol.MemoryTier {
 	if working {
 		return protocol.TierWorking
@@ -168,7 +169,7 @@ func tierOf(working bool) protocol.MemoryTier {
 	return protocol.TierEpisodic
 }
 
-// finish puts entries into an answer, and the place where the next one begins if there is more.
+// finish puts the hits into an answer, and the next cursor if there are more.
 func (p *Plugin) finish(ctx context.Context, w *want, resp *protocol.MemoryRetrieveResponse, hits []hit, more,
 	cutShort bool, next *cursor,
 ) error {
@@ -203,7 +204,7 @@ func (p *Plugin) finish(ctx context.Context, w *want, resp *protocol.MemoryRetri
 	return err
 }
 
-// namespaces answers a request that lists namespaces, by name.
+// namespaces answers a request that lists namespaces, ordered by name.
 func (p *Plugin) namespaces(ctx context.Context, w *want, depth int) (*protocol.MemoryRetrieveResponse, error) {
 	if w.prefix == nil {
 		w.prefix = new(string)
@@ -244,7 +245,7 @@ func (p *Plugin) namespaces(ctx context.Context, w *want, depth int) (*protocol.
 	return resp, p.finish(ctx, w, resp, nil, len(resp.Namespaces) > 0 && len(resp.Namespaces) < len(rest), false, &next)
 }
 
-// history answers a request for the history of keys: each key's versions, the newest first.
+// history answers a request for the history of keys: their versions in one list, the newest first.
 func (p *Plugin) history(ctx context.Context, w *want) (*protocol.MemoryRetrieveResponse, error) {
 	var hits []hit
 	if err := p.each(ctx, w, func(tx *store.Tx, _ *repository, _ bool, spaces []space) error {
@@ -277,7 +278,7 @@ func (p *Plugin) history(ctx context.Context, w *want) (*protocol.MemoryRetrieve
 	return resp, p.finish(ctx, w, resp, rest[:n], false, n < min(len(rest), w.limit), nil)
 }
 
-// refresh lets entries that expire live on from now. Those that are gone by now stay so.
+// refresh restarts the time to live of hits that expire. Those that have expired meanwhile stay expired.
 func (p *Plugin) refresh(ctx context.Context, w *want, hits []hit) error {
 	for _, working := range []bool{false, true} {
 		var ids []int64

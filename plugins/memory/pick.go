@@ -16,17 +16,17 @@ import (
 	"a2e/protocol"
 )
 
-// maxTagFilter is how many tags one request names at most.
+// maxTagFilter is the most tags that one request may name.
 const maxTagFilter = 1_000
 
-// pick is which entries of a memory a request is about.
+// pick is the selection of entries that a request makes.
 type pick struct {
 	name      name
 	sess      *host.Session
 	now       float64
 	tiers     []protocol.MemoryTier
-	prefix    *string          // of namespaces; nil = that of the name alone
-	names     map[int64]string // namespaces of the spaces looked at
+	prefix    *string          // of namespaces; nil = only the namespace of name
+	names     map[int64]string // namespaces of the spaces looked at, by signed id
 	keys      []string
 	tags      []string // any of them
 	allTags   []string
@@ -38,7 +38,7 @@ type pick struct {
 	filter    []condition
 }
 
-// picked checks what a request says of entries.
+// picked checks the selection of a request and returns it.
 func (p *Plugin) picked(n name, sess *host.Session, sel *protocol.MemorySelection) (*pick, error) {
 	w := &pick{
 		name: n, sess: sess, now: p.now(), names: make(map[int64]string), prefix: sel.NamespacePrefix,
@@ -78,8 +78,7 @@ func (p *Plugin) picked(n name, sess *host.Session, sel *protocol.MemorySelectio
 	return w, nil
 }
 
-// bounded reports whether there is a condition beside tier and namespace; but for these
-// everything is picked.
+// bounded reports whether the selection has a condition other than tier and namespace.
 func (w *pick) bounded() bool {
 	return len(w.keys)+len(w.tags)+len(w.allTags)+len(w.filter) > 0 || w.source+w.folder != "" ||
 		w.since > 0 || w.until > 0 || w.minWeight > 0
@@ -93,8 +92,8 @@ type space struct {
 	entries   int
 }
 
-// inSpaces calls do with the spaces of the tiers given that hold something, and are of the memory
-// or the namespaces below the prefix.
+// inSpaces calls do with the spaces of the tiers that are not empty and belong to the memory or, with a
+// prefix, to a namespace at or below it.
 func (p *Plugin) inSpaces(tx *store.Tx, w *pick, among []protocol.MemoryTier, do func([]space) error) error {
 	var all []space
 	for _, tier := range among {
@@ -126,8 +125,7 @@ func (p *Plugin) inSpaces(tx *store.Tx, w *pick, among []protocol.MemoryTier, do
 	return do(all)
 }
 
-// isBelow reports whether a namespace is that of the prefix or below it: users/7 is below users,
-// users2 is not.
+// isBelow reports whether a namespace is the prefix or below it: users/7 is below users, users2 is not.
 func isBelow(namespace, prefix string) bool {
 	rest, ok := strings.CutPrefix(namespace, strings.TrimSuffix(prefix, "/"))
 	return prefix == "" || ok && (rest == "" || rest[0] == '/')
@@ -136,15 +134,15 @@ func isBelow(namespace, prefix string) bool {
 // maxScan is how many contents one request compares with its filter.
 const maxScan = 100_000
 
-// idList is the ids that were found in some spaces, the largest first, which is the newest.
+// idList is a list of ids found in some spaces, the largest (newest) first.
 type idList struct {
 	ids   []int64
-	total int   // of those found, whether they are among ids or not
-	end   int64 // > 0: entries below it were not looked at, as there are too many
+	total int   // number of matches, also those beyond ids
+	end   int64 // > 0: entries below this id were not looked at, as there are too many
 }
 
-// ids returns up to n entries picked, of those below an id; 0 = of all. Without count it looks
-// no further than it needs to.
+// ids returns up to n selected entries with ids below below; 0 = no bound. Without count it stops as
+// soon as it has n entries, and total is not complete.
 func (w *pick) ids(tx *store.Tx, spaces []space, below int64, n int, count bool) (all idList, err error) {
 	if below == 0 {
 		below = math.MaxInt64
@@ -173,14 +171,14 @@ func (w *pick) ids(tx *store.Tx, spaces []space, below int64, n int, count bool)
 	}
 	slices.SortFunc(all.ids, func(a, b int64) int { return cmp.Compare(b, a) })
 	all.ids = all.ids[:min(n, len(all.ids))]
-	if all.end > 0 { // what another space has below it has its turn later
+	if all.end > 0 { // ids of other spaces below end come in a later call
 		all.ids = slices.DeleteFunc(all.ids, func(id int64) bool { return id < all.end })
 	}
 	return all, nil
 }
 
-// where returns the tables and conditions of the entries picked in a space, but for the
-// filter, and the column that is their id. What has expired is among them.
+// where returns the FROM and WHERE clauses for the selected entries of a space, and the column of their
+// id. The clauses leave out the filter and do not exclude expired entries.
 func (w *pick) where(s space) (id, query string, args store.Args) {
 	args = store.Args{s.id}
 	conditions := ""
@@ -195,7 +193,7 @@ func (w *pick) where(s space) (id, query string, args store.Args) {
 	if len(anyOf) == 1 && len(allOf) == 0 {
 		anyOf, allOf = nil, anyOf
 	}
-	if len(allOf) == 1 { // one tag leads to its entries in their order
+	if len(allOf) == 1 { // one tag: memory_tags lists its entries in order
 		args.Add(allOf[0])
 	} else if len(allOf) > 1 {
 		add("e.id IN (SELECT entry FROM memory_tags WHERE space = $1 AND tag IN (SELECT value FROM json_each(%s)) "+
@@ -225,7 +223,7 @@ func (w *pick) where(s space) (id, query string, args store.Args) {
 		add("e.weight >= %s", w.minWeight)
 	}
 	switch {
-	case len(w.keys) > 0 && len(allOf) != 1: // + : keys lead to their entries, the order does not
+	case len(w.keys) > 0 && len(allOf) != 1: // + keeps SQLite from using the order of ids instead of the keys
 		return "+e.id", " FROM memory_entries e WHERE e.space = $1" + conditions, args
 	case len(allOf) != 1:
 		return "e.id", " FROM memory_entries e WHERE e.space = $1" + conditions, args
@@ -236,7 +234,7 @@ func (w *pick) where(s space) (id, query string, args store.Args) {
 		"$2" + conditions, args
 }
 
-// indexed returns what is picked in a space without a filter, which SQL finds.
+// indexed returns the selected entries of a space for a selection without a filter, which SQL finds.
 func (w *pick) indexed(tx *store.Tx, s space, below int64, n int, count bool) (found idList, err error) {
 	id, where, args := w.where(s)
 	all := slices.Clone(args)
@@ -257,7 +255,7 @@ func (w *pick) indexed(tx *store.Tx, s space, below int64, n int, count bool) (f
 	return found, err
 }
 
-// filtered looks at the contents of a space, as many as budget allows.
+// filtered compares the contents of up to budget entries of a space with the filter.
 func (w *pick) filtered(tx *store.Tx, s space, below int64, n, budget int, count bool) (found idList, err error) {
 	column, where, args := w.where(s)
 	if where, args, err = w.narrow(tx, s, below, where, args); err != nil {
@@ -291,11 +289,12 @@ func (w *pick) filtered(tx *store.Tx, s space, below int64, n, budget int, count
 	return found, err
 }
 
-// maxNarrow is how many entries have the words of a filter at most, if these are to be looked at alone.
+// maxNarrow is the most entries with the words of a filter for which narrow adds its condition.
 const maxNarrow = 5_000
 
-// narrow adds a condition that leaves out entries without the words that a filter's values consist
-// of, where few have them. What the index of words does not tell of is left in.
+// narrow adds a condition that leaves out entries without the words in a filter's values, if few
+// entries have them. Entries that the index may not have completely stay in: large ones, and those with
+// exponents in numbers.
 func (w *pick) narrow(tx *store.Tx, s space, below int64, where string, args store.Args) (string, store.Args, error) {
 	match, numbers := matchOf(s.id, w.filter)
 	if match == "" {
@@ -313,10 +312,10 @@ func (w *pick) narrow(tx *store.Tx, s space, below int64, where string, args sto
 	return where + ")", args, nil
 }
 
-// errEnough ends a scan.
+// errEnough ends a scan of rows early.
 var errEnough = errors.New("enough was looked at")
 
-// fits reports whether an entry that was found otherwise is one of those picked.
+// fits reports whether an entry that a search found is selected. It does not compare keys.
 func (w *pick) fits(r *row) bool {
 	has := func(tag string) bool { return slices.Contains(r.Tags, tag) }
 	switch {

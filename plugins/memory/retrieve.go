@@ -12,34 +12,34 @@ import (
 
 const (
 	maxResults = 10_000  // entries in one answer
-	maxAnswer  = 8 << 20 // and their bytes
-	maxQuery   = 4 << 10 // bytes of a query that count
+	maxAnswer  = 8 << 20 // bytes of the entries in one answer
+	maxQuery   = 4 << 10 // bytes of a query; the rest is ignored
 )
 
-// maxHistoryKeys is how many keys' history one request asks for at most.
+// maxHistoryKeys is the most keys in one request for histories.
 const maxHistoryKeys = 20
 
-// maxOffset is how many entries a request passes over at most; a cursor has no such end.
+// maxOffset is how many entries a request skips at most; a cursor has no such limit.
 const maxOffset = 10_000
 
 // want is what a retrieve request asks for.
 type want struct {
 	*pick
-	*cursor          // where it begins
-	offset   int     // entries to pass over from there
+	*cursor          // where the answer begins
+	offset   int     // entries to skip after the cursor
 	limit    int     // entries in the answer
-	minScore float64 // relevance
-	refresh  bool    // let what is found live on
+	minScore float64 // least relevance of a hit
+	refresh  bool    // restart the time to live of the entries found
 
-	query   string // "" = none; the rest follows from it
+	query   string // "" = none; the fields below follow from it
 	words   *embed.Query
 	vector  embed.Vector
-	allowed map[int64]bool // where a search looks; nil = everywhere
+	allowed map[int64]bool // entries that a search looks at; nil = all
 	partly  bool           // the filter was not compared with all entries
 }
 
-// end is how many entries from its beginning on a request needs, to know whether there are more
-// than it asks for.
+// end returns how many entries after the cursor are read: one more than the request asks for, to know
+// whether there are more.
 func (w *want) end() int { return w.offset + w.limit + 1 }
 
 // hit is an entry that was found.
@@ -51,8 +51,8 @@ type hit struct {
 	similarity float64 // of its vector to the query's, from 0 to 1; 0 without a vector
 }
 
-// retrieve finds entries: all that fit what the request says of them, ranked by their
-// relevance to the query or else newest first.
+// retrieve handles memory/retrieve/req. It finds the entries that meet the conditions of the request and
+// ranks them by their relevance to the query, or lists the newest first without a query.
 func (p *Plugin) retrieve(ctx context.Context, req *protocol.MemoryRetrieveRequest,
 	_ host.Emitter,
 ) (*protocol.MemoryRetrieveResponse, error) {
@@ -122,21 +122,21 @@ func checkRetrieve(req *protocol.MemoryRetrieveRequest) error {
 	return nil
 }
 
-// understand prepares a query.
+// understand prepares a query. note says why it has no vector, see embedTexts.
 func (p *Plugin) understand(ctx context.Context, w *want, query string) (note string) {
 	vectors, note := p.embedTexts(ctx, []string{query[:min(len(query), maxQuery)]})
 	w.ask(query, vectors[0])
 	return note
 }
 
-// ask sets the query.
+// ask sets the query and its vector.
 func (w *want) ask(query string, vector embed.Vector) {
 	w.query = query[:min(len(query), maxQuery)]
 	w.words = embed.NewQuery(w.query, maxQueryWords)
 	w.vector = vector
 }
 
-// each calls do on the repositories that hold the tiers asked for, with the spaces there.
+// each calls do for each repository that holds tiers of the request, with their spaces.
 func (p *Plugin) each(ctx context.Context, w *want, do func(tx *store.Tx, s *repository, working bool,
 	spaces []space) error,
 ) error {
@@ -169,7 +169,7 @@ func (p *Plugin) each(ctx context.Context, w *want, do func(tx *store.Tx, s *rep
 	})
 }
 
-// read calls do on a view of a repository without what has expired, so that no count has it.
+// read calls do in a read transaction, after it has removed expired entries so that no count includes them.
 func (p *Plugin) read(ctx context.Context, s *repository, w *want, do func(tx *store.Tx) error) error {
 	expired, sweep := false, true
 	read := func(tx *store.Tx) (err error) {
@@ -186,8 +186,8 @@ func (p *Plugin) read(ctx context.Context, s *repository, w *want, do func(tx *s
 	}
 	err := s.store.Read(ctx, read)
 	for err == nil && sweep && expired {
-		// What has expired is removed first. Where it cannot be, on a full disk say, it is not
-		// served all the same.
+		// Expired entries are removed first. If that fails, on a full disk for example, do runs
+		// all the same; the entries are left out of answers anyway.
 		sweep = s.store.Write(ctx, func(tx *store.Tx) error { return purge(tx, w.now) }) == nil
 		err = s.store.Read(ctx, read)
 	}
@@ -230,8 +230,7 @@ func (p *Plugin) search(ctx context.Context, w *want, query string) (*protocol.M
 		&next)
 }
 
-// signed is an id of the repository of a tier, unlike all of the other one: those of the working
-// tier are negative.
+// signed returns an id that is unique over both repositories: ids of the working tier are negative.
 func signed(tier protocol.MemoryTier, id int64) int64 {
 	if tier == protocol.TierWorking {
 		return -id
@@ -239,7 +238,8 @@ func signed(tier protocol.MemoryTier, id int64) int64 {
 	return id
 }
 
-// find returns what a query is compared with: the entries of keys, or what a search brings up.
+// find returns the entries to rank: those with the keys of the request or, without keys, those that a
+// search finds.
 func (s *repository) find(tx *store.Tx, w *want, spaces []space) ([]hit, error) {
 	if len(spaces) == 0 {
 		return nil, nil
@@ -265,17 +265,17 @@ func (s *repository) find(tx *store.Tx, w *want, spaces []space) ([]hit, error) 
 	if err != nil || w.allowed != nil || !w.bounded() || len(hits) >= w.end()+len(w.Ranked) {
 		return hits, err
 	}
-	// what comes up does not fit: those that do are looked for first, which takes longer
+	// too few hits meet the conditions: find the entries that do first, which takes longer
 	if err := w.allow(tx, spaces, maxScan); err != nil || len(w.allowed) <= len(hits) {
 		return hits, err
 	}
-	for _, h := range hits { // those among them that were not looked at
+	for _, h := range hits { // hits that allow did not look at
 		w.allowed[h.id] = true
 	}
 	return s.searchFitting(tx, w, numbers)
 }
 
-// allow lets a search look at the entries picked alone, where they are no more than most.
+// allow restricts a search to the selected entries if there are at most most of them.
 func (w *want) allow(tx *store.Tx, spaces []space, most int) error {
 	picked, err := w.ids(tx, spaces, 0, most+1, false)
 	if err != nil || len(picked.ids) > most {
@@ -289,7 +289,7 @@ func (w *want) allow(tx *store.Tx, spaces []space, most int) error {
 	return nil
 }
 
-// searchFitting returns what a search brings up of the entries picked.
+// searchFitting returns the hits of a search that are selected.
 func (s *repository) searchFitting(tx *store.Tx, w *want, spaces []int64) ([]hit, error) {
 	hits, err := s.search(tx, w, spaces)
 	return slices.DeleteFunc(hits, func(h hit) bool { return !w.fits(h.row) }), err

@@ -10,12 +10,11 @@ import (
 	"a2e/plugins/memory/embed"
 )
 
-// centreSample is how many vectors a centre is the mean of.
+// centreSample is how many stored vectors are drawn at random for a new centre, beside those to be coded.
 const centreSample = 512
 
-// seal puts the loose vectors of a space into segments, each time 256 of them and
-// maxSealed times at most, and makes segments anew where more than half of what they have
-// is gone.
+// seal puts the loose vectors of a space into segments of 256 vectors, up to maxSealed segments. First it
+// dissolves old segments where more than half of the vectors in segments are gone (see unseal).
 func seal(tx *store.Tx, space int64) error {
 	if err := unseal(tx, space); err != nil {
 		return err
@@ -33,8 +32,8 @@ func seal(tx *store.Tx, space int64) error {
 	return err
 }
 
-// sealBehind seals what a search found too much of: vectors of an import, or of an older
-// version. Where the store takes no writes, searches go on with the newest of them.
+// sealBehind seals the space in which a search found too many loose vectors, such as those of an import
+// or of an older version. If the store refuses the write, searches go on with the newest loose vectors.
 func (s *repository) sealBehind(ctx context.Context) {
 	s.index.mu.Lock()
 	space := s.index.behind
@@ -45,7 +44,7 @@ func (s *repository) sealBehind(ctx context.Context) {
 	}
 }
 
-// sealOne makes a segment of entries.
+// sealOne makes one segment of the vectors of the entries ids; size is their number of dimensions.
 func sealOne(tx *store.Tx, space int64, ids []int64, size int) error {
 	if _, err := tx.Exec("DELETE FROM memory_loose WHERE space = $1 AND entry IN (SELECT CAST(value AS BIGINT) FROM "+
 		"json_each($2))", space, listOf(ids)); err != nil {
@@ -72,8 +71,8 @@ func sealOne(tx *store.Tx, space int64, ids []int64, size int) error {
 	return err
 }
 
-// centreOf returns the centre by which vectors are coded from now on: a new one each time
-// that there are four times as many vectors in the store. Segments keep theirs.
+// centreOf returns the centre by which new vectors are coded, and its id. It makes a new centre when the
+// store has had four times as many vectors as at the last one. Existing segments keep their centre.
 func centreOf(tx *store.Tx, vectors []embed.Vector) (id int64, centre []float32, err error) {
 	var raw []byte
 	var at, now int64
@@ -121,8 +120,8 @@ func floatsOf(raw []byte) []float32 {
 	return out
 }
 
-// unseal makes the vectors of the oldest segments of a space loose again, as long as less
-// than half of what is in segments is still there.
+// unseal makes the vectors of the oldest segments of a space loose again while less than half of the
+// entries in segments still exist.
 func unseal(tx *store.Tx, space int64) error {
 	var there, sealed int
 	if _, err := tx.Get("SELECT entries, (SELECT coalesce(sum(size), 0) FROM memory_segments WHERE space = $1) FROM "+

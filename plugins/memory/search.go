@@ -9,14 +9,14 @@ import (
 )
 
 const (
-	minCandidates = 60    // of each ranking
-	maxCandidates = 300   // entries that the words of a search may bring up
-	maxAllowed    = 2_000 // tagged entries up to which a search looks at these alone
-	minMatch      = 0.1   // share of the query's words below which an entry has nothing to do with it
-	minSimilarity = 0.02  // the same for meanings; most of any two texts have less in common
+	minCandidates = 60    // entries that each of the two rankings brings up at least
+	maxCandidates = 300   // and at most
+	maxAllowed    = 2_000 // selected entries up to which a search looks only at these
+	minMatch      = 0.1   // match of the words below which an entry counts as unrelated
+	minSimilarity = 0.02  // the same for vectors; most pairs of texts are below it
 )
 
-// search returns the candidates of two rankings: by words and by vectors.
+// search returns the candidates of two rankings: one by words and one by vectors.
 func (s *repository) search(tx *store.Tx, w *want, spaces []int64) ([]hit, error) {
 	n := max(minCandidates, min(2*(w.end()+len(w.Ranked)), maxCandidates))
 	words, err := lookUp(tx, w.words, spaces)
@@ -41,7 +41,7 @@ func (s *repository) search(tx *store.Tx, w *want, spaces []int64) ([]hit, error
 	return hits, nil
 }
 
-// candidates reads the entries of ids, with how much they have in common with the query.
+// candidates reads the entries of ids and computes how well each matches the query.
 func (s *repository) candidates(tx *store.Tx, w *want, words *words, spaces, ids []int64) ([]hit, error) {
 	background, err := s.index.background(tx, w.vector, spaces)
 	if err != nil {
@@ -64,7 +64,7 @@ func (s *repository) candidates(tx *store.Tx, w *want, words *words, spaces, ids
 	return hits, err
 }
 
-// compare returns what rank goes by for hits that were found by their keys.
+// compare returns the entries of ids as hits, which rank can order.
 func (s *repository) compare(tx *store.Tx, w *want, spaces, ids []int64) ([]hit, error) {
 	words, err := lookUp(tx, w.words, spaces)
 	if err != nil {
@@ -73,8 +73,8 @@ func (s *repository) compare(tx *store.Tx, w *want, spaces, ids []int64) ([]hit,
 	return s.candidates(tx, w, words, spaces, ids)
 }
 
-// rank orders hits by their relevance. What they have in common with the query by words and
-// by meaning adds up, to 1 at most.
+// rank orders hits by their score, the best first, and drops unrelated ones and those below minScore. The
+// score combines the match of the words and the similarity of the vectors; it is at most 1.
 func rank(w *want, hits []hit) []hit {
 	for i := range hits {
 		h := &hits[i]

@@ -12,8 +12,8 @@ import (
 	"a2e/protocol"
 )
 
-// repositoryOf returns the repository of a tier. That of the working tier is nil while nothing was
-// stored in it, unless it is to be made.
+// repositoryOf returns the repository of a tier. For the working tier it returns nil if nothing was
+// stored there yet, or makes the repository if make is true.
 func (p *Plugin) repositoryOf(ctx context.Context, tier protocol.MemoryTier, make bool) (*repository, error) {
 	if tier == protocol.TierWorking {
 		return p.workingRepository(ctx, host.SessionFrom(ctx), make)
@@ -54,7 +54,8 @@ func (p *Plugin) workingRepository(ctx context.Context, sess *host.Session, make
 	return s, nil
 }
 
-// owner is whose entries a tier holds. A working repository has but one session's.
+// owner returns the agent whose entries a tier holds. It is "" for the semantic tier, which all agents
+// share, and the working tier, whose repository belongs to one session.
 func (p *Plugin) owner(tx *store.Tx, tier protocol.MemoryTier, sess *host.Session) (string, error) {
 	if tier != protocol.TierEpisodic || sess == nil {
 		return "", nil
@@ -62,8 +63,8 @@ func (p *Plugin) owner(tx *store.Tx, tier protocol.MemoryTier, sess *host.Sessio
 	return memoryOf(tx, sess.AgentID)
 }
 
-// EndSession implements host.SessionEnder: the working tier dies with its session, and its
-// children see the memory of their parent no more.
+// EndSession implements host.SessionEnder. It deletes the session's working tier, and ends the access
+// of the session's child agents to the memory of their parent.
 func (p *Plugin) EndSession(ctx context.Context, s *host.Session) {
 	p.mu.Lock()
 	repository, children := p.working[s.ID], p.sharing[s.ID]
@@ -97,8 +98,8 @@ func (p *Plugin) dropWorking() (err error) {
 	return err
 }
 
-// memoryOf returns the agent whose episodic tier an agent uses: its own, unless it is a
-// child that shares.
+// memoryOf returns the agent whose episodic tier an agent uses: the agent itself, unless it is a
+// child that shares its parent's.
 func memoryOf(tx *store.Tx, agent string) (string, error) {
 	uses := agent
 	_, err := tx.Get("SELECT uses FROM memory_agents WHERE agent = $1", []any{agent}, &uses)
@@ -111,10 +112,9 @@ func setUses(tx *store.Tx, agent, uses string) error {
 	return err
 }
 
-// ScopeMemory implements host.MemoryScoper: from now on the child agent sees the memory of
-// the request's agent (shared), its own (isolated), or its own that begins with copies of
-// what that agent has in its episodic and working tiers now (snapshot). The semantic tier is
-// all agents'.
+// ScopeMemory implements host.MemoryScoper. From now on the child agent sees the memory of
+// the request's agent (shared), its own memory (isolated), or its own memory with copies of that
+// agent's current episodic and working entries (snapshot). All agents share the semantic tier.
 func (p *Plugin) ScopeMemory(ctx context.Context, child string, scope protocol.MemoryScope) error {
 	sess := host.SessionFrom(ctx)
 	if sess == nil {
@@ -156,16 +156,16 @@ func (p *Plugin) ScopeMemory(ctx context.Context, child string, scope protocol.M
 	return storeTrouble(err)
 }
 
-// owned is an entry with the memory that it is in.
+// owned is an entry with its memory, vector and history.
 type owned struct {
 	name   name
 	row    *row
 	vector embed.Vector
-	past   []*row // its history
+	past   []*row // former versions, the newest first
 }
 
-// copyMemory returns the child copies of the parent's episodic entries, and of the working
-// ones in their place, with their versions and history.
+// copyMemory stores copies of the parent's episodic entries for the child, with their versions and
+// history. A working entry replaces the episodic entry with the same key.
 func (p *Plugin) copyMemory(tx *store.Tx, parent, child string, working []owned) error {
 	if err := setUses(tx, child, child); err != nil {
 		return err
@@ -190,7 +190,7 @@ func (p *Plugin) copyMemory(tx *store.Tx, parent, child string, working []owned)
 		if err != nil {
 			return err
 		}
-		if was != nil { // of an earlier snapshot, or of the tier before
+		if was != nil { // from an earlier snapshot, or the episodic entry of a working one
 			if _, err := remove(tx, "id = $1", was.id); err != nil {
 				return err
 			}
@@ -219,7 +219,7 @@ func (p *Plugin) workingEntries(ctx context.Context, sess *host.Session) (all []
 	return all, err
 }
 
-// entriesOf returns all entries of a tier of one owner, oldest first.
+// entriesOf returns all entries of a tier of one owner that have not expired, the oldest first.
 func entriesOf(tx *store.Tx, now float64, tier protocol.MemoryTier, owner string) (all []owned, err error) {
 	model, err := modelOf(tx)
 	if err != nil {

@@ -14,26 +14,26 @@ import (
 	"a2e/protocol"
 )
 
-// Part is what the plugin keeps in the store.
+// Part returns the plugin's part of the store.
 //
-//	memory_names    what a memory id stands for
-//	memory_spaces   a tier of a memory, of one owner: entries of two spaces never meet
-//	memory_entries  ids grow: a larger one is newer, also when a key was stored again
-//	memory_history  versions of entries that were replaced; past_bytes of a space counts theirs
+//	memory_names    namespace and scope of each memory id
+//	memory_spaces   one tier of a memory, of one owner; searches and keys are per space
+//	memory_entries  ids grow: a larger id is newer, also when a key was stored again
+//	memory_history  versions of entries that were replaced; past_bytes of a space is their size
 //	memory_tags     one row for each tag of an entry
-//	memory_text     the words of each entry (store.Words), by its id
-//	memory_forms    what its words are found by when misspelt or in another form (the same)
-//	memory_unkeyed  entries up to this id, of an older version, are not in memory_forms yet, or
-//	                without the roots of Arabic words; where no model made them, their vectors
-//	                are of words and of no use
-//	memory_vectors  its vector (embed.Vector.Bytes); seq grows; sketch is no longer used
+//	memory_text     the words of each entry (store.Words), by entry id
+//	memory_forms    the keys for misspelt words and other forms (embed.Keys), by entry id
+//	memory_unkeyed  entries up to this id were stored by an older version of a2e: they are not in
+//	                memory_forms yet, or lack the roots of Arabic words; if the store has no
+//	                model, their vectors were made of words and are useless
+//	memory_vectors  the vector of an entry (embed.Vector.Bytes); seq grows; sketch is no longer used
 //	memory_loose    entries whose vectors are in no segment yet
-//	memory_segments codes of 256 vectors each (embed.Codes), and whose they are
-//	memory_centres  by which vectors are coded, and what the cosines of unrelated ones are like
+//	memory_segments codes of 256 vectors each (embed.Codes), and the ids of their entries
+//	memory_centres  the centres by which vectors are coded, and mean and spread of unrelated cosines
 //	memory_waiting  entries whose vector is still to be made
-//	memory_agents   agents that use the episodic tier of another
+//	memory_agents   agents that use the episodic tier of another agent
 //	memory_meta     `model` and `size` of the vectors
-//	memory_secret   what the cursors of this store are signed with
+//	memory_secret   the key that signs the cursors of this store
 func Part() store.Part {
 	records := store.Kinds{
 		{Kind: "memory.model", Export: exportModel, Import: store.ImportOf(importModel)},
@@ -50,7 +50,7 @@ func Part() store.Part {
 	}
 }
 
-// modelRecord is the model of the vectors that follow.
+// modelRecord is the model of the vectors that follow in an export.
 type modelRecord struct {
 	Name string `json:"name"`
 	Size int    `json:"size"`
@@ -62,7 +62,7 @@ type agentRecord struct {
 	Uses  string `json:"uses"`
 }
 
-// entryRecord is an entry with all that belongs to it.
+// entryRecord is an entry as an export has it, with its memory, owner and vector.
 type entryRecord struct {
 	Namespace string            `json:"namespace"`
 	Scope     map[string]string `json:"scope"`
@@ -70,10 +70,10 @@ type entryRecord struct {
 	entry
 	CreatedAt float64 `json:"created_at"`
 	UpdatedAt float64 `json:"updated_at"`
-	ExpiresAt float64 `json:"expires_at,omitzero"` // where it is not updated_at and ttl, as a read put it off
+	ExpiresAt float64 `json:"expires_at,omitzero"` // 0 = updated_at + ttl; set where a read postponed it
 	Folder    string  `json:"folder,omitzero"`
-	Version   int     `json:"version,omitzero"` // 0 = that of the version before had none: 1
-	Vector    []byte  `json:"vector,omitempty"` // as Bytes of embed.Vector gives it
+	Version   int     `json:"version,omitzero"` // 0 = 1: an export of an older a2e has no versions
+	Vector    []byte  `json:"vector,omitempty"` // in the format of embed.Vector.Bytes
 }
 
 func exportModel(tx *store.Tx, emit func(any) error) error {
@@ -84,7 +84,7 @@ func exportModel(tx *store.Tx, emit func(any) error) error {
 	return emit(modelRecord(model))
 }
 
-// wordModel named the vectors of older versions that were made of words.
+// wordModel is the model name of vectors that older versions made of words.
 const wordModel = "a2e-hashed-1"
 
 func importModel(m *modelRecord, tx *store.Tx) error {
@@ -151,28 +151,28 @@ func importEntry(tx *store.Tx, raw jsontext.Value) error {
 		at.created = was.created
 	}
 	if was != nil && (at.version != was.version || at.updated != was.updated) {
-		at.version = max(at.version, was.version+1) // two that differ are never the same version
+		at.version = max(at.version, was.version+1) // entries that differ must not have the same version
 	}
 	return put(tx, space, &r.entry, at, vector, was, DefaultOptions().Versions)
 }
 
-// maxImport is the size of an entry that an import takes, whatever the limit of the host
-// that it was stored by.
+// maxImport is the size of the largest entry that an import takes, in bytes; max_entry_bytes does not
+// apply, as the exporting host may have had a larger limit.
 const maxImport = 64 << 20
 
-// vector returns the vector of an imported entry; nil when one has to be made.
+// vector returns the vector of an imported entry, or nil if one has to be made.
 func (r *entryRecord) vector(tx *store.Tx) (embed.Vector, error) {
 	model, err := modelOf(tx)
 	return embed.VectorOf(r.Vector, model.Size), err
 }
 
-// Owner is an agent with episodic entries, its own or those of the agent whose it uses.
+// Owner is an agent with episodic entries, its own or those of the agent whose memory it shares.
 type Owner struct {
 	Agent, Namespace string
 	Entries          int
 }
 
-// Owners lists the agents with episodic entries, by name, and how many each has in a namespace.
+// Owners lists the agents with episodic entries, ordered by name, with the number of entries in each namespace.
 func Owners(ctx context.Context, s store.Store) (all []Owner, err error) {
 	err = s.Read(ctx, func(tx *store.Tx) error {
 		return tx.Each(`SELECT COALESCE(a.agent, s.owner), n.namespace, SUM(s.entries)
@@ -190,13 +190,13 @@ func Owners(ctx context.Context, s store.Store) (all []Owner, err error) {
 	return all, err
 }
 
-// repository is the memory in one store: the shared one, or that of a session.
+// repository is the memory in one store: the shared store, or that of a session.
 type repository struct {
 	store store.Store
 	index *index
-	keyed atomic.Bool // no entry waits for its keys
+	keyed atomic.Bool // memory_unkeyed is empty
 
-	tidy    atomic.Bool  // there is nothing to merge in the word indexes
+	tidy    atomic.Bool  // the word indexes have nothing to merge
 	storing atomic.Int64 // store requests under way
 	stored  atomic.Int64 // transactions that stored entries
 }
@@ -206,15 +206,15 @@ func newRepository(st store.Store) *repository {
 }
 
 // stored is when an entry was first and last stored and when it expires, in seconds since
-// 1970, how often it was stored, and where it was last.
+// 1970, its version, and the workspace of the last store.
 type stored struct {
 	created, updated float64
-	expires          float64 // 0 = what follows from updated and its time to live
+	expires          float64 // 0 = updated plus the time to live
 	version          int
-	folder           string // workspace of the host, see wall.Place; "" = it was not noted
+	folder           string // workspace of the host, see wall.Place; "" = not recorded
 }
 
-// openSpace returns the space of a memory's tier, and makes it if there is none.
+// openSpace returns the space of a memory's tier, and makes it if it does not exist.
 func openSpace(tx *store.Tx, n name, tier protocol.MemoryTier, owner string) (int64, error) {
 	id, err := spaceOf(tx, n.id, tier, owner)
 	if err != nil || id != 0 {
@@ -238,16 +238,16 @@ func spaceOf(tx *store.Tx, memoryID string, tier protocol.MemoryTier, owner stri
 	return id, err
 }
 
-// held returns how much there is in a tier of one owner, in all its memories.
+// held returns the number and size of the entries in a tier of one owner, over all memories.
 func held(tx *store.Tx, tier protocol.MemoryTier, owner string) (entries, bytes int, err error) {
 	_, err = tx.Get("SELECT coalesce(sum(entries), 0), coalesce(sum(bytes), 0) FROM memory_spaces WHERE tier = $1 "+
 		"AND owner = $2", []any{string(tier), owner}, &entries, &bytes)
 	return entries, bytes, err
 }
 
-// put stores an entry in the place of the one with its key, was, which goes into its history
-// of so many versions; nil = there is none. Without a vector it waits for one, if it has any
-// text.
+// put stores an entry and replaces was, the entry with the same key, or nil if there is none. was goes
+// into the history of the key, which keeps versions former versions. An entry without a vector waits
+// for one if the store has a model.
 func put(tx *store.Tx, space int64, e *entry, at stored, vector embed.Vector, was *row, versions int) error {
 	if was != nil {
 		if was.version < at.version {
@@ -256,7 +256,7 @@ func put(tx *store.Tx, space int64, e *entry, at stored, vector embed.Vector, wa
 			}
 		}
 		if _, err := tx.Exec("DELETE FROM memory_entries WHERE id = $1",
-			was.id); err != nil { // what belongs to it goes by triggers
+			was.id); err != nil { // triggers delete its tags, words and vector
 			return err
 		}
 	}
@@ -281,18 +281,18 @@ func put(tx *store.Tx, space int64, e *entry, at stored, vector embed.Vector, wa
 	return putVector(tx, id, space, vector)
 }
 
-// row is an entry as it was read.
+// row is an entry that was read from the store.
 type row struct {
 	id, space int64
 	entry
 	stored // expires 0 = never
 }
 
-// columns is what row.columns reads.
+// columns are the columns that row.columns scans.
 const columns = "e.id, e.space, e.sent, e.content, s.tier, e.tags, e.source, e.weight, e.ttl, " +
 	"e.created_at, e.updated_at, coalesce(e.expires_at, 0), e.version, e.folder"
 
-// fromEntries joins what has the columns.
+// fromEntries joins the tables that have the columns.
 const fromEntries = " FROM memory_entries e JOIN memory_spaces s ON s.id = e.space "
 
 func (r *row) columns() []any {
@@ -302,10 +302,10 @@ func (r *row) columns() []any {
 	}
 }
 
-// expired reports whether the entry is gone at a time.
+// expired reports whether the entry has expired at the time now.
 func (r *row) expired(now float64) bool { return r.expires != 0 && r.expires <= now }
 
-// rows reads what a query gives, without what has expired.
+// rows reads the entries that a query finds, without the expired ones.
 func rows(tx *store.Tx, now float64, query string, args ...any) ([]*row, error) {
 	found, err := store.Rows(tx, "SELECT "+columns+fromEntries+query, args, (*row).columns)
 	return slices.DeleteFunc(found, func(r *row) bool { return r.expired(now) }), err
@@ -313,11 +313,11 @@ func rows(tx *store.Tx, now float64, query string, args ...any) ([]*row, error) 
 
 // listOf returns values as JSON, for json_each in a query.
 func listOf[T cmp.Ordered](values []T) string {
-	raw, _ := json.Marshal(values) // of texts and numbers
+	raw, _ := json.Marshal(values) // strings and numbers: no error
 	return string(raw)
 }
 
-// answer makes what the agent gets of a row.
+// answer returns the row as the agent gets it.
 func (r *row) answer(score float64) (protocol.MemoryEntry, error) {
 	key, err := protocol.ParseObject(r.Key)
 	return protocol.MemoryEntry{

@@ -9,13 +9,12 @@ import (
 )
 
 const (
-	idleTime  = 200 * time.Millisecond // without a store request, after which the indexes are tidied
-	tidyPages = 16                     // of an index that one transaction merges: others wait meanwhile
+	idleTime  = 200 * time.Millisecond // time without a store request after which the indexes are merged
+	tidyPages = 16                     // pages of an index that one transaction merges: other writers wait meanwhile
 )
 
-// tidying merges the segments of the word indexes while nothing is stored (store.MergeWords). While much is stored,
-// that would be
-// work done again and again.
+// tidying merges the segments of the word indexes (store.MergeWords) while nothing is stored. During
+// many store requests the same segments would be merged again and again.
 type tidying struct {
 	mu      sync.Mutex
 	running bool // guarded by mu
@@ -24,7 +23,7 @@ type tidying struct {
 	workers sync.WaitGroup
 }
 
-// start tidies an index in the background, unless it is tidy or that is under way.
+// start merges the indexes of a repository in the background, unless they are tidy or a merge is running.
 func (t *tidying) start(s *repository) {
 	indexes, mergeable := s.store.(*store.SQLite)
 	if s.tidy.Load() || !mergeable {
@@ -40,14 +39,15 @@ func (t *tidying) start(s *repository) {
 		for again := true; again; {
 			tidied := t.run(s, indexes)
 			t.mu.Lock()
-			again = tidied && !s.tidy.Load() && !t.closed // who stored meanwhile has begun none
+			again = tidied && !s.tidy.Load() && !t.closed // a store request meanwhile started no merge, as running was true
 			t.running = again
 			t.mu.Unlock()
 		}
 	})
 }
 
-// run ends when the index is tidy, the store takes no writes, or with close.
+// run merges until the index is tidy, the store refuses a write, or close is called. It reports whether
+// the index was tidy at its end.
 func (t *tidying) run(s *repository, indexes *store.SQLite) (tidied bool) {
 	wait, seen := idleTime, s.stored.Load()
 	for {
@@ -61,17 +61,17 @@ func (t *tidying) run(s *repository, indexes *store.SQLite) (tidied bool) {
 			continue
 		}
 		began := time.Now()
-		s.tidy.Store(true) // what is stored from now on says otherwise
+		s.tidy.Store(true) // a store request from now on sets it to false
 		more, err := indexes.MergeWords(context.Background(), tidyPages, inForms, inText)
 		if err != nil || !more {
 			return err == nil
 		}
 		s.tidy.Store(false)
-		wait = time.Since(began) // as long as it works it lets others work
+		wait = time.Since(began) // pauses as long as the merge took, so that others can write
 	}
 }
 
-// close waits for the end of what is under way.
+// close stops the merging and waits for its end.
 func (t *tidying) close() {
 	t.mu.Lock()
 	if !t.closed {

@@ -12,7 +12,7 @@ import (
 	"a2e/protocol"
 )
 
-// modelOf returns the model that the store's vectors were made by; no name = none yet.
+// modelOf returns the model that made the store's vectors; an empty name = no model yet.
 func modelOf(tx *store.Tx) (m embed.Model, err error) {
 	err = tx.Each("SELECT name, value FROM memory_meta", nil, func(scan func(...any) error) error {
 		var key, value string
@@ -28,8 +28,8 @@ func modelOf(tx *store.Tx) (m embed.Model, err error) {
 	return m, err
 }
 
-// useModel notes the model that vectors are made by from now on. The error says that the
-// store has those of another.
+// useModel records the model that makes the vectors from now on. It returns an error if the
+// store has vectors of another model.
 func useModel(tx *store.Tx, m embed.Model) error {
 	there, err := modelOf(tx)
 	if err != nil || there == m || m.Name == "" {
@@ -38,7 +38,7 @@ func useModel(tx *store.Tx, m embed.Model) error {
 	if err := sameModel(there, m); err != nil {
 		return err
 	}
-	if there.Name == "" { // what is there has no vectors, or those of an older version
+	if there.Name == "" { // stored entries have no vectors, or those of an older version
 		_, err1 := tx.Exec("DELETE FROM memory_vectors")
 		_, err2 := tx.Exec("INSERT INTO memory_waiting SELECT id FROM memory_entries WHERE true ON CONFLICT DO NOTHING")
 		if err := errors.Join(err1, err2); err != nil {
@@ -54,8 +54,8 @@ func setModel(tx *store.Tx, m embed.Model) error {
 	return err
 }
 
-// sameModel refuses to mix vectors: they would find anything. Without a model there are
-// none to mix.
+// sameModel returns an error if vectors of there and m would be mixed, as searches would then find
+// arbitrary entries. A model without a name has no vectors.
 func sameModel(there, m embed.Model) error {
 	if there.Name == "" || m.Name == "" || there.Name == m.Name && (there.Size == m.Size || there.Size == 0 ||
 		m.Size == 0) {
@@ -67,7 +67,7 @@ func sameModel(there, m embed.Model) error {
 		there.Name, there.Size, m.Name, m.Size)}
 }
 
-// checkModel refuses a store whose vectors are of another model.
+// checkModel returns an error if the store has vectors of another model than the embedder's.
 func (p *Plugin) checkModel(tx *store.Tx) error {
 	there, err := modelOf(tx)
 	if err != nil {
@@ -76,8 +76,8 @@ func (p *Plugin) checkModel(tx *store.Tx) error {
 	return sameModel(there, p.embedder.Model())
 }
 
-// embedTexts returns a vector for each text. Without any, note says why: then words
-// alone must do.
+// embedTexts returns a vector for each text. If the embedder fails, all vectors are nil and note says
+// why; then only words count.
 func (p *Plugin) embedTexts(ctx context.Context, texts []string) (vectors []embed.Vector, note string) {
 	vectors, err := p.embedder.Embed(ctx, texts)
 	if err != nil {
@@ -88,7 +88,7 @@ func (p *Plugin) embedTexts(ctx context.Context, texts []string) (vectors []embe
 	return vectors, ""
 }
 
-// detail is what an answer adds where vectors are missing.
+// detail returns the detail of an answer with a note about missing vectors, or nil without a note.
 func detail(note string) map[string]any {
 	if note == "" {
 		return nil
@@ -96,7 +96,7 @@ func detail(note string) map[string]any {
 	return map[string]any{"embeddings": note}
 }
 
-// putVector stores the vector of an entry, or notes that it has none yet where others have.
+// putVector stores the vector of an entry. An entry without one waits for it if the store has a model.
 func putVector(tx *store.Tx, entry, space int64, v embed.Vector) error {
 	if len(v) == 0 {
 		_, err := tx.Exec("INSERT INTO memory_waiting SELECT CAST($1 AS BIGINT) WHERE EXISTS (SELECT 1 FROM "+
@@ -111,10 +111,10 @@ func putVector(tx *store.Tx, entry, space int64, v embed.Vector) error {
 	return err
 }
 
-// maxBackfill is how many waiting entries one store request embeds as well.
+// maxBackfill is how many waiting entries one store request embeds in addition to its own.
 const maxBackfill = 64
 
-// catchUp goes on with what older entries lack, and with what is to be tidied up.
+// catchUp makes some of the keys that older entries lack, and starts the merging of the word indexes.
 func (p *Plugin) catchUp(ctx context.Context) {
 	p.mu.Lock()
 	s := p.disk
@@ -141,7 +141,7 @@ func (p *Plugin) backfill(ctx context.Context) {
 	}
 }
 
-// embedWaiting embeds up to limit entries that wait and gives their number.
+// embedWaiting embeds up to limit waiting entries and returns their number.
 func embedWaiting(ctx context.Context, st store.Store, by embed.Embedder, limit int) (int, error) {
 	var found []*row
 	err := st.Read(ctx, func(tx *store.Tx) (err error) {
@@ -190,8 +190,8 @@ func embedWaiting(ctx context.Context, st store.Store, by embed.Embedder, limit 
 	})
 }
 
-// Reembed makes the vectors of all entries anew, by another model or the same. After
-// an error or a stop the rest waits, and another Reembed goes on with it.
+// Reembed makes the vectors of all entries again. If the store already has the model of by with the same
+// known size, it makes only the vectors that still wait, after an earlier call that failed for example.
 // progress may be nil.
 func Reembed(ctx context.Context, st store.Store, by embed.Embedder, progress func(done, total int)) error {
 	total := 0
@@ -222,7 +222,7 @@ func Reembed(ctx context.Context, st store.Store, by embed.Embedder, progress fu
 	return err
 }
 
-// restart drops all vectors: everything waits for those of m, if it is a model.
+// restart deletes all vectors. If m has a name, all entries then wait for vectors of m.
 func restart(tx *store.Tx, m embed.Model) error {
 	for _, q := range []string{
 		"DELETE FROM memory_vectors", "DELETE FROM memory_loose", "DELETE FROM memory_segments",
@@ -236,7 +236,7 @@ func restart(tx *store.Tx, m embed.Model) error {
 	return useModel(tx, m)
 }
 
-// storeTrouble turns what the store says into an answer.
+// storeTrouble turns an error of the store into one for the agent: a full store becomes CodeMemoryFull.
 func storeTrouble(err error) error {
 	var known *protocol.Error
 	if err == nil || errors.As(err, &known) {
@@ -248,8 +248,8 @@ func storeTrouble(err error) error {
 	return err
 }
 
-// Stored returns the model that made the vectors of a store; no name = there are none
-// yet. The error is that the model a host is set to does not go with it.
+// Stored returns the model that made the vectors of a store; an empty name = no model yet. It returns an
+// error if set, the model of the host's config, does not match it.
 func Stored(ctx context.Context, s store.Store, set embed.Model) (there embed.Model, err error) {
 	err = s.Read(ctx, func(tx *store.Tx) error {
 		if there, err = modelOf(tx); err != nil {

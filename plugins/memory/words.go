@@ -13,19 +13,19 @@ import (
 )
 
 const (
-	maxWords      = 10_000 // of an entry that are indexed
-	maxKeyed      = 2_000  // of these, each once, for which there are keys
-	maxQueryWords = 32     // of a query
+	maxWords      = 10_000 // words of an entry that are indexed
+	maxKeyed      = 2_000  // different words of an entry for which keys are indexed
+	maxQueryWords = 32     // words of a query
 	maxPostings   = 2_000  // entries of one word that a search looks at
-	maxFuzzy      = 12     // words of a query for which others like them are looked for
-	fewPostings   = 50     // a word that more entries have is taken as it is
-	fuzzyLikeness = 0.6    // what a word like that of the query counts, before the texts are compared
-	maxDropped    = 4      // how often a word is left out of those that entries must all have
+	maxFuzzy      = 12     // words of a query for which similar words are searched
+	fewPostings   = 50     // a word that more entries have is not searched in misspelt forms
+	fuzzyLikeness = 0.6    // weight of a similar word, before the texts are compared
+	maxDropped    = 4      // searches for entries with all common words, each with one word less
 )
 
-// indexWords puts a text's words into the index, each marked with its space: a search
-// in one space never meets the words of another, however many there are. Without text only
-// the keys are put in.
+// indexWords puts the words of a text and their keys into the indexes. Each word has the mark of its
+// space, so that a search in one space is not slowed by the words of others. If words is false, it
+// indexes only the keys.
 func indexWords(tx *store.Tx, entry, space int64, text string, words bool) error {
 	var all, keys strings.Builder
 	mark := spaceMark(space)
@@ -58,11 +58,12 @@ func indexWords(tx *store.Tx, entry, space int64, text string, words bool) error
 
 const (
 	maxCaughtUp   = 200       // entries of an older version that one request indexes
-	caughtUpBytes = 256 << 10 // and their text
+	caughtUpBytes = 256 << 10 // and the bytes after which it takes no more
 )
 
-// catchUp makes the keys of entries that a version without them, or with fewer, has stored, the
-// newest first, some at each call. Until then their words are found, and what keys they have.
+// catchUp makes the keys of entries that an older version of a2e stored without keys or with fewer.
+// Each call handles some entries, the newest first. Until then these entries are found by their exact
+// words and the keys they have.
 func (s *repository) catchUp(ctx context.Context) error {
 	if s.keyed.Load() {
 		return nil
@@ -99,7 +100,7 @@ func (s *repository) catchUp(ctx context.Context) error {
 		})
 		for _, r := range found {
 			if err == nil {
-				err = inForms.Remove(tx, r.id) // those of a version with fewer
+				err = inForms.Remove(tx, r.id) // the fewer keys of an older version
 			}
 			if err == nil {
 				err = indexWords(tx, r.id, r.space, r.text(), false)
@@ -122,30 +123,30 @@ func (s *repository) catchUp(ctx context.Context) error {
 	})
 }
 
-// spaceMark is what stands before each word of a space. Digits and a consonant at the
-// front of a word do not change what the stemmer makes of its end.
+// spaceMark returns the prefix of each word of a space. Digits and a consonant at the
+// front of a word do not change how the stemmer treats its end.
 func spaceMark(space int64) string { return strconv.FormatInt(space, 10) + "x" }
 
-// words is what the index says of the words of a query.
+// words is the result of looking up the words of a query in the index.
 type words struct {
 	tx      *store.Tx
 	spaces  []int64
 	query   *embed.Query
 	terms   []term
-	weights []float64 // of the words, by their order in the query
-	oldest  int64     // id of an entry, once it is needed
+	weights []float64 // of the words, in the order of the query
+	oldest  int64     // id of the oldest entry in the spaces; 0 = not read yet
 }
 
 // term is a word of a query in the index.
 type term struct {
 	embed.QueryWord
-	exact, near []int64 // entries with it, and with words that may be like it, the newest first
-	common      bool    // there are more than these
-	weight      float64 // how much it tells
+	exact, near []int64 // entries with the word, and with words that share a key with it, the newest first
+	common      bool    // more entries have the word than are listed
+	weight      float64 // share of the word times its rarity
 }
 
-// lookUp finds the entries that have the words of a query or, where these are few, words
-// like them, and weighs each word by how rare it is (inverse document frequency).
+// lookUp finds the entries that have the words of a query or, where these are few, similar
+// words. It weighs each word by its rarity (inverse document frequency).
 func lookUp(tx *store.Tx, query *embed.Query, spaces []int64) (*words, error) {
 	w := &words{tx: tx, spaces: spaces, query: query}
 	total := 0
@@ -174,7 +175,8 @@ func lookUp(tx *store.Tx, query *embed.Query, spaces []int64) (*words, error) {
 	return w, nil
 }
 
-// findEntries finds the entries of each word: two statements for all, as one costs far more than what it looks up.
+// findEntries finds the entries of each word. It uses two statements for all words, as the fixed cost of a
+// statement is far larger than that of a word.
 func (w *words) findEntries() error {
 	var exact, near []string
 	for _, word := range w.query.Words() {
@@ -205,7 +207,7 @@ func (w *words) findEntries() error {
 	return err
 }
 
-// count returns how many entries have a word, and notes whether it is common.
+// count returns how many entries have a word, an estimate for a common word, and sets t.common.
 func (w *words) count(t *term) (int, error) {
 	ids := t.exact
 	if len(ids) == 0 {
@@ -221,11 +223,11 @@ func (w *words) count(t *term) (int, error) {
 			return 0, err
 		}
 	}
-	// as many in the older ones as in those looked at
+	// assumes that the word is as frequent in older entries as in those looked at
 	return int(float64(len(ids)) * float64(ids[0]-w.oldest+1) / float64(ids[0]-ids[len(ids)-1]+1)), nil
 }
 
-// rarity is the inverse document frequency of a word that count of total entries have.
+// rarity returns the inverse document frequency of a word that count of total entries have.
 func rarity(total, count int) float64 {
 	count = min(count, total)
 	return math.Log(1 + (float64(total-count)+0.5)/(float64(count)+0.5))
@@ -237,19 +239,19 @@ var (
 	inForms = store.Words{Table: "memory_forms", Column: "keys"}
 )
 
-// any returns the expression for entries of the spaces that have one of some words.
+// any returns the index expression for entries of the spaces that have at least one of the words.
 func (w *words) any(words ...string) string {
 	var all []string
 	for _, space := range w.spaces {
 		for _, word := range words {
-			// quoted: whatever a word is, it is no operator
+			// quoted, so that no word is read as an operator
 			all = append(all, `"`+spaceMark(space)+strings.ReplaceAll(word, `"`, `""`)+`"`)
 		}
 	}
 	return strings.Join(all, " OR ")
 }
 
-// best returns the n entries that the index says have most of the query.
+// best returns the n entries whose words of the query have the highest total weight; allowed nil = all entries.
 func (w *words) best(n int, allowed map[int64]bool) ([]int64, error) {
 	has := make(map[int64]float64)
 	add := func(ids []int64, weight float64) {
@@ -300,8 +302,8 @@ func (w *words) best(n int, allowed map[int64]bool) ([]int64, error) {
 	return ids, nil
 }
 
-// together adds older entries that have several common words: first those that have all, then
-// those without the commonest.
+// together adds older entries that have several common words: first those with all of them, then
+// those with all but the commonest, and so on.
 func (w *words) together(common []*term, n int, add func([]int64, float64)) error {
 	slices.SortFunc(common, func(a, b *term) int { return cmp.Compare(b.weight, a.weight) })
 	found := 0
@@ -326,5 +328,5 @@ func (w *words) together(common []*term, n int, add func([]int64, float64)) erro
 	return nil
 }
 
-// in returns how much of the query a text has, from 0 to 1.
+// in returns how well a text matches the words of the query, from 0 to 1.
 func (w *words) in(text string) float64 { return w.query.In(text, w.weights) }

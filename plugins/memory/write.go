@@ -15,27 +15,27 @@ import (
 	"a2e/protocol"
 )
 
-// maxWorkingBytes bounds the working tier of a session, which is in memory.
+// maxWorkingBytes limits the working tier of a session, which is in memory.
 const maxWorkingBytes = 64 << 20
 
 // maxBatch is how many entries one request stores at most.
 const maxBatch = 10_000
 
-// batch is a store request under way: what became of each of its entries.
+// batch is a store request under way, with the result of each of its entries.
 type batch struct {
 	entries  []*incoming
-	refused  []error // by the same number; nil = not
+	refused  []error // by the index in entries; nil = not refused
 	vectors  []embed.Vector
-	versions []int // of those that were stored
+	versions []int // the new versions of the entries that were stored
 	full     bool  // a tier had no room
 
-	conflicts, duplicates []map[string]any // for detail
+	conflicts, duplicates []map[string]any // for detail of the answer
 }
 
-// refuse notes why an entry is not stored.
+// refuse records why an entry is not stored.
 func (b *batch) refuse(i int, err error) { b.refused[i] = err }
 
-// of returns the numbers of the entries of a tier that are not refused, and meet a condition.
+// of returns the indexes of the entries of a tier that are not refused and meet a condition.
 func (b *batch) of(tier protocol.MemoryTier, holds func(*incoming) bool) (places []int) {
 	for i, e := range b.entries {
 		if b.refused[i] == nil && e.Tier == tier && holds(e) {
@@ -47,7 +47,7 @@ func (b *batch) of(tier protocol.MemoryTier, holds func(*incoming) bool) (places
 
 func always(*incoming) bool { return true }
 
-// store writes entries. Those of a request that can be stored are, whatever is wrong with
+// store handles memory/store/req. It stores the entries that are valid and reports what is wrong with
 // the others.
 func (p *Plugin) store(ctx context.Context, req *protocol.MemoryStoreRequest,
 	_ host.Emitter,
@@ -84,7 +84,7 @@ func (p *Plugin) store(ctx context.Context, req *protocol.MemoryStoreRequest,
 	return b.answer(note)
 }
 
-// embedBatch makes the vectors of all good entries.
+// embedBatch makes the vectors of all entries that are not refused. note says why there are none, see embedTexts.
 func (p *Plugin) embedBatch(ctx context.Context, b *batch) (note string) {
 	b.vectors = make([]embed.Vector, len(b.entries))
 	var texts []string
@@ -104,7 +104,8 @@ func (p *Plugin) embedBatch(ctx context.Context, b *batch) (note string) {
 	return note
 }
 
-// storeTiers writes the entries of tiers of one repository in one transaction: an error means that none is stored.
+// storeTiers writes the entries of tiers of one repository in one transaction. If it returns an error, none of
+// them is stored.
 func (p *Plugin) storeTiers(ctx context.Context, n name, tiers []protocol.MemoryTier, b *batch) error {
 	if !slices.ContainsFunc(tiers, func(tier protocol.MemoryTier) bool { return len(b.of(tier, always)) > 0 }) {
 		return nil
@@ -156,7 +157,7 @@ func (p *Plugin) storeTier(ctx context.Context, tx *store.Tx, n name, tier proto
 	return seal(tx, space)
 }
 
-// writing is the entries of one tier in the transaction of a batch.
+// writing is the state of the transaction that writes the entries of one tier of a batch.
 type writing struct {
 	*Plugin
 	*batch
@@ -169,14 +170,14 @@ type writing struct {
 	purged bool
 }
 
-// store writes one entry, or notes why not.
+// store writes one entry, or records why it is refused.
 func (w *writing) store(ctx context.Context, i int) error {
 	in := w.entries[i]
 	was, err := current(w.tx, w.space, in.canonical, 0)
 	if err != nil {
 		return err
 	}
-	if was != nil && was.expires > 0 && was.expires <= w.now { // it is as if it were not there
+	if was != nil && was.expires > 0 && was.expires <= w.now { // an expired entry counts as absent
 		if _, err := remove(w.tx, "id = $1", was.id); err != nil {
 			return err
 		}
@@ -219,7 +220,7 @@ func (w *writing) store(ctx context.Context, i int) error {
 	return put(w.tx, w.space, &in.entry, at, w.vectors[i], was, w.opts.Versions)
 }
 
-// conflict refuses an entry whose if_version is not the version there is.
+// conflict refuses an entry whose if_version differs from version, the stored version.
 func (w *writing) conflict(i, version int) {
 	in := w.entries[i]
 	w.conflicts = append(w.conflicts, map[string]any{
@@ -234,8 +235,8 @@ func (w *writing) conflict(i, version int) {
 	w.refuse(i, fmt.Errorf("version_conflict: if_version is %d, and the entry has version %d", *in.IfVersion, version))
 }
 
-// room reports whether a tier takes an entry; in the place of another there always is room
-// for the entry, though not for its bytes.
+// room reports whether a tier has room for an entry. An entry that replaces another does not raise the
+// number of entries, but the working tier's limit of bytes applies to it too.
 func (w *writing) room(in *incoming, was *row) (bool, error) {
 	entries, bytes, err := held(w.tx, w.tier, w.owner)
 	if err != nil || w.tier == protocol.TierWorking && bytes+in.size() > maxWorkingBytes {
@@ -262,18 +263,18 @@ func (p *Plugin) limitText(tier protocol.MemoryTier) string {
 	return text + "; memory/forget/req makes room"
 }
 
-// purgeBatch is how many expired entries go in one transaction: others wait meanwhile.
+// purgeBatch is how many expired entries one transaction deletes: other writers wait meanwhile.
 const purgeBatch = 1_000
 
-// purge removes what has expired, up to a batch.
+// purge removes expired entries, up to purgeBatch of them.
 func purge(tx *store.Tx, now float64) error {
 	_, err := remove(tx, "id IN (SELECT id FROM memory_entries WHERE expires_at <= $1 ORDER BY expires_at LIMIT $2)",
 		now, purgeBatch)
 	return err
 }
 
-// answer lists what was stored and why the rest was not. Where fullness alone left nothing
-// stored, the answer is the error.
+// answer returns the keys that were stored and the reasons why the others were not. If nothing was stored
+// and a tier was full, it returns an error instead.
 func (b *batch) answer(note string) (*protocol.MemoryStoreResponse, error) {
 	resp := &protocol.MemoryStoreResponse{
 		Stored: []protocol.Object{}, Errors: []string{}, Versions: []int{},
@@ -302,7 +303,7 @@ func (b *batch) answer(note string) (*protocol.MemoryStoreResponse, error) {
 	return resp, nil
 }
 
-// with returns the detail of an answer with one more.
+// with adds a field to the detail of an answer, which may be nil, and returns it.
 func with(detail map[string]any, name string, value any) map[string]any {
 	if detail == nil {
 		detail = make(map[string]any)
@@ -311,11 +312,11 @@ func with(detail map[string]any, name string, value any) map[string]any {
 	return detail
 }
 
-// forgetBatch is how many entries one transaction deletes: others wait meanwhile.
+// forgetBatch is how many entries one transaction deletes: other writers wait meanwhile.
 const forgetBatch = 1_000
 
-// forget deletes the entries that meet the conditions of a request; without any it deletes
-// nothing, unless all of them are confirmed.
+// forget handles memory/forget/req. It deletes the entries that meet the conditions of the request. Without
+// conditions it deletes nothing, unless all and confirm are true.
 func (p *Plugin) forget(ctx context.Context, req *protocol.MemoryForgetRequest,
 	_ host.Emitter,
 ) (*protocol.MemoryForgetResponse, error) {
@@ -357,8 +358,8 @@ func (p *Plugin) forget(ctx context.Context, req *protocol.MemoryForgetRequest,
 	return resp, nil
 }
 
-// forgetSome deletes some entries below an id, and returns the one below which there may be
-// more; -1 = there are none.
+// forgetSome deletes some entries with ids below an id (0 = no bound). next is the id below which there
+// may be more, or -1 if there are none.
 func (p *Plugin) forgetSome(ctx context.Context, s *repository, w *pick, tiers []protocol.MemoryTier,
 	below int64,
 ) (deleted int, next int64, err error) {
@@ -385,9 +386,9 @@ func (p *Plugin) forgetSome(ctx context.Context, s *repository, w *pick, tiers [
 	if len(found.ids) == 0 {
 		return 0, next, nil
 	}
-	err = s.store.Write(ctx, func(tx *store.Tx) (err error) { // one that was stored again meanwhile has another id
+	err = s.store.Write(ctx, func(tx *store.Tx) (err error) { // an entry stored again meanwhile has another id
 		deleted, err = remove(tx, "id IN (SELECT CAST(value AS BIGINT) FROM json_each($1)) AND (expires_at IS NULL "+
-			"OR expires_at > $2)", listOf(found.ids), w.now) // what has expired is not there to be deleted
+			"OR expires_at > $2)", listOf(found.ids), w.now) // expired entries do not count as deleted
 		for _, s := range among {
 			err = errors.Join(err, seal(tx, s.id))
 		}

@@ -18,8 +18,8 @@ const (
 	maxTypeBytes = 256
 )
 
-// A worker may take steerWait to look at a text, and then verdictWait to say whether it takes
-// it, before it counts as one that does so later, as a model does with its next request.
+// A worker may take steerWait to receive a text, and then verdictWait to accept or refuse it. After
+// that, the message counts as not refused yet, as a model may accept it with its next request.
 const (
 	steerWait   = 5 * time.Second
 	verdictWait = time.Second
@@ -28,9 +28,9 @@ const (
 // mail is a message that waits for the child's next task.
 type mail struct{ text string }
 
-// message serves SUBAGENT_MESSAGE_REQ: a worker at work that takes texts gets it at once,
-// else it stands in the brief of the child's next task. It is not delivered to a child that
-// is terminated, or whose mailbox is full; the event `message` says why.
+// message serves SUBAGENT_MESSAGE_REQ. If the child's task is under way and its worker accepts texts, the
+// worker gets the message at once; otherwise the brief of the child's next task has it. A child that
+// is terminated or whose mailbox is full does not get it; the event `message` says why.
 func (p *Plugin) message(ctx context.Context, r *protocol.SubagentMessageRequest,
 	_ host.Emitter,
 ) (*protocol.SubagentMessageResponse, error) {
@@ -65,7 +65,7 @@ func (p *Plugin) message(ctx context.Context, r *protocol.SubagentMessageRequest
 	return &protocol.SubagentMessageResponse{Delivered: delivered}, nil
 }
 
-// contentText returns a text as it is, and anything else as JSON.
+// contentText returns a string as text, and other values as JSON.
 func contentText(v protocol.Value) string {
 	if text, ok := v.Str(); ok {
 		return text
@@ -76,7 +76,9 @@ func contentText(v protocol.Value) string {
 	return string(v)
 }
 
-// steer returns a text to the worker that does the child's task; false = none takes it.
+// steer sends a text to the worker that does the child's task, and reports whether a worker accepts it. If
+// the worker has not decided in time, steer returns false, and posts the text only if it is
+// not accepted later.
 func (p *Plugin) steer(ctx context.Context, c *subagent, text string) bool {
 	p.mu.Lock()
 	j := c.job
@@ -100,7 +102,7 @@ func (p *Plugin) steer(ctx context.Context, c *subagent, text string) bool {
 		select {
 		case taken := <-answer:
 			return taken, true
-		case <-j.done: // perhaps because of the text
+		case <-j.done: // the worker may have ended because of the text
 		case <-enough:
 			return false, false
 		}
@@ -117,7 +119,7 @@ func (p *Plugin) steer(ctx context.Context, c *subagent, text string) bool {
 	if known || !p.begin() {
 		return taken
 	}
-	go func() { // if it never takes it, the next task has it
+	go func() { // if the worker never accepts the text, the next task gets it
 		defer p.goes.Done()
 		if taken, _ := verdict(nil); !taken {
 			p.post(c, text)
@@ -126,7 +128,7 @@ func (p *Plugin) steer(ctx context.Context, c *subagent, text string) bool {
 	return true
 }
 
-// post puts a text into the mailbox of a child, and says where it is, or why it is not.
+// post puts a text into the mailbox of a child. how says where the text is, or why it was not delivered.
 func (p *Plugin) post(c *subagent, text string) (how string, delivered bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -140,7 +142,7 @@ func (p *Plugin) post(c *subagent, text string) (how string, delivered bool) {
 	return "mailbox", true
 }
 
-// tellMessage tells of a message to a child.
+// tellMessage sends the event for a message to a child.
 func (p *Plugin) tellMessage(c *subagent, content map[string]any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -154,8 +156,8 @@ func (p *Plugin) tellMessage(c *subagent, content map[string]any) {
 // The values of SubagentEvent.Event.
 const (
 	eventSpawned    = "spawned"
-	eventStarted    = "started" // a worker took the task up
-	eventOutput     = "output"  // a line that the worker prints
+	eventStarted    = "started" // a worker has the task
+	eventOutput     = "output"  // a line that the worker printed
 	eventMessage    = "message"
 	eventCompleted  = "completed"
 	eventFailed     = "failed"
@@ -163,15 +165,15 @@ const (
 	eventTerminated = "terminated"
 )
 
-// Bounds of what is told.
+// Limits of events.
 const (
 	maxShown     = 4 << 10 // bytes of a line or a text
 	maxQueued    = 256     // events of one request that are not yet sent
 	maxPerSecond = 200     // lines of one task
 )
 
-// eventQueue sends the events of one child in order. It never holds up who has some: what the
-// agent does not read in time is dropped, lines before anything else.
+// eventQueue sends the events of one child in order. Senders never wait for the agent: events that it
+// does not read in time are dropped, output lines first.
 type eventQueue struct {
 	p  *Plugin
 	id string // of the child
@@ -179,35 +181,35 @@ type eventQueue struct {
 	mu      sync.Mutex // guards the fields below, and the streams
 	queue   []queued
 	sending bool
-	cut     bool // nothing is sent any more
+	cut     bool // set by drop: nothing is sent any more
 }
 
-// stream is the events with the req_id of one request: that of a child's spawn, or of the
-// delegate while that task is under way.
+// stream sends the events with the req_id of one request: the spawn of a child, or the
+// delegate while its task is under way.
 type stream struct {
 	queue *eventQueue
 	feed  *host.Stream
 
 	// Guarded by eventQueue.mu.
-	closed  bool  // no event comes any more
-	dropped int   // lines since the last event
-	second  int64 // of the last line
-	lines   int   // in that second
+	closed  bool  // the stream takes no more events
+	dropped int   // lines dropped since the last event
+	second  int64 // of the last line, in Unix time
+	lines   int   // lines in that second
 }
 
-// queued is an event on its way.
+// queued is an event in the queue.
 type queued struct {
 	to    *stream
-	event *protocol.SubagentEvent // nil = none, to only ends
-	last  bool                    // to ends behind it
+	event *protocol.SubagentEvent // nil = none, the stream only ends
+	last  bool                    // the stream ends after it
 }
 
-// open makes the stream of the request that ctx belongs to.
+// open makes a stream for the request that ctx belongs to.
 func (q *eventQueue) open(ctx context.Context) *stream {
 	return &stream{queue: q, feed: host.OpenStream(ctx)}
 }
 
-// tell puts an event in line. last says that no other one of its stream follows.
+// tell queues an event. last says that it is the last event of its stream.
 func (s *stream) tell(event string, content map[string]any, last bool) {
 	s.queue.mu.Lock()
 	defer s.queue.mu.Unlock()
@@ -217,10 +219,10 @@ func (s *stream) tell(event string, content map[string]any, last bool) {
 	}
 }
 
-// addLocked puts an event in line, with how many lines were left out before it.
+// addLocked queues an event with the number of lines dropped before it.
 func (s *stream) addLocked(event string, content map[string]any) {
 	q := s.queue
-	if len(q.queue) >= maxQueued { // the oldest line gives way, else the oldest event
+	if len(q.queue) >= maxQueued { // drops the oldest line, or else the oldest event
 		at := max(0, slices.IndexFunc(q.queue, func(e queued) bool {
 			return e.event != nil &&
 				e.event.Event == eventOutput
@@ -239,7 +241,7 @@ func (s *stream) addLocked(event string, content map[string]any) {
 	q.addLocked(queued{s, &protocol.SubagentEvent{SubagentID: q.id, Event: event, Content: content}, s.closed})
 }
 
-// end is tell without an event, where nothing is left to say.
+// end ends the stream without a further event.
 func (s *stream) end() {
 	s.queue.mu.Lock()
 	defer s.queue.mu.Unlock()
@@ -249,7 +251,7 @@ func (s *stream) end() {
 	}
 }
 
-// line tells one line of a worker, unless there are too many.
+// line queues one line of a worker, or drops it if there are too many.
 func (s *stream) line(now time.Time, stream, text string) {
 	s.queue.mu.Lock()
 	defer s.queue.mu.Unlock()
@@ -266,14 +268,14 @@ func (s *stream) line(now time.Time, stream, text string) {
 	s.addLocked(eventOutput, map[string]any{"stream": stream, "text": merge.Shorten(text, maxShown)})
 }
 
-// drop has nothing sent any more: the session is over.
+// drop empties the queue and stops sending, as the session is over.
 func (q *eventQueue) drop() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.cut, q.queue = true, nil
 }
 
-// addLocked puts something in line, and has it sent unless the plugin ends.
+// addLocked queues an entry, and starts a sender if none runs and the plugin is not closed.
 func (q *eventQueue) addLocked(e queued) {
 	if q.cut {
 		return
@@ -291,7 +293,7 @@ func (q *eventQueue) addLocked(e queued) {
 	}()
 }
 
-// next takes the next event; where there is none the sender is to end.
+// next removes and returns the next entry; ok = false means that the sender must end.
 func (q *eventQueue) next() (e queued, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -303,7 +305,7 @@ func (q *eventQueue) next() (e queued, ok bool) {
 	return e, true
 }
 
-// send sends an event, and ends its stream behind the last one, or where nobody takes it.
+// send sends an event. It ends the stream after the last event, or if the event cannot be sent.
 func (q *eventQueue) send(e queued) {
 	if e.event != nil && e.to.feed.Send(protocol.TypeSubagentEvent, e.event) != nil {
 		q.mu.Lock()

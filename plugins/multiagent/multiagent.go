@@ -1,18 +1,18 @@
 // Package multiagent is the capability multi_agent: agents that work for agents.
 //
 //	multiagent.go  the plugin and its routes   session.go  the children of a session
-//	spawn.go       start a child               task.go     give it a task, from its start to its end
-//	result.go      what became of it: await, cancel, terminate, merge
-//	message.go     texts from one to another, and the events of each
+//	spawn.go       start of a child            task.go     tasks, from their start to their end
+//	result.go      results: await, cancel, terminate, merge
+//	message.go     messages between agents, and the events of each child
 //
-// A child agent is a name for what a session has done by workers: it has an id, a config,
-// a mailbox and at most one task at a time, which a worker of the pool does.
+// A child agent is a record of a session: it has an id, a config, a mailbox and at most one
+// task at a time. A worker of the pool does the task.
 //
 //	spawn ──► READY ──delegate──► WAITING ──place──► RUNNING ──► COMPLETED | FAILED
 //	             any of these ──cancel──► CANCELLED   ──terminate──► TERMINATED
 //
-// All but TERMINATED may be given a task when none is under way. All of it is in memory
-// only: children end with their session, and a restart of the host knows none.
+// A child in any state but TERMINATED can get a task when none is under way. Children are only in
+// memory: they end with their session, and a restart of the host loses them.
 package multiagent
 
 import (
@@ -29,18 +29,17 @@ import (
 	"a2e/protocol/fleet"
 )
 
-// What holds where the config says nothing.
+// The defaults of the options.
 const (
 	defaultMaxDepth     = 3
 	defaultMaxSubagents = 64
 	defaultMaxOutput    = 1 << 20
 )
 
-// maxChildren bounds the children of all sessions together.
+// maxChildren is the maximum number of children of all sessions together.
 const maxChildren = 4096
 
-// Options are the plugin's options in the config. DefaultOptions has what holds where the
-// config says nothing.
+// Options are the plugin's options in the config. DefaultOptions returns their defaults.
 type Options struct {
 	Workers      []worker.Worker `yaml:"workers" doc:"Programs that do tasks for other agents. The first is the default."`
 	Fallback     bool            `yaml:"fallback" doc:"Whether a task whose model or tier no worker has goes to another one, which its result says, unless the task itself says otherwise. Default: false: such a task is refused."`
@@ -49,7 +48,7 @@ type Options struct {
 	MergeCommand []string        `yaml:"merge_command" doc:"Program, with its arguments, that merges results for the strategy custom. It is run as run_command does, with the results as JSON on its stdin."`
 }
 
-// DefaultOptions are those of a config that says nothing.
+// DefaultOptions returns the options of a plugin whose config sets none.
 func DefaultOptions() Options {
 	return Options{MaxDepth: defaultMaxDepth, MaxSubagents: defaultMaxSubagents}
 }
@@ -68,12 +67,12 @@ type Plugin struct {
 	services *host.Services  // set by Start
 
 	gate sync.Mutex     // held by begin; taken after mu
-	shut bool           // nothing begins any more; guarded by gate
-	goes sync.WaitGroup // tasks and senders
+	shut bool           // no new goroutine may begin; guarded by gate
+	goes sync.WaitGroup // goroutines of tasks and senders
 
-	mu     sync.Mutex // guards the fields below, and those of groups, children and jobs that say so
+	mu     sync.Mutex // guards the fields below, and the marked fields of groups, children and jobs
 	closed bool
-	alive  int // children of all groups that are not terminated
+	alive  int // number of children in all groups that are not terminated
 	groups map[*host.Session]*group
 }
 
@@ -83,10 +82,10 @@ var (
 	_ host.SessionEnder = (*Plugin)(nil)
 )
 
-// errClosed is why children end with the host.
+// errClosed is the cause when children end with the host.
 var errClosed = errors.New("the host ends")
 
-// New makes the plugin. The error says which option does not fit.
+// New makes the plugin. The error says which option is wrong.
 func New(name string, opts Options, env Env) (*Plugin, error) {
 	env = env.WithDefaults()
 	switch {
@@ -110,7 +109,7 @@ func New(name string, opts Options, env Env) (*Plugin, error) {
 	}, nil
 }
 
-// Part is what the plugins of this type keep in a store.
+// Part returns the part of a store that the plugins of this type use.
 func Part() store.Part { return worker.Part() }
 
 // Info implements host.Plugin.
@@ -124,8 +123,7 @@ func (p *Plugin) Info() host.PluginInfo {
 	}}
 }
 
-// Routes implements host.Plugin. What stops a child waits behind nothing; what waits for one
-// leaves its place.
+// Routes implements host.Plugin.
 func (p *Plugin) Routes() []host.Route {
 	return []host.Route{
 		host.Handle(protocol.TypeAgentSpawnReq, p.spawnShort),
@@ -153,8 +151,8 @@ func (p *Plugin) Routes() []host.Route {
 	}
 }
 
-// RunTask implements host.WorkerPool. The error is subagent_limit too: a task of another
-// protocol nests as a child does.
+// RunTask implements host.WorkerPool. Its errors include subagent_limit, as tasks of other
+// protocols also count for max_depth.
 func (p *Plugin) RunTask(ctx context.Context, task host.WorkerTask) (*fleet.Result, error) {
 	if self := p.env.Agent; self != nil && self.Depth > p.opts.MaxDepth {
 		return nil, protocol.Errorf(protocol.CodeSubagentLimit, "the task would be at depth %d, and max_depth "+
@@ -172,8 +170,8 @@ func (p *Plugin) Start(ctx context.Context, s *host.Services) error {
 	return p.Pool.Start(ctx, s)
 }
 
-// EndSession implements host.SessionEnder: the session's children are terminated. It waits
-// for the end of what they did, until ctx ends.
+// EndSession implements host.SessionEnder. It terminates the session's children and waits
+// for the end of their tasks, until ctx ends.
 func (p *Plugin) EndSession(ctx context.Context, s *host.Session) {
 	p.mu.Lock()
 	g := p.groups[s]
@@ -185,7 +183,7 @@ func (p *Plugin) EndSession(ctx context.Context, s *host.Session) {
 	waitJobs(ctx, tasks)
 }
 
-// Close implements host.Plugin: all children end, and the workers. It waits for that until
+// Close implements host.Plugin. It ends all children and workers and waits for their end, until
 // ctx ends.
 func (p *Plugin) Close(ctx context.Context) error {
 	p.mu.Lock()
@@ -201,7 +199,7 @@ func (p *Plugin) Close(ctx context.Context) error {
 	return errors.Join(err, child.WaitFor(ctx, fmt.Sprintf("plugin %q: child agents", p.name), &p.goes))
 }
 
-// begin counts one more goroutine; false = the plugin is closed.
+// begin counts one more goroutine in goes. It returns false if the plugin is closed.
 func (p *Plugin) begin() bool {
 	p.gate.Lock()
 	defer p.gate.Unlock()

@@ -22,15 +22,15 @@ const (
 	keyTokens  = "tokens_spent"
 )
 
-// Bounds of a result that is kept.
+// Limits of a stored result.
 const (
 	maxEntries = 1000    // of each list
-	maxEntry   = 4 << 10 // bytes of one of them
-	maxList    = 1 << 20 // bytes of all of them
+	maxEntry   = 4 << 10 // bytes of one entry
+	maxList    = 1 << 20 // bytes of all entries of a list
 )
 
-// outcomeOf tells what a task came to that was not stopped: what is done in part is
-// COMPLETED too, and its result says what remains.
+// outcomeOf returns the outcome of a task that was not stopped. A partly done task is also
+// COMPLETED, and its result says what remains.
 func (p *Plugin) outcomeOf(c *subagent, res *fleet.Result, err error) outcome {
 	if err != nil {
 		var own *protocol.Error
@@ -57,7 +57,7 @@ func (p *Plugin) outcomeOf(c *subagent, res *fleet.Result, err error) outcome {
 	return out
 }
 
-// resultOf returns a worker's result as an await tells it. What is too long is cut.
+// resultOf returns a worker's result for an await, with long texts cut.
 func (p *Plugin) resultOf(res *fleet.Result) map[string]any {
 	m := map[string]any{
 		"status":        string(res.Status),
@@ -75,7 +75,7 @@ func (p *Plugin) resultOf(res *fleet.Result) map[string]any {
 	if res.Artifacts.Branch != "" {
 		m["branch"] = merge.Shorten(res.Artifacts.Branch, maxEntry)
 	}
-	if patch := res.Artifacts.Patch; patch != "" && len(patch) <= p.env.MaxOutputBytes { // a part of one is of no use
+	if patch := res.Artifacts.Patch; patch != "" && len(patch) <= p.env.MaxOutputBytes { // a part of a patch is useless
 		m["patch"] = patch
 	}
 	size := 0
@@ -112,21 +112,21 @@ func entries(all []string) []string {
 	return kept
 }
 
-// text returns a member of a result that is a text.
+// text returns a string member of a result, or "".
 func text(result map[string]any, key string) string {
 	s, _ := result[key].(string)
 	return s
 }
 
-// Bounds of the requests of a session that have left their place.
+// Limits of the requests of a session that have released their slot.
 const (
-	maxWaits  = 4096 // that wait for results
-	maxMerges = 16   // merges, which hold results and may run a program
+	maxWaits  = 4096 // requests that wait for results
+	maxMerges = 16   // merges, which hold results in memory and may run a program
 )
 
-// await serves multi_agent/await: it waits for the end of the task that a child has under
-// way, and says what became of it. A child without one has what became of its last one. The
-// request's end ends only the wait.
+// await serves multi_agent/await. It waits for the end of the child's task and returns its
+// outcome, or the outcome of the last task if none is under way. The end of the request ends only the
+// wait, not the task.
 func (p *Plugin) await(ctx context.Context, r *protocol.AgentAwaitRequest,
 	_ host.Emitter,
 ) (*protocol.AgentAwaitResponse, error) {
@@ -145,7 +145,7 @@ func (p *Plugin) await(ctx context.Context, r *protocol.AgentAwaitRequest,
 	return resp, nil
 }
 
-// outcome is await for a child that is known.
+// outcome waits for the outcome of a child's task, see await.
 func (p *Plugin) outcome(ctx context.Context, c *subagent) (outcome, error) {
 	p.mu.Lock()
 	j, out, g := c.job, c.last, c.group
@@ -172,8 +172,8 @@ func (p *Plugin) outcome(ctx context.Context, c *subagent) (outcome, error) {
 	}
 }
 
-// enter counts one more of something, of which there may be limit; ok is false where there
-// are as many. leave takes it back.
+// enter increments count, unless it has reached limit; then ok is false. leave decrements
+// it again.
 func (p *Plugin) enter(count *int, limit int) (leave func(), ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -188,11 +188,11 @@ func (p *Plugin) enter(count *int, limit int) (leave func(), ok bool) {
 	}, true
 }
 
-// stopWait is how long the answer waits for the end of what was stopped.
+// stopWait is how long the answer waits for the end of stopped tasks.
 const stopWait = 10 * time.Second
 
-// cancel serves SUBAGENT_CANCEL_REQ: the tasks of a child and of all below it end. success
-// reports whether there was one. The children may be given others.
+// cancel serves SUBAGENT_CANCEL_REQ. It stops the tasks of a child and of all its descendants. success
+// says whether there was a task. The children can get new tasks.
 func (p *Plugin) cancel(ctx context.Context, r *protocol.SubagentCancelRequest,
 	_ host.Emitter,
 ) (*protocol.AgentTerminateResponse, error) {
@@ -213,8 +213,8 @@ func (p *Plugin) cancel(ctx context.Context, r *protocol.SubagentCancelRequest,
 	return &protocol.AgentTerminateResponse{Success: len(tasks) > 0, SubagentID: c.id()}, nil
 }
 
-// terminate serves multi_agent/terminate: a child and all below it end for good. One that is
-// terminated already stays so.
+// terminate serves multi_agent/terminate. It terminates a child and all its descendants. A child that
+// is already terminated stays terminated.
 func (p *Plugin) terminate(ctx context.Context, r *protocol.AgentTerminateRequest,
 	_ host.Emitter,
 ) (*protocol.AgentTerminateResponse, error) {
@@ -236,8 +236,8 @@ func (p *Plugin) terminate(ctx context.Context, r *protocol.AgentTerminateReques
 	return &protocol.AgentTerminateResponse{Success: true, SubagentID: c.id()}, nil
 }
 
-// settled waits a moment for the end of tasks that were stopped, unless too many requests
-// wait already: nothing else bounds those that wait behind nothing.
+// settled waits up to stopWait for the end of stopped tasks, unless too many requests
+// wait already: nothing else limits the requests that do not wait for a slot.
 func (p *Plugin) settled(ctx context.Context, g *group, tasks []*job) {
 	if len(tasks) == 0 {
 		return
@@ -247,7 +247,7 @@ func (p *Plugin) settled(ctx context.Context, g *group, tasks []*job) {
 		return
 	}
 	defer leave()
-	host.ReleaseSlot(ctx) // it has taken effect: those behind it need not wait
+	host.ReleaseSlot(ctx) // the request has taken effect, so later requests need not wait
 	ctx, done := context.WithTimeout(ctx, stopWait)
 	defer done()
 	waitJobs(ctx, tasks)
@@ -255,7 +255,7 @@ func (p *Plugin) settled(ctx context.Context, g *group, tasks []*job) {
 
 const (
 	// sampleWait is how long the agent may take to answer a prompt: as long as a model
-	// takes for sampleTokens. muteFor is how long one that did not is not asked again.
+	// takes for sampleTokens. muteFor is how long an agent that did not answer is not asked again.
 	sampleWait   = time.Minute
 	muteFor      = 10 * time.Minute
 	sampleTokens = 2048
@@ -263,11 +263,11 @@ const (
 	maxGathered  = 16 << 20 // bytes of their results; merge.Merge refuses as many
 )
 
-// merge serves SUBAGENT_MERGE_REQ. Tasks that are under way are waited for.
+// merge serves SUBAGENT_MERGE_REQ. It waits for tasks that are under way.
 func (p *Plugin) merge(ctx context.Context, r *protocol.SubagentMergeRequest,
 	_ host.Emitter,
 ) (*protocol.SubagentMergeResponse, error) {
-	switch r.Strategy { // before what is under way is waited for
+	switch r.Strategy { // checked before waiting for tasks
 	case "", merge.HierarchicalSummary, merge.Voting, merge.Custom:
 	default:
 		return nil, wrong("/strategy", "is %s; it should be %s, %s or %s", quote(r.Strategy), merge.HierarchicalSummary,
@@ -305,7 +305,7 @@ func (p *Plugin) merge(ctx context.Context, r *protocol.SubagentMergeRequest,
 		inputs = append(inputs, in)
 		size += len(in.Result) + len(in.Summary)
 	}
-	host.ReleaseSlot(ctx) // a command or a model takes its time
+	host.ReleaseSlot(ctx) // a command or a model may take long
 	merged, err := merge.Merge(ctx, r.Strategy, inputs, merge.Options{
 		Command: p.opts.MergeCommand, Run: p.runCommand,
 		Sample: p.sampler(ctx),
@@ -316,7 +316,7 @@ func (p *Plugin) merge(ctx context.Context, r *protocol.SubagentMergeRequest,
 	return &protocol.SubagentMergeResponse{MergedResult: merged}, nil
 }
 
-// input waits for what a child came to, for a merge.
+// input waits for the outcome of a child, and returns it as an input of a merge.
 func (p *Plugin) input(ctx context.Context, c *subagent) (merge.Input, error) {
 	in := merge.Input{ID: c.id(), Name: c.config.Name}
 	out, err := p.outcome(ctx, c)
@@ -349,8 +349,8 @@ func (p *Plugin) runCommand(ctx context.Context, argv []string, stdin []byte) ([
 	return []byte(res.Stdout), nil
 }
 
-// sampler returns the model of the session's agent; nil where it has none, as far as is
-// known: an agent that answers mcp/sample/req asks for the capability mcp.
+// sampler returns a function that asks the model of the session's agent, or nil if the agent has no
+// capability mcp, which an agent that answers mcp/sample/req has, or did not answer recently.
 func (p *Plugin) sampler(ctx context.Context) func(context.Context, string) (string, error) {
 	sess := host.SessionFrom(ctx)
 	p.mu.Lock()
@@ -370,7 +370,7 @@ func (p *Plugin) sampler(ctx context.Context) func(context.Context, string) (str
 	}
 }
 
-// sample has the agent's model answer a prompt.
+// sample sends a prompt to the agent's model and returns its answer.
 func (p *Plugin) sample(ctx context.Context, prompt string) (string, error) {
 	ctx, done := context.WithTimeout(ctx, sampleWait)
 	defer done()

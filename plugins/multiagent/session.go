@@ -21,7 +21,7 @@ var (
 	errSessionEnded = errors.New("the session has ended")
 )
 
-// group is the children of one session.
+// group has the children of one session.
 type group struct {
 	sess *host.Session
 	ctx  context.Context // of their tasks
@@ -30,36 +30,36 @@ type group struct {
 	// Guarded by Plugin.mu.
 	ended    bool
 	children map[string]*subagent
-	order    []*subagent // as they were spawned
-	alive    int         // not terminated, or being spawned
+	order    []*subagent // in the order in which they were spawned
+	alive    int         // children that are not terminated, including those being spawned
 	waits    int         // requests that wait for a result, or for the end of a task
-	merges   int         // under way
-	mute     time.Time   // the agent did not answer mcp/sample/req and is not asked before
+	merges   int         // merges under way
+	mute     time.Time   // the agent did not answer mcp/sample/req; it is not asked before this time
 }
 
-// subagent is one child agent. Its fields do not change but for those at the end.
+// subagent is one child agent. Only the fields guarded by Plugin.mu change.
 type subagent struct {
 	group  *group
 	config protocol.SubagentConfig
 	asks   asks
-	agent  fleet.Agent // as whom its tasks are done
-	parent *subagent   // nil = the session's agent itself
+	agent  fleet.Agent // the agent that its tasks are done as
+	parent *subagent   // nil = the session's agent
 	depth  int         // 0 = the agent of the first host started it
 	queue  *eventQueue
-	home   *stream // events while it has no task
+	home   *stream // for events while it has no task
 
 	// Guarded by Plugin.mu.
 	status  protocol.SubagentStatus
 	job     *job    // the task under way; nil = none
 	last    outcome // of the last task that ended
-	tasks   int     // so far
+	tasks   int     // number of tasks so far
 	mailbox []mail
 }
 
 // id returns the child's id.
 func (c *subagent) id() string { return c.agent.AgentID }
 
-// groupOf returns the children of the session that ctx belongs to, which may have none yet.
+// groupOf returns the group of the session that ctx belongs to, and makes it if there is none.
 func (p *Plugin) groupOf(ctx context.Context) (*group, error) {
 	sess := host.SessionFrom(ctx)
 	if sess == nil {
@@ -70,7 +70,7 @@ func (p *Plugin) groupOf(ctx context.Context) (*group, error) {
 	switch {
 	case p.closed:
 		return nil, protocol.Errorf(protocol.CodeRuntimeError, "there are no child agents any more: %w", errClosed)
-	case ctx.Err() != nil: // its session may be over, and nobody would end its children
+	case ctx.Err() != nil: // the session may be over, and nothing would end new children
 		return nil, context.Cause(ctx)
 	}
 	g := p.groups[sess]
@@ -82,8 +82,8 @@ func (p *Plugin) groupOf(ctx context.Context) (*group, error) {
 	return g, nil
 }
 
-// find returns a child of the request's session by its id, or by a name that no other one
-// has. The error is that of an unknown one.
+// find returns a child of the request's session by its id, or by its name if no other child has
+// the same name. Otherwise the error is unknown_subagent.
 func (p *Plugin) find(ctx context.Context, id string) (*subagent, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -114,7 +114,7 @@ func (g *group) findLocked(id string) *subagent {
 	return found
 }
 
-// idsLocked names the children that are not terminated.
+// idsLocked returns the ids of the children that are not terminated.
 func (g *group) idsLocked() []string {
 	ids := []string{}
 	for _, c := range g.order {
@@ -130,10 +130,10 @@ func unknown(id string, known []string) error {
 		"there is no child agent %.64q; multi_agent/spawn starts one and gives its subagent_id", id), id, known)
 }
 
-// treeLocked returns a child and all below it, itself first.
+// treeLocked returns a child and all its descendants, the child first.
 func (c *subagent) treeLocked() []*subagent {
 	all := []*subagent{c}
-	for _, other := range c.group.order { // parents stand before their children
+	for _, other := range c.group.order { // parents come before their children
 		if other.parent != nil && slices.Contains(all, other.parent) {
 			all = append(all, other)
 		}
@@ -141,7 +141,7 @@ func (c *subagent) treeLocked() []*subagent {
 	return all
 }
 
-// terminateLocked ends a child for good.
+// terminateLocked terminates a child. It cannot get a task any more.
 func (p *Plugin) terminateLocked(c *subagent) {
 	if c.status == protocol.SubagentTerminated {
 		return
@@ -151,7 +151,7 @@ func (p *Plugin) terminateLocked(c *subagent) {
 		c.job.stopLocked(protocol.SubagentTerminated, errTerminated)
 		c.home.end()
 	} else {
-		if c.job != nil { // it tells of nothing any more
+		if c.job != nil { // the stream of a stopped task is closed, so home sends the event
 			c.job.stopLocked(protocol.SubagentTerminated, errTerminated)
 		}
 		c.home.tell(eventTerminated, map[string]any{}, true)
@@ -161,7 +161,7 @@ func (p *Plugin) terminateLocked(c *subagent) {
 	c.group.forgetLocked()
 }
 
-// forgetLocked forgets the oldest of too many terminated children, but for those whose
+// forgetLocked forgets the oldest terminated children over maxRemembered, except those whose
 // task has not ended yet.
 func (g *group) forgetLocked() {
 	for over := len(g.order) - g.alive - maxRemembered; over > 0; over-- {
@@ -176,7 +176,7 @@ func (g *group) forgetLocked() {
 	}
 }
 
-// dissolveLocked ends a group, and gives the tasks that are to end now. Nobody is told: the
+// dissolveLocked ends a group, and returns its tasks, which it has stopped. It sends no events, as the
 // session is over.
 func (p *Plugin) dissolveLocked(g *group, cause error) []*job {
 	var tasks []*job
@@ -197,7 +197,7 @@ func (p *Plugin) dissolveLocked(g *group, cause error) []*job {
 	return tasks
 }
 
-// waitJobs waits until tasks have ended, or ctx has.
+// waitJobs waits until the tasks have ended, or ctx ends.
 func waitJobs(ctx context.Context, tasks []*job) {
 	for _, j := range tasks {
 		select {
@@ -221,7 +221,7 @@ func (p *Plugin) listShort(ctx context.Context, _ *protocol.AgentListRequest,
 			"max_steps": c.config.MaxSteps, "metadata": c.config.Metadata, "messages_waiting": len(c.mailbox),
 		}
 		if j := c.job; j != nil {
-			row["task_name"], row["worker"] = j.name, j.worker // "" = it waits for a place
+			row["task_name"], row["worker"] = j.name, j.worker // worker "" = it waits for a place
 		}
 		resp.Subagents = append(resp.Subagents, row)
 	})

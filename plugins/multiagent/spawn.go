@@ -34,7 +34,7 @@ func (p *Plugin) spawnLong(ctx context.Context, r *protocol.SubagentSpawnRequest
 	return (*protocol.SubagentSpawnResponse)(resp), err
 }
 
-// spawn starts a child agent. path is where its config stands in the
+// spawn starts a child agent. path is the JSON Pointer of its config in the
 // request.
 func (p *Plugin) spawn(ctx context.Context, path string,
 	r *protocol.SubagentSpawnRequest,
@@ -77,7 +77,7 @@ func (p *Plugin) spawn(ctx context.Context, path string,
 	return &protocol.AgentSpawnResponse{SubagentID: c.id(), Status: protocol.SubagentReady}, nil
 }
 
-// admit finds the place of a child in its family, counts it and gives it its id. The error
+// admit sets the parent of a child, counts the child and sets its id. The error
 // is unknown_subagent or subagent_limit.
 func (p *Plugin) admit(c *subagent, r *protocol.SubagentSpawnRequest) error {
 	g := c.group
@@ -103,8 +103,8 @@ func (p *Plugin) admit(c *subagent, r *protocol.SubagentSpawnRequest) error {
 	return nil
 }
 
-// adoptLocked says whose child it is: of another one if the request names that, else of the
-// session's agent, whatever the request calls it.
+// adoptLocked sets the parent of a child: another child if the request names one, else the
+// session's agent, under the name that the request has for it.
 func (p *Plugin) adoptLocked(c *subagent, r *protocol.SubagentSpawnRequest) error {
 	g, self := c.group, p.env.Agent
 	c.agent = fleet.Agent{
@@ -116,7 +116,7 @@ func (p *Plugin) adoptLocked(c *subagent, r *protocol.SubagentSpawnRequest) erro
 	if self != nil { // the session's agent is a child itself
 		c.depth, c.agent.RootAgentID = self.Depth, cmp.Or(self.RootAgentID, g.sess.AgentID)
 	}
-	if named := deref(r.ParentAgentID); named != "" && named != g.sess.AgentID { // which a child may be called too
+	if named := deref(r.ParentAgentID); named != "" && named != g.sess.AgentID { // a child may also have the name of the session's agent
 		c.agent.ParentAgentID = named
 		c.parent = g.findLocked(named)
 	}
@@ -137,7 +137,7 @@ func (p *Plugin) adoptLocked(c *subagent, r *protocol.SubagentSpawnRequest) erro
 	return nil
 }
 
-// deref returns a text that may be absent.
+// deref returns a text, or "" for nil.
 func deref(text *string) string {
 	if text == nil {
 		return ""
@@ -145,19 +145,19 @@ func deref(text *string) string {
 	return *text
 }
 
-// letGoLocked takes back admit for a child that comes to nothing.
+// letGoLocked undoes the counting of admit for a child that is not spawned.
 func (p *Plugin) letGoLocked(c *subagent) {
 	c.group.alive--
 	p.alive--
 }
 
-// scopeMemory sets what the child sees of the memory of its parent.
+// scopeMemory sets which part of its parent's memory the child sees.
 func (p *Plugin) scopeMemory(ctx context.Context, c *subagent) error {
 	scoper := p.services.Memory()
 	if scoper == nil {
 		return nil
 	}
-	if c.parent != nil { // its memory counts, not that of the agent whose request this is
+	if c.parent != nil { // uses the parent's memory, not that of the agent who sent the request
 		sess := *c.group.sess
 		sess.AgentID = c.parent.id()
 		ctx = host.InSession(ctx, &sess)
@@ -165,7 +165,7 @@ func (p *Plugin) scopeMemory(ctx context.Context, c *subagent) error {
 	return scoper.ScopeMemory(ctx, c.id(), c.config.MemoryScope)
 }
 
-// enrol makes a child known, unless its session or its parent has ended meanwhile.
+// enrol adds a child to its group, unless its session or its parent has ended meanwhile.
 func (p *Plugin) enrol(ctx context.Context, c *subagent) error {
 	c.queue = &eventQueue{p: p, id: c.id()}
 	c.home = c.queue.open(ctx)
@@ -192,7 +192,7 @@ func (p *Plugin) enrol(ctx context.Context, c *subagent) error {
 	return nil
 }
 
-// checkWorker reports whether the worker that is asked for is there.
+// checkWorker returns an error if the wanted worker does not exist.
 func (p *Plugin) checkWorker(path string, want *asks) *protocol.Error {
 	names := p.Info().Metadata["workers"].([]string)
 	if want.Worker == "" || slices.Contains(names, want.Worker) {
@@ -202,10 +202,10 @@ func (p *Plugin) checkWorker(path string, want *asks) *protocol.Error {
 		quote(want.Worker), cmp.Or(strings.Join(names, ", "), "there are none"))
 }
 
-// quote returns a text of the agent for an error.
+// quote returns a text of the agent for an error, in quotes and cut to 64 bytes.
 func quote(text string) string { return string(protocol.AppendString(nil, merge.Shorten(text, 64))) }
 
-// Bounds of what a child may be.
+// Limits of a child's config.
 const (
 	maxNameBytes   = 256
 	maxConfigBytes = 256 << 10
@@ -213,13 +213,13 @@ const (
 	maxSteps       = 1_000_000
 )
 
-// asks is what metadata may say of the workers that do a child's tasks; those of a task
-// win over those of the child.
+// asks has the requirements for workers in the metadata of a child or a task; those of a task
+// have priority over those of its child.
 type asks struct {
-	Worker       string            `json:"worker"` // the one that does it; "" = one is chosen
+	Worker       string            `json:"worker"` // name of the worker; "" = the pool chooses
 	ModelTier    string            `json:"model_tier"`
-	Fallback     *bool             `json:"fallback"` // another model or tier will do; nil = as the option says
-	Retries      *int              `json:"retries"`  // after its worker died; nil = as the worker's config says
+	Fallback     *bool             `json:"fallback"` // allows another model or tier; nil = the option decides
+	Retries      *int              `json:"retries"`  // after its worker died; nil = the worker's config decides
 	Priority     fleet.Priority    `json:"priority"`
 	ReplySchema  fleet.ReplySchema `json:"reply_schema"`
 	TokenBudget  int               `json:"token_budget"`
@@ -227,9 +227,9 @@ type asks struct {
 	Capabilities []string          `json:"required_capabilities"`
 }
 
-// read takes over what metadata say. path is where they stand in the request.
+// read reads the requirements in metadata, whose JSON Pointer in the request is path.
 func (a *asks) read(path string, metadata protocol.Object) error {
-	// a list is decoded into the memory of the one before
+	// decoding would overwrite the memory of the present lists, which others share
 	a.MCP, a.Capabilities = slices.Clone(a.MCP), slices.Clone(a.Capabilities)
 	if err := decodeAt(path, metadata, a); err != nil {
 		return err
@@ -244,7 +244,7 @@ func (a *asks) read(path string, metadata protocol.Object) error {
 	return nil
 }
 
-// dispatch is what the protocol of the workers has of it.
+// dispatch returns the requirements that are fields of a Dispatch.
 func (a *asks) dispatch() fleet.Dispatch {
 	return fleet.Dispatch{
 		Task:         fleet.Task{Priority: a.Priority, ReplySchema: a.ReplySchema, TokenBudget: a.TokenBudget},
@@ -252,7 +252,7 @@ func (a *asks) dispatch() fleet.Dispatch {
 	}
 }
 
-// fallback reports whether another model or tier will do.
+// fallback reports whether another model or tier is allowed.
 func (p *Plugin) fallback(a *asks) bool {
 	if a.Fallback != nil {
 		return *a.Fallback
@@ -260,7 +260,7 @@ func (p *Plugin) fallback(a *asks) bool {
 	return p.opts.Fallback
 }
 
-// modelOf returns the model that a child asks for; "" = any, as the wire's default means.
+// modelOf returns the model that a child asks for; "" = any, also for anyModel.
 func modelOf(c *protocol.SubagentConfig) string {
 	if c.Model == anyModel {
 		return ""
@@ -271,7 +271,7 @@ func modelOf(c *protocol.SubagentConfig) string {
 // anyModel is the model of a spawn that names none.
 const anyModel = "default"
 
-// extras is what the short spelling has no fields for: it may stand in the metadata.
+// extras has the fields that the short spelling lacks; its metadata may have them.
 type extras struct {
 	SystemPrompt   *string              `json:"system_prompt"`
 	Capabilities   []string             `json:"capabilities"`
@@ -290,7 +290,7 @@ func longForm(r *protocol.AgentSpawnRequest) (*protocol.SubagentSpawnRequest, er
 	if err := decodeAt("/metadata", r.Metadata, &more); err != nil {
 		return nil, err
 	}
-	switch { // it has no member for tools: a child of which nothing is said works with those of its parent
+	switch { // without tool_scope and capabilities a child of the short spelling has the tools of its parent
 	case more.ToolScope != "":
 	case more.Capabilities == nil:
 		more.ToolScope = protocol.ToolsShared
@@ -309,12 +309,12 @@ func longForm(r *protocol.AgentSpawnRequest) (*protocol.SubagentSpawnRequest, er
 	return long, nil
 }
 
-// checkConfig tells what is wrong with the config of a child, and completes it. path is
-// where it stands in the request: "" for the short spelling, else "/agent".
+// checkConfig returns an error if the config of a child is wrong, and completes it. path is
+// its JSON Pointer in the request: "" for the short spelling, else "/agent".
 func checkConfig(path string, c *protocol.SubagentConfig) error {
 	extra := path
 	if path == "" {
-		extra = "/metadata" // where the short spelling has the rest
+		extra = "/metadata" // the short spelling has these fields in its metadata
 	}
 	switch {
 	case strings.TrimSpace(c.Name) == "" || len(c.Name) > maxNameBytes:
@@ -352,12 +352,12 @@ func checkConfig(path string, c *protocol.SubagentConfig) error {
 	return nil
 }
 
-// checkFamily bounds the names of those above a child, which is told of them with all that
-// is told of it.
+// checkFamily returns an error if the name of the parent or root agent is too long, as many messages
+// about the child have these names.
 func checkFamily(path, self string, r *protocol.SubagentSpawnRequest) error {
 	at := ""
 	if path == "" {
-		at = "/metadata" // where the short spelling has them
+		at = "/metadata" // the short spelling has them in its metadata
 	}
 	switch {
 	case len(deref(r.ParentAgentID)) > max(maxNameBytes, len(self)):
@@ -368,12 +368,12 @@ func checkFamily(path, self string, r *protocol.SubagentSpawnRequest) error {
 	return nil
 }
 
-// wrong is a schema_violation at one place.
+// wrong returns a schema_violation for one field.
 func wrong(path, format string, args ...any) *protocol.Error {
 	return protocol.Violation(protocol.FieldError{Path: path, Message: fmt.Sprintf(format, args...)})
 }
 
-// decodeAt decodes an object that stands at path in the request.
+// decodeAt decodes an object into dst; the paths in its error begin with path.
 func decodeAt(path string, obj protocol.Object, dst any) error {
 	err := obj.Decode(dst)
 	var misfit *protocol.Error

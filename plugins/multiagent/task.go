@@ -13,7 +13,7 @@ import (
 	"a2e/protocol/fleet"
 )
 
-// maxTaskBytes bounds the text of one task.
+// maxTaskBytes is the size of the longest text of one task.
 const maxTaskBytes = 1 << 20
 
 // delegateShort serves multi_agent/delegate.
@@ -34,8 +34,8 @@ func (p *Plugin) delegateLong(ctx context.Context, r *protocol.SubagentDelegateR
 	return (*protocol.SubagentDelegateResponse)(resp), err
 }
 
-// delegate has a child do a task from now on. It is not accepted while the child has one, or
-// where it is terminated; the status says which. path is where the task stands in the request.
+// delegate starts a task of a child. It does not accept the task if the child has one already or
+// is terminated; the status tells which. path is the JSON Pointer of the task in the request.
 func (p *Plugin) delegate(ctx context.Context, id, path string,
 	def *protocol.TaskDefinition,
 ) (*protocol.AgentDelegateResponse, error) {
@@ -55,7 +55,7 @@ func (p *Plugin) delegate(ctx context.Context, id, path string,
 		}
 		p.mu.Unlock()
 		host.HandOff(ctx)
-		select { // what it did before is about to end
+		select { // the stopped task is about to end
 		case <-j.done:
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
@@ -71,11 +71,11 @@ func (p *Plugin) delegate(ctx context.Context, id, path string,
 	}
 	j := p.startLocked(ctx, c, def, &want)
 	p.mu.Unlock()
-	<-j.placed // at once: it is in the queue by then, if it has to wait
+	<-j.placed // soon: closed when the task has a worker or waits in the queue
 	return &protocol.AgentDelegateResponse{Accepted: true, Status: j.first}, nil
 }
 
-// checkTask tells what is wrong with a task, and reads what it wants of the workers.
+// checkTask returns an error if a task is wrong, and reads its requirements for workers into want.
 func (p *Plugin) checkTask(path string, def *protocol.TaskDefinition, want *asks) error {
 	if len(p.opts.Workers) == 0 {
 		return host.NoWorker()
@@ -100,7 +100,7 @@ func (p *Plugin) checkTask(path string, def *protocol.TaskDefinition, want *asks
 	return nil
 }
 
-// startLocked begins a task. begin has counted it.
+// startLocked starts a task. The caller has called begin for it.
 func (p *Plugin) startLocked(ctx context.Context, c *subagent, def *protocol.TaskDefinition, want *asks) *job {
 	c.tasks++
 	j := &job{
@@ -121,7 +121,7 @@ func (p *Plugin) startLocked(ctx context.Context, c *subagent, def *protocol.Tas
 	task.Agent, task.Brief = &agent, briefOf(c, def)
 	task.Deadline, task.Task.TaskID = p.env.Now().Add(timeout).UTC().Format(time.RFC3339Nano),
 		fmt.Sprintf("%s-%d", c.id(), c.tasks)
-	c.mailbox = nil // it stands in the brief
+	c.mailbox = nil // the brief has the messages
 	c.job, c.status = j, protocol.SubagentWaiting
 	go p.run(j, task)
 	return j
@@ -132,32 +132,32 @@ type job struct {
 	child  *subagent
 	name   string
 	events *stream
-	steer  chan host.Steering // texts for the worker at work
+	steer  chan host.Steering // texts for the worker of the task
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 
 	// Guarded by Plugin.mu.
-	worker  string                  // that has it; "" = it waits for a place
-	stopped protocol.SubagentStatus // what the child is when it ends early; "" = it does not
+	worker  string                  // the worker that has it; "" = it waits for a place
+	stopped protocol.SubagentStatus // status of the child if the task was stopped; "" = it was not
 
-	first  protocol.SubagentStatus // that the delegate is answered with
+	first  protocol.SubagentStatus // status in the answer to the delegate
 	placed chan struct{}           // closed when first is set
 
-	done chan struct{} // closed when it has ended
-	out  outcome       // set before that
+	done chan struct{} // closed when the task has ended
+	out  outcome       // set before done is closed
 }
 
-// outcome is what became of a task.
+// outcome is the result of a task.
 type outcome struct {
 	status protocol.SubagentStatus
-	result map[string]any // nil = there is none
+	result map[string]any // nil = none
 	err    string         // why it failed; "" = it did not
 }
 
-// errBroken is what a task fails with whose goroutine panicked.
+// errBroken is the error of a task whose goroutine panicked.
 var errBroken = errors.New("the host failed while it ran the task; its log has the details")
 
-// run has a worker do the task.
+// run lets a worker do the task, and settles it.
 func (p *Plugin) run(j *job, task host.WorkerTask) {
 	defer p.goes.Done()
 	ended := make(chan struct{})
@@ -171,7 +171,7 @@ func (p *Plugin) run(j *job, task host.WorkerTask) {
 	p.settle(j, res, err)
 }
 
-// started notes that a worker has the task now, or that it waits for a place.
+// started records that a worker has the task now, or that it waits for a place (worker "").
 func (p *Plugin) started(j *job, worker string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -186,7 +186,7 @@ func (p *Plugin) started(j *job, worker string) {
 	j.placeLocked(j.child.status)
 }
 
-// placeLocked lets the delegate be answered.
+// placeLocked sets the status in the answer to the delegate, at the first call.
 func (j *job) placeLocked(status protocol.SubagentStatus) {
 	if j.first == "" {
 		j.first = status
@@ -194,7 +194,7 @@ func (j *job) placeLocked(status protocol.SubagentStatus) {
 	}
 }
 
-// stopLocked has the task end early, which its child is known by at once.
+// stopLocked stops the task, and sets the status of its child at once.
 func (j *job) stopLocked(status protocol.SubagentStatus, cause error) {
 	if j.stopped == protocol.SubagentTerminated || j.stopped == status {
 		return
@@ -209,7 +209,7 @@ func (j *job) stopLocked(status protocol.SubagentStatus, cause error) {
 	j.cancel(cause)
 }
 
-// settle ends a task.
+// settle records the end of a task and its outcome.
 func (p *Plugin) settle(j *job, res *fleet.Result, err error) {
 	c := j.child
 	out := p.outcomeOf(c, res, err)
@@ -236,7 +236,7 @@ func (p *Plugin) settle(j *job, res *fleet.Result, err error) {
 	j.cancel(nil)
 }
 
-// briefOf is what a worker is told: who it is, what others have told it, and what to do.
+// briefOf returns the brief for a worker: the role of the child, its messages and the task.
 func briefOf(c *subagent, def *protocol.TaskDefinition) string {
 	var b strings.Builder
 	part := func(format string, args ...any) {

@@ -12,20 +12,20 @@ import (
 	"a2e/protocol"
 )
 
-// A claim is a lease: who works on a task says so for a time, and until then nobody else may
-// claim or change it. Writes of the store come one after the other, those of other hosts too,
-// so that of several who claim a task one gets it.
+// A claim is a lease: an agent that works on a task claims it for some time, and during that time nobody
+// else may claim or change it. The store carries out one write at a time, also those of other hosts,
+// so that only one of several agents that claim a task gets it.
 
 // claimed reports whether somebody has the task now.
 func (t *task) claimed(now store.Micros) bool { return t.ClaimedUntil > now }
 
-// notYours declines what only who has the task may do with it; force tells that it is possible
-// all the same.
+// notYours declines an action that only the holder of the task may do. what names the action; force, which
+// may be "", is a hint that it can be forced.
 func (c *change) notYours(t *task, what, force string) error {
 	return decline("the task %s is not %.100s's to %s: %s%s", t.ID, c.me, what, t.holder(c.now), force)
 }
 
-// holder tells in words who has the task.
+// holder returns a text that tells who has claimed the task.
 func (t *task) holder(now store.Micros) string {
 	switch {
 	case t.ClaimedBy == "":
@@ -36,7 +36,7 @@ func (t *task) holder(now store.Micros) string {
 	return fmt.Sprintf("%.100s has claimed it until %s", t.ClaimedBy, timeText(t.ClaimedUntil))
 }
 
-// take looks whether the one who asks may change the task, and changes whose it is.
+// take checks that the agent who asks may change the task, and changes the claim.
 func (c *change) take(tx *store.Tx, pl *plan, t *task) error {
 	mine := c.has(t)
 	switch c.Action {
@@ -63,18 +63,19 @@ func (c *change) take(tx *store.Tx, pl *plan, t *task) error {
 	return nil
 }
 
-// has reports whether the one who asks has the task, or had it last. Where tokens tell agents apart, the name alone
-// does not count.
+// has reports whether the agent who asks has the task, or was the last to have it. If apart is set, the name
+// alone does not count.
 func (c *change) has(t *task) bool {
 	return t.ClaimedBy != "" && t.ClaimedBy == c.me && (!c.apart || t.ClaimedFor == c.agent)
 }
 
-// forces reports whether the change goes against the claim of somebody else, which is recorded.
+// forces reports whether the change overrides the claim of somebody else, which is recorded.
 func (c *change) forces(t *task) bool {
 	return c.Force && t.claimed(c.now) && !c.has(t) && !c.onlyComments()
 }
 
-// who is the one who asks, as records name it: the agent that the token is for, before the name that it gives.
+// who returns the name of the agent who asks for records: the agent of its session, with the name in the
+// request if that differs.
 func (c *change) who() string {
 	if c.agent != "" && c.agent != c.me {
 		return c.agent + " (" + c.me + ")"
@@ -82,12 +83,12 @@ func (c *change) who() string {
 	return c.me
 }
 
-// forceText is what the history of a task says of a change against the claim that it had.
+// forceText returns the comment that records a change against the claim of old.
 func (c *change) forceText(old *task) string {
 	return fmt.Sprintf("by force: %s, though %s", cmp.Or(c.Action, "change"), old.holder(c.now))
 }
 
-// recordForce notes in the log and the audit that somebody deleted what others had claimed.
+// recordForce records in the log and the audit trail that who deleted what, which holder had claimed.
 func (p *Plugin) recordForce(ctx context.Context, what, holder, who string) {
 	who, holder = cmp.Or(who, "somebody without a name"), protocol.Clip(holder, maxOwner)
 	p.env.Log.Warn().Str("deleted", what).Str("claimed_by", holder).Str("by",
@@ -102,18 +103,18 @@ func (p *Plugin) recordForce(ctx context.Context, what, holder, who string) {
 	host.Trail(ctx, e, nil)
 }
 
-// until is the end of the lease.
+// until returns the end of the lease.
 func (c *change) until() store.Micros { return c.now + store.Micros(c.lease.Microseconds()) }
 
-// onlyComments reports whether the request changes nothing but what was said about the task.
+// onlyComments reports whether the request only adds a comment.
 func (c *change) onlyComments() bool {
 	r := c.TaskUpdateRequest
 	return r.Comment != "" && r.Action+r.Status+r.Title+r.Description+r.Assignee+r.Priority+r.Due+r.Estimate == "" &&
 		len(r.Deps)+len(r.Clear)+r.Metadata.Len() == 0
 }
 
-// mayClaim declines a claim of what is done, waits for others, or is somebody's: also of the one who asks, as
-// two may have the same name.
+// mayClaim declines a claim of a task that is done, waits for others, or is claimed. It also declines if the
+// claim has the name of the agent who asks, as two agents may have the same name.
 func (c *change) mayClaim(tx *store.Tx, pl *plan, t *task) error {
 	switch {
 	case pl.isDone(t):
@@ -131,7 +132,8 @@ func (c *change) mayClaim(tx *store.Tx, pl *plan, t *task) error {
 	}
 }
 
-// remove deletes a task. Others that wait for it do no more, if force allows that.
+// remove deletes a task. If others wait for it, it declines unless force is set; then it removes the
+// dependency from them.
 func (c *change) remove(tx *store.Tx, pl *plan, t *task) error {
 	waiting, err := store.Rows(tx, selectTasks+" WHERE plan_id = $1 AND deps LIKE '%' || $2 || '%'"+inOrder,
 		[]any{pl.ID, t.ID}, (*task).columns)

@@ -8,10 +8,10 @@ import (
 	"a2e/host/state/store"
 )
 
-// maxShown is how many tasks of a cycle a refusal names.
+// maxShown is how many tasks an error message names.
 const maxShown = 20
 
-// once returns the list without its doubles, in order.
+// once returns the list without duplicates, in order.
 func once(list []string) []string {
 	seen := make(map[string]bool, len(list))
 	out := make([]string, 0, len(list))
@@ -24,12 +24,12 @@ func once(list []string) []string {
 	return out
 }
 
-// selectDeps selects which of a list are tasks of a plan. The order of the join keeps
-// SQLite from going over all tasks of the plan instead.
+// selectDeps selects the ids of a list that are tasks of a plan. CROSS JOIN keeps
+// SQLite from scanning all tasks of the plan instead.
 const selectDeps = "SELECT t.id FROM json_each($1) d CROSS JOIN planning_tasks t WHERE t.id = d.value AND t.plan_id " +
 	"= $2"
 
-// deps refuses those that are no task of the plan.
+// deps adds a problem for each dependency that is not a task of the plan.
 func (p *problems) deps(tx *store.Tx, pl *plan, deps []string) error {
 	if len(deps) == 0 {
 		return nil
@@ -47,8 +47,8 @@ func (p *problems) deps(tx *store.Tx, pl *plan, deps []string) error {
 	return nil
 }
 
-// newDeps refuses what a task that is there already cannot wait for: tasks that do
-// not exist, itself, and those that wait for it.
+// newDeps adds a problem for each dependency that an existing task cannot have: tasks that do
+// not exist, the task itself, and tasks that wait for it.
 func (p *problems) newDeps(tx *store.Tx, pl *plan, id string, deps []string) error {
 	if err := p.deps(tx, pl, deps); err != nil || *p != nil {
 		return err
@@ -62,7 +62,7 @@ func (p *problems) newDeps(tx *store.Tx, pl *plan, id string, deps []string) err
 	return nil
 }
 
-// drawn shows a way, its middle left out where that is long.
+// drawn returns a path as text with arrows, without its middle if it is long.
 func drawn(way []string) string {
 	const arrow = " → "
 	if len(way) <= maxShown {
@@ -73,15 +73,15 @@ func drawn(way []string) string {
 		strings.Join(way[len(way)-half:], arrow))
 }
 
-// cycle returns the shortest way from a task that would wait for deps back to itself,
-// both ends named; nil = there is none.
+// cycle returns the shortest path from a task, if it waited for deps, back to itself, or nil if there
+// is none. The path begins and ends with the task.
 func cycle(tx *store.Tx, id string, deps []string) ([]string, error) {
 	graph, err := waits(tx, deps)
 	if err != nil {
 		return nil, err
 	}
 	graph[id] = deps
-	from := make(map[string]string) // who led to a task first
+	from := make(map[string]string) // task to the task from which it was reached first
 	queue := []string{id}
 	for len(queue) > 0 {
 		at := queue[0]
@@ -105,14 +105,14 @@ func cycle(tx *store.Tx, id string, deps []string) ([]string, error) {
 	return nil, nil
 }
 
-// selectWaits selects the tasks of a list, those that they wait for, and so on.
+// selectWaits selects the tasks of a list, the tasks that they wait for, and so on.
 const selectWaits = `WITH RECURSIVE before (id) AS (
 		SELECT t.id FROM json_each($1) d CROSS JOIN planning_tasks t WHERE t.id = d.value
 		UNION SELECT d.value FROM before CROSS JOIN planning_tasks t CROSS JOIN json_each(t.deps) d
 		WHERE t.id = before.id
 	) SELECT t.id, t.deps FROM before CROSS JOIN planning_tasks t WHERE t.id = before.id`
 
-// waits returns what the tasks of a list wait for, and those in turn, and so on.
+// waits returns the dependencies of the tasks of a list, of their dependencies, and so on, by task.
 func waits(tx *store.Tx, list []string) (map[string][]string, error) {
 	found, err := store.Rows(tx, selectWaits, []any{store.JSON(list)},
 		func(t *task) []any { return []any{&t.ID, store.JSON(&t.Deps)} })

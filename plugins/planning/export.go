@@ -10,7 +10,7 @@ import (
 	"a2e/protocol"
 )
 
-// export writes a plan as text, the same for the same plan.
+// export sets resp.Text to a plan in the format of the request; equal plans have equal texts.
 func (p *Plugin) export(ctx context.Context, req *protocol.PlanBoardRequest, resp *protocol.PlanBoardResponse) error {
 	write, known := map[string]func(*plan, []*task) string{
 		protocol.PlanMarkdown: markdownOf,
@@ -34,7 +34,7 @@ func (p *Plugin) export(ctx context.Context, req *protocol.PlanBoardRequest, res
 	})
 }
 
-// markdownOf is a plan as a page: a list of tasks for each column, and who waits for whom.
+// markdownOf returns a plan as a Markdown page: a list of tasks for each column, and a graph of the dependencies.
 func markdownOf(pl *plan, tasks []*task) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# %s\n", plain(pl.Name))
@@ -93,8 +93,7 @@ func (t *task) markdown(b *strings.Builder, done bool) {
 	}
 }
 
-// paragraph writes text as lines of their own, with nothing in it that means something to
-// Markdown.
+// paragraph writes text as separate lines, with the characters escaped that have a meaning in Markdown.
 func paragraph(b *strings.Builder, indent, text string) {
 	if text = strings.TrimSpace(text); text == "" {
 		return
@@ -105,7 +104,7 @@ func paragraph(b *strings.Builder, indent, text string) {
 	}
 }
 
-// oneLine returns a text without breaks, and without characters that control what stands around them.
+// oneLine returns a text without line breaks, control characters and bidirectional controls.
 func oneLine(text string) string {
 	return strings.Join(strings.Fields(strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) && !unicode.IsSpace(r) || unicode.Is(unicode.Bidi_Control, r) {
@@ -115,13 +114,13 @@ func oneLine(text string) string {
 	}, text)), " ")
 }
 
-// plain is one line of text in which nothing means something to Markdown.
+// plain returns a text as one line, with the characters escaped that have a meaning in Markdown.
 func plain(text string) string {
 	var b strings.Builder
 	line := oneLine(text)
 	for i, r := range line {
 		switch {
-		// and a number that begins a list
+		// the last condition finds a number that would begin a list
 		case strings.ContainsRune("\\`*_[]<>|~&", r), i == 0 && strings.ContainsRune("#-+=", r),
 			i > 0 && i < 10 && (r == '.' || r == ')') && strings.Trim(line[:i], "0123456789") == "":
 			b.WriteByte('\\')
@@ -134,8 +133,8 @@ func plain(text string) string {
 // maxLabel is the longest title in a graph, in characters.
 const maxLabel = 60
 
-// mermaidOf is who waits for whom as a Mermaid flowchart: the tasks that do, and those that
-// others wait for.
+// mermaidOf returns the dependencies as a Mermaid flowchart. It leaves out tasks without dependencies
+// that no task waits for.
 func mermaidOf(pl *plan, tasks []*task) string {
 	// %%{…}%% sets options
 	escape := strings.NewReplacer("#", "#35;", `"`, "#quot;", "&", "#amp;", "<", "#lt;", ">", "#gt;", "`", "#96;", `\`, "#92;", "%", "#37;")

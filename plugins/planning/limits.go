@@ -11,30 +11,30 @@ import (
 	"a2e/protocol"
 )
 
-// What there may be, so that no store grows for ever.
+// Limits, so that no store grows without bound.
 const (
 	maxPlans     = 1_000
-	maxPlansSize = 8 << 20 // bytes of text of all plans themselves: plan/list answers with it
+	maxPlansSize = 8 << 20 // bytes of text of all plans without their tasks: plan/list sends it
 	maxColumns   = 50
 	maxTasks     = 10_000  // of a plan
-	maxTasksSize = 8 << 20 // bytes of text of a plan's tasks: plan/board answers with it
+	maxTasksSize = 8 << 20 // bytes of text of a plan's tasks: plan/board sends it
 	maxDeps      = 1_000   // of a task
 
-	maxName        = 1_000 // characters, of titles and assignees too
+	maxName        = 1_000 // characters of a name, title or assignee
 	maxColumn      = 100
 	maxDescription = 100_000
 	maxMetadata    = 64 << 10 // bytes
 	maxComments    = 100      // of a task
 	maxComment     = 10_000
-	commentSize    = 50  // bytes that one takes beside its text
+	commentSize    = 50  // bytes that a comment counts in addition to its text
 	maxOwner       = 200 // bytes
 	usualLease     = 300 // seconds
 	maxLease       = 7 * 24 * time.Hour
 
-	// maxAnswer bounds the text in the answer to a request for all plans. Those of
-	// one plan always fit.
+	// maxAnswer limits the bytes of text in the answer to a request for all plans. The
+	// tasks of one plan always fit.
 	maxAnswer = 16 << 20
-	// rowSize is what a row takes in an answer beside its texts, roughly.
+	// rowSize is roughly how many bytes a row takes in an answer in addition to its texts.
 	rowSize = 400
 )
 
@@ -45,21 +45,21 @@ func (p *problems) add(path, format string, args ...any) {
 	*p = append(*p, protocol.FieldError{Path: path, Message: fmt.Sprintf(format, args...)})
 }
 
-// length refuses text of more than limit characters.
+// length adds a problem if the text has more than limit characters.
 func (p *problems) length(path, text string, limit int) {
 	if n := utf8.RuneCountInString(text); n > limit {
 		p.add(path, "has %d characters; at most %d are allowed", n, limit)
 	}
 }
 
-// refusal is a `schema_violation` of one field.
+// refusal returns a `schema_violation` of one field.
 func refusal(path, format string, args ...any) error {
 	var wrong problems
 	wrong.add(path, format, args...)
 	return wrong.err()
 }
 
-// err is a `schema_violation` if anything is wrong.
+// err returns a `schema_violation` with the problems, or nil if there are none.
 func (p problems) err() error {
 	if p == nil {
 		return nil
@@ -67,7 +67,7 @@ func (p problems) err() error {
 	return protocol.Violation(p...)
 }
 
-// check looks at what the plan says of itself.
+// check returns a `schema_violation` if a field of the plan is wrong.
 func (pl *plan) check() error {
 	var wrong problems
 	wrong.length("/name", pl.Name, maxName)
@@ -93,7 +93,7 @@ func (pl *plan) check() error {
 	return wrong.err()
 }
 
-// check looks at what the task says of itself, apart from its plan.
+// check returns a `schema_violation` if a field of the task is wrong. It does not look at its plan.
 func (t *task) check() error {
 	var wrong problems
 	if strings.TrimSpace(t.Title) == "" {
@@ -116,7 +116,7 @@ func (t *task) check() error {
 	return wrong.err()
 }
 
-// status refuses a status that is no column of the plan.
+// status adds a problem if the status is not a column of the plan.
 func (p *problems) status(pl *plan, status string) {
 	if !slices.Contains(pl.Columns, status) {
 		p.add("/status", "is %.100q, which is not a column of the plan %s; its columns are: %s", status, pl.ID,
@@ -124,8 +124,8 @@ func (p *problems) status(pl *plan, status string) {
 	}
 }
 
-// roomForPlan refuses one plan too many. These limits are no `overloaded`: that
-// would ask to send the same again.
+// roomForPlan returns an error if the store has no room for the plan. The error is not
+// `overloaded`, as that would tell the agent to send the same request again.
 func roomForPlan(tx *store.Tx, pl *plan) error {
 	var count, size int
 	if _, err := tx.Get("SELECT count(*), coalesce(sum(size), 0) FROM planning_plans", nil, &count, &size); err != nil {
@@ -143,7 +143,7 @@ func roomForPlan(tx *store.Tx, pl *plan) error {
 	return wrong.err()
 }
 
-// room refuses what is too much for the plan's tasks.
+// room returns an error if the plan has no room for tasks more tasks and size more bytes of text.
 func (pl *plan) room(tasks, size int) error {
 	var wrong problems
 	if tasks > 0 && pl.tasks+tasks > maxTasks {
@@ -160,7 +160,7 @@ func (pl *plan) room(tasks, size int) error {
 // answer counts the text in an answer of several plans.
 type answer int
 
-// add refuses what would be too much to send.
+// add counts a row with size bytes of text, and returns an error if the answer is too large.
 func (a *answer) add(size int) error {
 	if *a += answer(size + rowSize); *a <= maxAnswer {
 		return nil

@@ -1,12 +1,12 @@
 // Package planning is the capability `planning`: plans with columns, and tasks
-// that wait for each other. All of it is in the store, so it outlives the host and
-// is the same for all hosts on one file.
+// that wait for each other. Plans are in the store: they outlive the host, and
+// all hosts on one store have the same plans.
 //
-//	planning.go  the plugin, its routes, plan/*  deps.go      what a task waits for
-//	task.go      what task/* does                tables.go    plans and tasks in the store
-//	claim.go     whose a task is, and deleting   values.go    priorities, times and estimates
+//	planning.go  the plugin, its routes, plan/*  deps.go      dependencies of tasks
+//	task.go      task/*                          tables.go    plans and tasks in the store
+//	claim.go     claims and deletion of tasks    values.go    priorities, times and estimates
 //	export.go    a plan as Markdown, Mermaid     transfer.go  export and import
-//	limits.go    what is refused, and why
+//	limits.go    limits and their checks
 package planning
 
 import (
@@ -27,7 +27,7 @@ import (
 // Options are the plugin's options in the config: there are none.
 type Options struct{}
 
-// Plugin is one `planning` plugin. It holds no state of its own: two of them on one
+// Plugin is one `planning` plugin. All its state is in the store: two plugins on one
 // store have the same plans.
 type Plugin struct {
 	name string
@@ -35,7 +35,7 @@ type Plugin struct {
 	kept host.Kept
 }
 
-// New makes the plugin called name.
+// New makes the plugin with the name name. It returns an error if the host has no store.
 func New(name string, _ Options, env host.Env) (*Plugin, error) {
 	if env.Store == nil {
 		return nil, fmt.Errorf("plugin %q: plans need a store to be kept in", name)
@@ -68,8 +68,9 @@ func (p *Plugin) Routes() []host.Route {
 	}
 }
 
-// knowing lets a request through if its fields are known: one that is overlooked might have said
-// what to change, or which tasks are meant. What names a plan of another plugin is for that to judge.
+// knowing returns a middleware that refuses a request with a field that is not in fields: ignoring it could
+// change the wrong thing or select the wrong tasks. It lets a request for an unknown plan through, as
+// another plugin may have the plan.
 func (p *Plugin) knowing(fields ...string) func(context.Context, protocol.Object, func() (any, error)) (any, error) {
 	return func(ctx context.Context, obj protocol.Object, next func() (any, error)) (any, error) {
 		err := host.KnownFields(obj, fields)
@@ -82,7 +83,7 @@ func (p *Plugin) knowing(fields ...string) func(context.Context, protocol.Object
 				pl, err = findPlan(tx, name)
 				return err
 			}); failed != nil || pl == nil {
-				return next() // which says so
+				return next() // next reports the unknown plan
 			}
 		}
 		return nil, err
@@ -92,7 +93,7 @@ func (p *Plugin) knowing(fields ...string) func(context.Context, protocol.Object
 // Close implements host.Plugin.
 func (p *Plugin) Close(context.Context) error { return nil }
 
-// now is the time as the store keeps it.
+// now returns the time as the store has it.
 func (p *Plugin) now() store.Micros { return store.Micros(p.env.Now().UnixMicro()) }
 
 // create makes a plan, or deletes one.
@@ -136,7 +137,7 @@ func (p *Plugin) create(ctx context.Context, req *protocol.PlanCreateRequest,
 	return &protocol.PlanCreateResponse{Success: true, PlanID: pl.ID, Columns: pl.Columns}, nil
 }
 
-// delete deletes a plan with its tasks, unless somebody works on one of them.
+// delete deletes a plan with its tasks. If a task is claimed, it refuses unless force is set.
 func (p *Plugin) delete(ctx context.Context, req *protocol.PlanCreateRequest) (*protocol.PlanCreateResponse, error) {
 	resp := &protocol.PlanCreateResponse{PlanID: req.PlanID, Columns: []string{}}
 	var holders []string
@@ -245,8 +246,8 @@ func (p *Plugin) board(ctx context.Context, req *protocol.PlanBoardRequest,
 	return resp, err
 }
 
-// lanes are the rows of a board by column. As JSON they are an object whose members
-// stand in the order of the columns, as people read a board.
+// lanes has the rows of a board by column. Its JSON is an object with one member per
+// column, in the order of the columns.
 type lanes struct {
 	columns []string
 	rows    map[string][]map[string]any

@@ -14,8 +14,8 @@ import (
 	"a2e/host/state/store"
 )
 
-// Lists are JSON; times are microseconds since 1970. What is counted is kept with the plan, so that no limit costs a
-// look at all tasks.
+// tables has the SQL of the tables. Lists are stored as JSON, times as microseconds since 1970. A plan has the
+// counts and sizes of its tasks, so that no limit needs a look at all tasks.
 //
 //go:embed sql/*.sql
 var tables embed.FS
@@ -28,15 +28,15 @@ type plan struct {
 	Columns     []string     `json:"columns"`
 	DoneColumn  string       `json:"done_column"`
 	CreatedAt   store.Micros `json:"created_at"`
-	Folder      string       `json:"folder,omitzero"` // where it was made; see wall.Place
+	Folder      string       `json:"folder,omitzero"` // workspace where it was made; see wall.Place
 
 	tasks, tasksSize, done int
 }
 
-// defaultColumns are those of a plan that names none.
+// defaultColumns returns the columns of a plan whose request names none.
 func defaultColumns() []string { return []string{"backlog", "todo", "in_progress", "done"} }
 
-// usualDone is the column of tasks that are done, in a plan that does not say.
+// usualDone returns the column of done tasks for a plan that does not name it.
 func (pl *plan) usualDone() string {
 	if slices.Contains(pl.Columns, "done") {
 		return "done"
@@ -44,7 +44,7 @@ func (pl *plan) usualDone() string {
 	return pl.Columns[len(pl.Columns)-1]
 }
 
-// size is the bytes of the plan's own text.
+// size returns the bytes of the plan's own text, without its tasks.
 func (pl *plan) size() int {
 	n := len(pl.Name) + len(pl.Description)
 	for _, c := range pl.Columns {
@@ -53,9 +53,8 @@ func (pl *plan) size() int {
 	return n
 }
 
-// entry is the column where a task begins that is to have this status. The first of the
-// usual columns is what clients send by default: in a plan without it that is the plan's own
-// first one.
+// entry returns the column for a new task with this status. Clients send the first default
+// column ("backlog") by default: in a plan without it, entry returns the plan's first column.
 func (pl *plan) entry(status string) string {
 	first := defaultColumns()[0]
 	if status = cmp.Or(status, first); status == first && !slices.Contains(pl.Columns, first) {
@@ -71,11 +70,11 @@ func (pl *plan) insert(tx *store.Tx) error {
 	return err
 }
 
-// selectPlans begins each query for plans.
+// selectPlans is the beginning of each query for plans.
 const selectPlans = "SELECT id, name, description, columns, done_column, created_at, tasks, tasks_size, done, " +
 	"folder FROM planning_plans"
 
-// findPlans returns the plan of an id, or all for "", the oldest first.
+// findPlans returns the plan with the id, or all plans for "", the oldest first.
 func findPlans(tx *store.Tx, id string) ([]*plan, error) {
 	query, args := selectPlans+" ORDER BY created_at, number", []any(nil)
 	if id != "" {
@@ -89,7 +88,7 @@ func findPlans(tx *store.Tx, id string) ([]*plan, error) {
 	})
 }
 
-// findPlan returns nil when there is none.
+// findPlan returns the plan with the id, or nil if there is none.
 func findPlan(tx *store.Tx, id string) (*plan, error) {
 	if id == "" {
 		return nil, nil
@@ -115,23 +114,23 @@ type task struct {
 	Due          due            `json:"due"`
 	Estimate     estimate       `json:"estimate"`
 	Comments     []comment      `json:"comments"`
-	ClaimedBy    string         `json:"claimed_by"` // by whom last; it holds until ClaimedUntil
+	ClaimedBy    string         `json:"claimed_by"` // who claimed it last; valid until ClaimedUntil
 	ClaimedUntil store.Micros   `json:"claimed_until"`
 	ClaimedFor   string         `json:"claimed_for,omitzero"` // see host.Session.Owner
 	Version      int            `json:"version"`
-	Place        int            `json:"place"` // among tasks of the same created_at
+	Place        int            `json:"place"` // order of tasks with the same created_at
 	CreatedAt    store.Micros   `json:"created_at"`
 	UpdatedAt    store.Micros   `json:"updated_at"`
 }
 
-// comment is what somebody said about a task.
+// comment is a comment on a task.
 type comment struct {
 	Author    string       `json:"author"`
 	Text      string       `json:"text"`
 	CreatedAt store.Micros `json:"created_at"`
 }
 
-// size is the bytes of the task's text.
+// size returns the bytes of the task's text.
 func (t *task) size() int {
 	n := len(t.Title) + len(t.Status) + len(t.Assignee) + len(t.Description) + len(t.Metadata)
 	for _, c := range t.Comments {
@@ -140,11 +139,11 @@ func (t *task) size() int {
 	return n + len(t.Deps)*(idDigits+len(`"",`))
 }
 
-// isDone reports whether the task stands in the plan's column of those.
+// isDone reports whether the task is in the plan's column of done tasks.
 func (pl *plan) isDone(t *task) bool { return t.Status == pl.DoneColumn }
 
-// put writes the task in place of old, which is nil for a new one, and counts it
-// in its plan.
+// put writes the task in place of old, or adds it if old is nil, and updates the
+// counts of its plan.
 func (t *task) put(tx *store.Tx, pl *plan, old *task) error {
 	tasks, size, done := 1, t.size(), count(pl.isDone(t))
 	if old != nil {
@@ -177,7 +176,7 @@ const putTask = `INSERT INTO planning_tasks (id, plan_id, created_at, place, upd
 	claimed_for = excluded.claimed_for,
 	comments = excluded.comments, version = excluded.version`
 
-// add counts tasks into the plan, or out of it.
+// add adds to the counts of the plan; the numbers may be negative.
 func (pl *plan) add(tx *store.Tx, tasks, size, done int) error {
 	if tasks == 0 && size == 0 && done == 0 {
 		return nil
@@ -187,7 +186,7 @@ func (pl *plan) add(tx *store.Tx, tasks, size, done int) error {
 	return err
 }
 
-// count is 1 for true.
+// count returns 1 for true and 0 for false.
 func count(is bool) int {
 	if is {
 		return 1
@@ -195,14 +194,14 @@ func count(is bool) int {
 	return 0
 }
 
-// selectTasks begins each query for tasks, which task.columns reads; inOrder ends it.
+// selectTasks is the beginning of each query for tasks, whose rows task.columns scans; inOrder is its end.
 const (
 	selectTasks = "SELECT id, plan_id, title, status, assignee, description, deps, metadata, priority, due, " +
 		"estimate, comments, claimed_by, claimed_until, claimed_for, version, place, created_at, updated_at FROM " +
 		"planning_tasks t"
 	inOrder = " ORDER BY created_at, place, number"
 
-	// isReady is the condition on tasks to do, and byUrgency their order.
+	// isReady is the condition for tasks that can be started, and byUrgency their order.
 	isReady = "done = 0 AND claimed_until <= %s AND (deps = '[]' OR NOT EXISTS (SELECT 1 FROM json_each(t.deps) d " +
 		"CROSS JOIN planning_tasks o WHERE o.id = d.value AND o.done = 0))"
 	byUrgency = " ORDER BY priority, due, created_at, place, number"
@@ -217,17 +216,17 @@ func (t *task) columns() []any {
 	}
 }
 
-// filter says which tasks a query is about; what is empty does not matter.
+// filter selects tasks; an empty field is no condition.
 type filter struct {
 	PlanID, Status, TaskID, Assignee string
 
-	Ready bool         // now, and by urgency
-	Now   store.Micros // of Ready
-	For   string       // of those ready, only what is assigned to this one, or to nobody
+	Ready bool         // only tasks that are ready, by urgency
+	Now   store.Micros // time for Ready
+	For   string       // only tasks assigned to this agent or to nobody
 	Limit int          // 0 = all
 }
 
-// eachTask goes over the tasks that a filter leaves, the oldest first.
+// eachTask calls do for each task that a filter selects, the oldest first, or by urgency with Ready.
 func eachTask(tx *store.Tx, f *filter, do func(*task) error) error {
 	var conditions []string
 	var args store.Args
@@ -262,7 +261,7 @@ func eachTask(tx *store.Tx, f *filter, do func(*task) error) error {
 	})
 }
 
-// findTasks returns them.
+// findTasks returns the tasks that a filter selects, in the order of eachTask.
 func findTasks(tx *store.Tx, f *filter) (all []*task, err error) {
 	err = eachTask(tx, f, func(t *task) error {
 		all = append(all, t)
@@ -271,7 +270,7 @@ func findTasks(tx *store.Tx, f *filter) (all []*task, err error) {
 	return all, err
 }
 
-// findTask returns nil when there is none.
+// findTask returns the task with the id, or nil if there is none.
 func findTask(tx *store.Tx, id string) (*task, error) {
 	if id == "" {
 		return nil, nil
@@ -286,7 +285,7 @@ func findTask(tx *store.Tx, id string) (*task, error) {
 // idDigits is the length of an id.
 const idDigits = 12
 
-// newID returns an id that no row of the table has. taken is the query that asks.
+// newID returns a random id that is not taken. taken is the query that finds a row with the id $1.
 func newID(tx *store.Tx, taken string) (string, error) {
 	for {
 		var random [idDigits / 2]byte

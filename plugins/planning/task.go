@@ -18,21 +18,21 @@ import (
 	"a2e/protocol"
 )
 
-// unknownPlan is what a refusal says of a plan that nobody has.
+// unknownPlan returns the error text for a plan that does not exist.
 func unknownPlan(id string) string {
 	return fmt.Sprintf("there is no plan %.64q; planning/plan/list names those there are, planning/plan/create "+
 		"makes one", id)
 }
 
-// declined is a refusal that concerns the plan or the task as it is now: no error, but an
-// answer without success, which is what agents of this protocol look for.
+// declined is a refusal because of the present state of the plan or the task. It becomes an
+// answer without success instead of an error, as agents of this protocol expect.
 type declined struct{ text string }
 
 func (d declined) Error() string { return d.text }
 
 func decline(format string, args ...any) error { return declined{fmt.Sprintf(format, args...)} }
 
-// value reads a field that is a text; an empty one stays as it is.
+// value parses the text of a field into to, and adds a problem if that fails. An empty text changes nothing.
 func (p *problems) value(path, text string, to encoding.TextUnmarshaler) {
 	if text == "" {
 		return
@@ -91,7 +91,7 @@ func (p *Plugin) add(ctx context.Context, req *protocol.TaskAddRequest, _ host.E
 	return resp, nil
 }
 
-// answered puts why something was declined into an answer.
+// answered puts the text of a declined error into an answer and returns nil; it returns other errors.
 func answered(err error, into *string) error {
 	if d, ok := errors.AsType[declined](err); ok {
 		*into = d.text
@@ -100,14 +100,14 @@ func answered(err error, into *string) error {
 	return err
 }
 
-// values reads the fields of a task that are texts of a form.
+// values parses the fields of a task that have a format.
 func (p *problems) values(t *task, priority, due, estimate string) {
 	p.value("/priority", priority, &t.Priority)
 	p.value("/due", due, &t.Due)
 	p.value("/estimate", estimate, &t.Estimate)
 }
 
-// mayBeDone declines that a task is done before those that it waits for.
+// mayBeDone declines a task in the done column whose dependencies are not done, unless force is set.
 func (pl *plan) mayBeDone(tx *store.Tx, t *task, force bool) error {
 	if !pl.isDone(t) || force {
 		return nil
@@ -120,7 +120,7 @@ func (pl *plan) mayBeDone(tx *store.Tx, t *task, force bool) error {
 	}
 }
 
-// undone names tasks of a list that are not done; "" = all are.
+// undone names the tasks of a list that are not done; "" = all are done.
 func undone(tx *store.Tx, ids []string) (string, error) {
 	if len(ids) == 0 {
 		return "", nil
@@ -130,7 +130,7 @@ func undone(tx *store.Tx, ids []string) (string, error) {
 	return shown(open), err
 }
 
-// shown is a list of tasks in words, its end left out where it is long.
+// shown returns a list of tasks as text, without its end if it is long.
 func shown(ids []string) string {
 	if len(ids) > maxShown {
 		return fmt.Sprintf("%s and %d more", strings.Join(ids[:maxShown], ", "), len(ids)-maxShown)
@@ -138,12 +138,12 @@ func shown(ids []string) string {
 	return strings.Join(ids, ", ")
 }
 
-// change is a request to change a task, as far as it can be read without the task.
+// change is a request to change a task, before the task is read.
 type change struct {
 	*protocol.TaskUpdateRequest
 	me    string // who asks
-	agent string // whose session it is, see host.Session.Owner
-	apart bool   // claims of another agent's session are not that of me
+	agent string // agent of the session, see host.Session.Owner
+	apart bool   // claims with the same name from another agent's session do not count as mine
 	lease time.Duration
 	now   store.Micros
 }
@@ -200,13 +200,13 @@ func (p *Plugin) update(ctx context.Context, req *protocol.TaskUpdateRequest,
 	if err != nil {
 		return nil, err
 	}
-	if deleted != nil { // it has no history any more
+	if deleted != nil { // a deleted task has no comments that could record it
 		p.recordForce(ctx, "the task "+deleted.ID, deleted.ClaimedBy, c.who())
 	}
 	return resp, nil
 }
 
-// check refuses what no task could make good.
+// check returns an error if the request is wrong for every task.
 func (c *change) check() error {
 	var wrong problems
 	wrong.values(&task{}, c.Priority, c.Due, c.Estimate)
@@ -240,7 +240,7 @@ func (c *change) check() error {
 	return wrong.err()
 }
 
-// clearable lists what of a task may be emptied, by the field's name.
+// clearable returns a function for each field that may be emptied, by the name of the field.
 func (t *task) clearable() map[string]func() {
 	return map[string]func(){
 		"assignee": func() { t.Assignee = "" }, "deps": func() { t.Deps = []string{} },
@@ -250,7 +250,8 @@ func (t *task) clearable() map[string]func() {
 	}
 }
 
-// find returns the task of the request: the one that it names, or the first that is ready.
+// find returns the task of the request: the task that it names or, for a claim without a name, the first
+// that is ready.
 func (c *change) find(tx *store.Tx, pl *plan, resp *protocol.TaskUpdateResponse) (found *task, err error) {
 	if c.TaskID == "" && c.Action == protocol.TaskClaim {
 		ready, err := findTasks(tx, &filter{PlanID: pl.ID, Ready: true, Now: c.now, For: c.me, Limit: 1})
@@ -281,8 +282,8 @@ func (c *change) find(tx *store.Tx, pl *plan, resp *protocol.TaskUpdateResponse)
 	return found, nil
 }
 
-// made does what the request asks, and returns the task as it is then; nil = it is deleted.
-// Nothing is written before something is declined.
+// made carries out the request and returns the new task, or nil if it was deleted. If it declines the
+// request, it has written nothing.
 func (c *change) made(tx *store.Tx, pl *plan, old *task) (*task, error) {
 	if c.IfVersion != 0 && c.IfVersion != old.Version {
 		return nil, decline("the task %s has version %d by now, not %d; look at it again, and send the change with "+
@@ -313,7 +314,7 @@ func (c *change) made(tx *store.Tx, pl *plan, old *task) (*task, error) {
 	return &t, t.put(tx, pl, old)
 }
 
-// apply puts what the request gives into the task; what is empty in it stays.
+// apply puts the fields of the request into the task; an empty field changes nothing.
 func (c *change) apply(tx *store.Tx, pl *plan, t *task) error {
 	before := *t
 	var wrong problems
@@ -348,7 +349,7 @@ func (c *change) apply(tx *store.Tx, pl *plan, t *task) error {
 		return wrong.err()
 	}
 	if pl.isDone(&before) {
-		return nil // and may stay so
+		return nil // a done task may stay done
 	}
 	return pl.mayBeDone(tx, t, c.Force)
 }
@@ -374,7 +375,7 @@ func (p *Plugin) tasks(ctx context.Context, req *protocol.TaskListRequest, _ hos
 	return resp, err
 }
 
-// row is the task as answers show it. A claim that has run out is none.
+// row returns the task as answers have it, without a claim that has run out.
 func (t *task) row(now store.Micros) map[string]any {
 	by, until := t.ClaimedBy, t.ClaimedUntil
 	if !t.claimed(now) {

@@ -20,7 +20,7 @@ const (
 	kindTask = "planning.task"
 )
 
-// Part is what the plugin keeps in a store.
+// Part returns the plugin's part of the store.
 func Part() store.Part {
 	kinds := store.Kinds{
 		{Kind: kindPlan, Export: exportPlans, Import: imported((*plan).take)},
@@ -32,7 +32,8 @@ func Part() store.Part {
 	}
 }
 
-// imported is an import that takes records which could have come over the wire, and no other.
+// imported returns an import function that stores each record with take. A *protocol.Error of take becomes
+// a plain error.
 func imported[R any](take func(*R, *store.Tx) error) func(*store.Tx, jsontext.Value) error {
 	return store.ImportOf(func(r *R, tx *store.Tx) error {
 		err := take(r, tx)
@@ -53,8 +54,8 @@ func exportPlans(tx *store.Tx, emit func(any) error) error {
 	return err
 }
 
-// exportTasks exports each task after those that it waits for: an import may look at every
-// record as it comes.
+// exportTasks exports each task after the tasks that it waits for, so that an import can check every
+// record at once.
 func exportTasks(tx *store.Tx, emit func(any) error) error {
 	tasks, err := findTasks(tx, &filter{})
 	for _, t := range depsFirst(tasks) {
@@ -90,8 +91,8 @@ func depsFirst(tasks []*task) []*task {
 	return out
 }
 
-// take puts the plan into the store. One that is there already keeps its columns,
-// as its tasks stand in them.
+// take puts the plan into the store. It refuses other columns for a plan that exists already,
+// as its tasks are in those columns.
 func (pl *plan) take(tx *store.Tx) error {
 	var wrong problems
 	wrong.id("/plan_id", pl.ID)
@@ -168,7 +169,7 @@ func (t *task) take(tx *store.Tx) error {
 	wrong.status(pl, t.Status)
 	if old != nil && !slices.Equal(old.Deps, t.Deps) {
 		err = wrong.newDeps(tx, pl, t.ID, t.Deps)
-	} else { // nothing waits for a new task, and old deps were looked at when they came
+	} else { // nothing waits for a new task, and unchanged deps were checked before
 		err = wrong.deps(tx, pl, t.Deps)
 	}
 	if err = errors.Join(err, wrong.err()); err != nil {
@@ -177,7 +178,7 @@ func (t *task) take(tx *store.Tx) error {
 	return t.put(tx, pl, old)
 }
 
-// id refuses what New would not have made.
+// id adds a problem if an id does not have the format of newID.
 func (p *problems) id(path, id string) {
 	if len(id) != idDigits || strings.Trim(id, "0123456789abcdef") != "" {
 		p.add(path, "is %.64q; should be %d hex digits", id, idDigits)

@@ -10,7 +10,7 @@ import (
 	"a2e/host/state/store"
 )
 
-// priority is how urgent a task is, the most urgent first. Zero is the usual one.
+// priority is how urgent a task is; the most urgent has the lowest number. Zero is normal.
 type priority int
 
 const mostUrgent priority = -2
@@ -33,10 +33,10 @@ func (p *priority) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// due is when a task should be done, in microseconds since 1970; 0 = at no certain time.
+// due is when a task should be done, in microseconds since 1970; 0 = no due time.
 type due store.Micros
 
-// never is what stands in the store for no time, behind all others.
+// never is the stored value for no due time; it sorts after all times.
 const never = math.MaxInt64
 
 // Scan implements sql.Scanner.
@@ -58,7 +58,7 @@ func (d due) stored() int64 {
 	return int64(d)
 }
 
-// String is in RFC 3339, or empty.
+// String returns the time in RFC 3339, or "" without a due time.
 func (d due) String() string {
 	if d == 0 {
 		return ""
@@ -66,7 +66,7 @@ func (d due) String() string {
 	return timeText(store.Micros(d))
 }
 
-// timeText is a time in RFC 3339.
+// timeText returns a time in RFC 3339.
 func timeText(m store.Micros) string {
 	return time.UnixMicro(int64(m)).UTC().Format(time.RFC3339)
 }
@@ -74,7 +74,7 @@ func timeText(m store.Micros) string {
 // MarshalText implements encoding.TextMarshaler.
 func (d due) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
-// UnmarshalText implements encoding.TextUnmarshaler. A date alone is the end of that day.
+// UnmarshalText implements encoding.TextUnmarshaler. A date without a time is the last second of that day in UTC.
 func (d *due) UnmarshalText(text []byte) error {
 	if len(text) == 0 {
 		*d = 0
@@ -92,12 +92,12 @@ func (d *due) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// estimate is how long a task may take, in seconds; 0 = nobody knows.
+// estimate is how long a task may take, in seconds; 0 = unknown.
 type estimate int64
 
 const maxEstimate = 10 * 365 * 24 * time.Hour
 
-// String is such as 1h30m, or empty.
+// String returns a text such as 1h30m, or "" for an unknown estimate.
 func (e estimate) String() string {
 	if e == 0 {
 		return ""

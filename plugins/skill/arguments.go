@@ -16,19 +16,19 @@ const (
 	wordsName        = "args"  // the argument that is a line of words, as on a command line
 )
 
-// arguments are those of one call, checked, with the defaults filled in.
+// arguments are the arguments of one call, checked, with the defaults filled in.
 type arguments struct {
 	raw    jsontext.Value // an object
-	names  []string       // in the order of the inputs, others after them as they came
+	names  []string       // in the order of the inputs, then other arguments in the order sent
 	values map[string]jsontext.Value
-	line   string // the line of words, as given
+	line   string // the line of words, as sent
 }
 
 // prepare checks the arguments of a call. The error is a schema_violation.
 //
-// Hosts that call skills with a line of words send it as "args". Where a skill has inputs
-// and none of that name, the line fills them: the words one by one those of `arguments`,
-// else the whole line the first required text that is not given, or the first text.
+// Hosts that call skills with a line of words send it as "args". If the skill declares no inputs, its
+// words become the arguments named in `arguments`. If it declares inputs but none with that name, the
+// whole line becomes the first missing input of type string, a required one if possible.
 func (f *front) prepare(obj protocol.Object) (*arguments, error) {
 	if size := len(obj.Raw()); size > maxArgumentBytes {
 		return nil, protocol.Violation(protocol.FieldError{Path: "/arguments", Message: "has " + strconv.Itoa(size) +
@@ -66,8 +66,8 @@ func (f *front) prepare(obj protocol.Object) (*arguments, error) {
 	return a, nil
 }
 
-// spread returns the line of words to the inputs that it is meant for, and the names of the
-// arguments there are then.
+// spread assigns the line of words to the inputs that it is meant for, and returns the names of the
+// given arguments after that.
 func (f *front) spread(a *arguments, given []string) []string {
 	if f.inputs.loose {
 		words := splitWords(a.line)
@@ -98,7 +98,7 @@ func (f *front) spread(a *arguments, given []string) []string {
 	return slices.DeleteFunc(given, func(name string) bool { return name == wordsName })
 }
 
-// encode makes raw of the values.
+// encode sets raw to the JSON of the values.
 func (a *arguments) encode() {
 	a.raw = jsontext.Value{'{'}
 	for i, name := range a.names {
@@ -111,8 +111,8 @@ func (a *arguments) encode() {
 	a.raw = append(a.raw, '}')
 }
 
-// text returns the value of an argument as it stands in a text: a string without its quotes,
-// anything else as JSON.
+// text returns the value of an argument for use in a text: a string without its quotes, null as "",
+// other values as JSON.
 func (a *arguments) text(name string) string {
 	val := a.values[name]
 	if text, ok := protocol.Value(val).Str(); ok {
@@ -137,7 +137,7 @@ func (a *arguments) all() string {
 	return string(a.raw)
 }
 
-// words returns the line of words apart; without a line, the values in their order.
+// words returns the words of the line or, without a line, the values in their order.
 func (a *arguments) words() []string {
 	if a.line != "" {
 		return splitWords(a.line)
@@ -149,7 +149,7 @@ func (a *arguments) words() []string {
 	return words
 }
 
-// splitWords takes a line apart at white space; what stands in quotes stays together.
+// splitWords splits a line at white space; text in quotes stays together.
 func splitWords(line string) (words []string) {
 	var word strings.Builder
 	var quoted rune
@@ -185,9 +185,9 @@ func splitWords(line string) (words []string) {
 //	                            it takes such a line (argument-hint, arguments)
 //	${CLAUDE_SKILL_DIR}         the skill's folder
 //
-// An input without a value is empty; what is none of these stays as it is. Nothing else is
-// put in, from the environment least of all, and what was put in is not looked at again. A
-// text that shows no argument gets them at its end. max bounds the result, in bytes.
+// An input without a value becomes empty text. Other text stays unchanged. Nothing else is
+// inserted, such as environment variables, and inserted text is not searched for placeholders. If the
+// text has no placeholder, the arguments are appended. max limits the result, in bytes.
 func (s *skill) render(a *arguments, max int) (string, error) {
 	r := &renderer{skill: s, args: a, max: max}
 	if err := r.body(); err != nil {
@@ -210,12 +210,12 @@ type renderer struct {
 	args  *arguments
 	max   int
 	out   strings.Builder
-	shown bool     // an argument stands in it
-	words []string // of the line, once split
-	split bool     // they were needed
+	shown bool     // the text has a placeholder
+	words []string // of the line, if split is true
+	split bool     // words is set
 }
 
-// put appends a text, within the bound.
+// put appends a text, or returns an error if the result would be longer than max.
 func (r *renderer) put(text string) error {
 	if r.out.Len()+len(text) > r.max {
 		return protocol.Errorf(protocol.CodeSkillError, "the instructions of skill %q would have more than %d bytes "+
@@ -247,8 +247,8 @@ func (r *renderer) body() error {
 	}
 }
 
-// placeholder reads one at the beginning of a text: what to put in its place, and how many
-// bytes it has; 0 = there is none.
+// placeholder reads a placeholder at the beginning of a text. It returns its value and its length in
+// bytes; 0 = there is none.
 func (r *renderer) placeholder(text string) (value string, size int) {
 	switch {
 	case strings.HasPrefix(text, "{{"):
@@ -265,10 +265,10 @@ func (r *renderer) placeholder(text string) (value string, size int) {
 	return r.word(text)
 }
 
-// folderMark stands for the skill's folder.
+// folderMark is the placeholder for the skill's folder.
 const folderMark = "${CLAUDE_SKILL_DIR}"
 
-// maxPlaceholder is how long a name in a placeholder can be.
+// maxPlaceholder is the longest name in a placeholder with its end mark, in bytes.
 const maxPlaceholder = 128
 
 // between reads a name between two marks.
@@ -293,7 +293,7 @@ func (r *renderer) between(text, open, end string, value func(name string) (stri
 	return v, len(open) + at + len(end)
 }
 
-// declared returns an input by its name.
+// declared returns the value of an input by its name. The bool reports whether the skill declares it.
 func (r *renderer) declared(name string) (string, bool) {
 	if !slices.Contains(r.inputs.names, name) {
 		return "", false
@@ -304,7 +304,7 @@ func (r *renderer) declared(name string) (string, bool) {
 	return r.args.text(name), true
 }
 
-// given returns an input, or any argument where the skill does not say what it takes.
+// given returns the value of an argument of the call, or of a declared input.
 func (r *renderer) given(name string) (string, bool) {
 	if _, there := r.args.values[name]; there {
 		return r.args.text(name), true
@@ -312,7 +312,7 @@ func (r *renderer) given(name string) (string, bool) {
 	return r.declared(name)
 }
 
-// dollar returns what ${…} stands for.
+// dollar returns the value of ${name}.
 func (r *renderer) dollar(name string) (string, bool) {
 	if name == "ARGUMENTS" {
 		return r.args.all(), true
@@ -356,7 +356,7 @@ func (r *renderer) word(text string) (string, int) {
 	return r.args.text(name), end
 }
 
-// nth returns a word of the line, from 0; "" = there are not as many.
+// nth returns word i of the line, from 0, or "" if the line has fewer words.
 func (r *renderer) nth(i int) string {
 	if r.shown = true; !r.split {
 		r.words, r.split = r.args.words(), true

@@ -31,7 +31,7 @@ func (p *Plugin) call(ctx context.Context, req *protocol.SkillCallRequest,
 	if req.Name == "" {
 		return nil, protocol.Violation(protocol.FieldError{Path: "/name", Message: "is required: the name of a skill"})
 	}
-	host.HandOff(ctx) // folders may lie on a slow disk
+	host.HandOff(ctx) // folders may be on a slow disk
 	s, err := p.find(req.Name)
 	if err != nil {
 		return nil, err
@@ -67,7 +67,7 @@ func (p *Plugin) call(ctx context.Context, req *protocol.SkillCallRequest,
 	return &protocol.SkillCallResponse{Name: s.name, Data: result, CreatedAt: float64(end.UnixMicro()) / 1e6}, nil
 }
 
-// find returns a skill by its name; the router adds the names that there are to the error.
+// find returns a skill by its name. The error has the names of the known skills.
 func (p *Plugin) find(name string) (*skill, error) {
 	repository := p.library.current(false)
 	if s := repository.byName[name]; s != nil {
@@ -97,7 +97,7 @@ func (p *Plugin) Instructions(name string) (text string, ok bool) {
 	return s.body, true
 }
 
-// callable returns the tools of a skill that may be called now. The error says why one may not.
+// callable returns the tools of a skill that may be called now. The error says why it may not be called.
 func (p *Plugin) callable(ctx context.Context, s *skill) ([]protocol.ToolDefinition, error) {
 	switch s.status {
 	case protocol.SkillArchived:
@@ -125,7 +125,7 @@ type skillCall struct {
 	args  *arguments
 }
 
-// bounded runs the skill within its own bound of time; the host keeps the request's.
+// bounded runs the skill within its own timeout; the host enforces that of the request.
 func (c *skillCall) bounded(ctx context.Context) (*protocol.SkillResult, error) {
 	if seconds := c.skill.timeout; seconds > 0 {
 		var cancel context.CancelFunc
@@ -148,17 +148,17 @@ func (c *skillCall) bounded(ctx context.Context) (*protocol.SkillResult, error) 
 	return c.result(r), nil
 }
 
-// instructionsData is the data of a skill that the agent's own model carries out.
+// instructionsData is the result data of a skill that the agent's own model carries out.
 type instructionsData struct {
 	Instructions string                    `json:"instructions"`
 	Tools        []protocol.ToolDefinition `json:"tools"`
 	Files        []string                  `json:"files"`  // URIs, for read_file
-	Folder       string                    `json:"folder"` // that paths in the instructions begin at
+	Folder       string                    `json:"folder"` // base of relative paths in the instructions
 	MoreFiles    bool                      `json:"more_files,omitzero"`
 	OutputSchema map[string]any            `json:"output_schema,omitempty"`
 }
 
-// instructions returns the text of the skill, with what belongs to it.
+// instructions returns the text of the skill with its tools and files.
 func (c *skillCall) instructions() (*protocol.SkillResult, error) {
 	text, err := c.skill.render(c.args, c.opts.MaxOutputBytes)
 	if err != nil {
@@ -182,7 +182,7 @@ func (c *skillCall) instructions() (*protocol.SkillResult, error) {
 	}, nil
 }
 
-// result makes the answer of what a run gave, and holds that against the outputs.
+// result turns the result of a run into an answer, and checks it against the outputs of the skill.
 func (c *skillCall) result(r *run.Result) *protocol.SkillResult {
 	result := &protocol.SkillResult{
 		Success: !r.Failed, Data: r.Data, Truncated: &r.Truncated,
@@ -212,7 +212,7 @@ func (c *skillCall) result(r *run.Result) *protocol.SkillResult {
 	return result
 }
 
-// modulesFolder is where compiled modules are kept, in the state folder.
+// modulesFolder is the folder for compiled modules, below the state folder.
 const modulesFolder = "modules"
 
 // execute runs a script, a module or an agent.
@@ -253,13 +253,13 @@ func (c *skillCall) job() (run.Job, error) {
 	if c.skill.front.kind == kindWasm {
 		job.MemoryBytes = c.opts.MemoryBytes
 		if c.env.StateDir != "" {
-			// What lies there runs in the host: it must be a folder of its own.
+			// The code in it is executed, so the folder must be private.
 			folder, err := private.MakeSub(c.env.StateDir, modulesFolder)
 			if err != nil {
 				return job, protocol.Errorf(protocol.CodeSkillError, "the folder for compiled modules: %w", err)
 			}
 			job.CacheDir = folder.Path()
-			_ = folder.Close() // it was only looked at
+			_ = folder.Close() // only its path is needed
 		}
 	}
 	if c.env.Workspace != "" {
@@ -270,8 +270,8 @@ func (c *skillCall) job() (run.Job, error) {
 	return job, nil
 }
 
-// event passes on events of kinds that an Emitter has no method for. Their data are objects
-// on the wire.
+// event returns a function that sends events of kinds for which an Emitter has no method. On the wire
+// their data must be objects; other data is sent as {"value":…}.
 func (c *skillCall) event(ctx context.Context) run.EventFunc {
 	return func(kind string, data jsontext.Value) {
 		if !c.emit.Streaming() {
@@ -345,7 +345,7 @@ func (c *skillCall) object(text string) (jsontext.Value, error) {
 	return jsontext.Value(obj.Raw()), nil
 }
 
-// unfenced takes the fence of a code block away.
+// unfenced returns a text without the fence of a code block around it.
 func unfenced(text string) string {
 	text = strings.TrimSpace(text)
 	if inner, ok := strings.CutSuffix(text, "```"); ok && strings.HasPrefix(inner, "```") {
@@ -356,18 +356,18 @@ func unfenced(text string) string {
 	return text
 }
 
-// watcher makes events of what a model does.
+// watcher sends events about what a model does.
 type watcher struct {
 	host.Unwatched
 	emit  host.Emitter
 	event run.EventFunc
-	said  strings.Builder // in this round
+	said  strings.Builder // text of the model in this round
 }
 
-// The bounds of events, in bytes.
+// Limits of events, in bytes.
 const (
 	maxEventResult = 4 << 10  // of a tool's result
-	maxSaid        = 64 << 10 // of what the model says beside its calls
+	maxSaid        = 64 << 10 // of the model's text before its calls
 )
 
 // toolCallEvent and toolResultEvent are the data of events of these kinds.
@@ -402,7 +402,7 @@ func (w *watcher) Piece(kind host.PieceKind, text string) {
 // Restart implements host.Watcher.
 func (w *watcher) Restart() { w.said.Reset() }
 
-// ToolStarted implements host.Watcher. What the model said before its first call is told with it.
+// ToolStarted implements host.Watcher. Before a call it sends the text that the model wrote so far.
 func (w *watcher) ToolStarted(round int, c host.ModelCall) {
 	if w.said.Len() > 0 {
 		w.emit.Log("info", strings.ToValidUTF8(w.said.String()[:min(w.said.Len(), maxSaid)], ""), "")
@@ -420,15 +420,15 @@ func (w *watcher) ToolEnded(round int, c host.ModelCall, r host.ModelResult) {
 	})
 }
 
-// tell sends an event of a kind of its own.
+// tell sends an event with the data as JSON.
 func (w *watcher) tell(kind string, data any) {
 	if text, err := json.Marshal(data); err == nil {
 		w.event(kind, text)
 	}
 }
 
-// chosenModel returns the model of a call: what it names itself, else that of the config, else
-// the agent. The caller calls done.
+// chosenModel returns the model for a call: the model that the call names, else that of the config, else
+// the agent's. The caller must call done.
 func (c *skillCall) chosenModel() (model agent.Model, done func(), err error) {
 	done = func() {}
 	switch {
@@ -439,7 +439,7 @@ func (c *skillCall) chosenModel() (model agent.Model, done func(), err error) {
 		if model, err = c.overridden(c.req.LLMOverride); err != nil {
 			return nil, nil, protocol.Violation(protocol.FieldError{Path: "/llm_override", Message: err.Error()})
 		}
-		return model, func() { _ = closeModel(model) }, nil // connections that stay open end by themselves
+		return model, func() { _ = closeModel(model) }, nil // connections that stay open time out by themselves
 	case c.model != nil && !c.foreign(c.skill):
 		return c.model, done, nil
 	}
@@ -447,9 +447,9 @@ func (c *skillCall) chosenModel() (model agent.Model, done func(), err error) {
 }
 
 // overridden returns the model that a call names: provider_config {url or base_url, model} and
-// provider_credentials {api_key}. What it leaves out is as in the config, save that the key
-// of the config goes to the URL of the config alone. A skill that an agent could have written
-// gets nothing of the config.
+// provider_credentials {api_key}. Missing values come from the config, but the key
+// of the config is sent only to the URL of the config. A skill that an agent could have written
+// gets nothing from the config.
 func (c *skillCall) overridden(l *protocol.LLMConfig) (agent.Model, error) {
 	var place protocol.Object
 	if l.ProviderConfig != nil {
@@ -475,7 +475,7 @@ func (c *skillCall) overridden(l *protocol.LLMConfig) (agent.Model, error) {
 	return agent.NewEndpoint(o)
 }
 
-// firstText returns the first of some members that is a text.
+// firstText returns the first of the members that is a string and not empty.
 func firstText(obj protocol.Object, keys ...string) string {
 	for _, key := range keys {
 		if v, ok := obj.Get(key); ok {
@@ -487,7 +487,7 @@ func firstText(obj protocol.Object, keys ...string) string {
 	return ""
 }
 
-// closeModel closes the connections that a model keeps; nil has none.
+// closeModel closes the idle connections of a model, which may be nil.
 func closeModel(m agent.Model) error {
 	if c, ok := m.(io.Closer); ok {
 		return c.Close()

@@ -17,24 +17,24 @@ import (
 	"a2e/protocol"
 )
 
-// room is what one answer holds, in bytes.
+// room has the limits of one answer, in bytes.
 type room struct {
-	text  int // of the instructions of one skill; a call gives all of them
+	text  int // of the instructions of one skill; longer ones are only in the answer to a call
 	texts int // of all instructions together
-	all   int // of all definitions without them; what is beyond is listed in brief
+	all   int // of all definitions without instructions; further skills are listed in brief
 }
 
 func usualRoom() room { return room{text: 16 << 10, texts: 1 << 20, all: 8 << 20} }
 
-// briefBytes is how much of a description stands in brief.
+// briefBytes is how many bytes of a description a brief definition has.
 const briefBytes = 200
 
-// discover answers skill/discover/req. A skill passes a filter when it has one of its tags
-// or categories, letter case aside; an empty filter lets all pass.
+// discover answers skill/discover/req. A skill passes a filter if it has one of the filter's
+// tags or categories, in any letter case; all skills pass an empty filter.
 func (p *Plugin) discover(ctx context.Context, req *protocol.SkillDiscoverRequest,
 	_ host.Emitter,
 ) (*protocol.SkillDiscoverResponse, error) {
-	host.HandOff(ctx) // folders may lie on a slow disk
+	host.HandOff(ctx) // folders may be on a slow disk
 	resp := &protocol.SkillDiscoverResponse{Skills: []protocol.SkillDefinition{}}
 	weigher := p.services.Weigher()
 	left, all := p.room, &inventory{}
@@ -76,7 +76,8 @@ func (s *skill) wanted(req *protocol.SkillDiscoverRequest) bool {
 	return one(req.FilterTags, s.tags...) && one(req.FilterCategories, s.category)
 }
 
-// definition is what skill/discover says of a skill, without its instructions.
+// definition returns the definition of a skill for skill/discover, without its instructions. blocked is why
+// it is blocked; "" = it is not.
 func (s *skill) definition(blocked string) protocol.SkillDefinition {
 	def := protocol.SkillDefinition{
 		Name: s.name, Version: s.version, Description: s.description, Triggers: s.triggers,
@@ -109,7 +110,7 @@ func (s *skill) definition(blocked string) protocol.SkillDefinition {
 	return def
 }
 
-// brief leaves of a definition what is needed to choose a skill.
+// brief returns the parts of a definition that are needed to choose a skill.
 func brief(def protocol.SkillDefinition) protocol.SkillDefinition {
 	return protocol.SkillDefinition{
 		Name: def.Name, Version: protocol.Head(def.Version, briefBytes), Description: protocol.Head(def.Description,
@@ -119,7 +120,7 @@ func brief(def protocol.SkillDefinition) protocol.SkillDefinition {
 	}
 }
 
-// texts returns names as a list of any JSON values has them.
+// texts returns names as a list of JSON strings.
 func texts(names []string) protocol.NullableList[jsontext.Value] {
 	all := protocol.NullableList[jsontext.Value]{}
 	for _, name := range names {
@@ -128,14 +129,14 @@ func texts(names []string) protocol.NullableList[jsontext.Value] {
 	return all
 }
 
-// inventory is the tools and toolkits of this host, for one request.
+// inventory has the tools and toolkits of this host, for one request.
 type inventory struct {
-	tools map[string]protocol.ToolDefinition // nil = nobody has asked yet
+	tools map[string]protocol.ToolDefinition // nil = not asked yet
 	names []string
 	kits  map[string]protocol.ToolkitDefinition
 }
 
-// ask gets what there is now, once.
+// ask lists the tools and toolkits of the host at its first call.
 func (all *inventory) ask(ctx context.Context, s *host.Services) error {
 	if all.tools != nil {
 		return nil
@@ -161,7 +162,7 @@ func (all *inventory) ask(ctx context.Context, s *host.Services) error {
 	return nil
 }
 
-// list asks for a list; without a plugin that has one it is empty.
+// list sends a request for a list; if no plugin serves the request, the list stays empty.
 func list(ctx context.Context, s *host.Services, typ protocol.Type, req, resp any) error {
 	err := s.Call(ctx, typ, req, resp, nil)
 	if refused, ok := errors.AsType[*protocol.Error](err); ok && refused.Code == protocol.CodeCapabilityMissing {
@@ -170,15 +171,14 @@ func list(ctx context.Context, s *host.Services, typ protocol.Type, req, resp an
 	return err
 }
 
-// needs reports whether a skill names anything that has to be looked up.
+// needs reports whether a skill names tools or toolkits that have to be looked up.
 func (f *front) needs() bool { return len(f.tools)+len(f.toolkits)+len(f.allowed) > 0 }
 
-// resolved is what the names in a skill's front matter stand for.
+// resolved is the result of looking up the tools and toolkits in a skill's front matter.
 type resolved struct {
-	tools   []protocol.ToolDefinition // by name; never nil
-	missing []string                  // what keeps the skill from being called
-	// of allowed-tools, which alone are given where there are any: what nothing here has the name of
-	unknown []string
+	tools   []protocol.ToolDefinition // ordered by name; never nil
+	missing []string                  // reasons why the skill cannot be called
+	unknown []string                  // names in allowed-tools that no tool has
 }
 
 // resolve looks up the tools and toolkits of a skill.
@@ -239,8 +239,8 @@ func (all *inventory) of(kit protocol.ToolkitDefinition) (found []string) {
 	return found
 }
 
-// find returns the tools that a name stands for: that of the name, those that a pattern
-// matches, or what is called so by other hosts.
+// find returns the tools that a name stands for: the tool with the name, the tools that match it as a
+// pattern, or the tool that other hosts call by the name.
 func (all *inventory) find(name string) []string {
 	if _, there := all.tools[name]; there {
 		return []string{name}
@@ -264,7 +264,7 @@ func (all *inventory) find(name string) []string {
 	return nil
 }
 
-// elsewhere maps the names that other hosts have for tools to those of this one.
+// elsewhere maps the names of tools in other hosts to those in this host.
 func elsewhere() map[string]string {
 	return map[string]string{
 		"Read": "read_file", "Write": "write_file", "Edit": "edit_file", "MultiEdit": "edit_file", "Glob": "glob",
@@ -273,7 +273,7 @@ func elsewhere() map[string]string {
 	}
 }
 
-// look returns the tools of a skill, and why it cannot be called now; "" = it can.
+// look returns the tools of a skill, and why it cannot be called now; "" = it can be called.
 func (p *Plugin) look(ctx context.Context, s *skill, all *inventory) (r resolved, blocked string, err error) {
 	r.tools = []protocol.ToolDefinition{}
 	reasons := p.refused(s)
@@ -289,7 +289,7 @@ func (p *Plugin) look(ctx context.Context, s *skill, all *inventory) (r resolved
 	return r, strings.Join(append(reasons, r.missing...), "; "), nil
 }
 
-// refused tells what of a skill the config or its own front matter rules out.
+// refused returns the reasons in the config or the front matter why a skill cannot be called.
 func (p *Plugin) refused(s *skill) (reasons []string) {
 	if s.status == protocol.SkillBlocked {
 		reasons = append(reasons, "its front matter says so (status)")
@@ -304,8 +304,8 @@ func (p *Plugin) refused(s *skill) (reasons []string) {
 	return reasons
 }
 
-// foreign reports whether an agent could have written the skill, which is then no reason to
-// give it more than the agent has. It cannot write the user's config folder.
+// foreign reports whether an agent could have written the skill; such a skill must not get more
+// rights than the agent. Agents cannot write to the user's config folder.
 func (p *Plugin) foreign(s *skill) bool {
 	switch {
 	case p.opts.TrustWorkspace:

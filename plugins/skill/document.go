@@ -19,13 +19,13 @@ import (
 	"a2e/protocol"
 )
 
-// document is a SKILL.md taken apart.
+// document has the parts of a SKILL.md.
 type document struct {
 	front *yamltree.Node // nil = it cannot be used
-	body  string         // what follows the front matter, lines ended by \n
+	body  string         // the text after the front matter, with \n line ends
 }
 
-// split takes the text of a SKILL.md apart. What is wrong with it goes to n.
+// split splits the text of a SKILL.md into its parts. Problems go to n.
 func split(text []byte, n *notes) (d document) {
 	switch {
 	case bytes.HasPrefix(text, []byte("\xff\xfe")), bytes.HasPrefix(text, []byte("\xfe\xff")):
@@ -66,7 +66,7 @@ func split(text []byte, n *notes) (d document) {
 	return document{front: parseFront([]byte(front), 2, n), body: strings.TrimSpace(body)}
 }
 
-// cutFront cuts a text at the line that ends the front matter.
+// cutFront cuts a text at the line that ends the front matter. ok reports whether there is such a line.
 func cutFront(text string) (front, body string, ok bool) {
 	at := 0
 	for line := range strings.Lines(text) {
@@ -78,7 +78,7 @@ func cutFront(text string) (front, body string, ok bool) {
 	return "", "", false
 }
 
-// paragraph returns the first paragraph of Markdown that is no heading, on one line.
+// paragraph returns the first paragraph of Markdown that is not a heading, on one line.
 func paragraph(body string) string {
 	for part := range strings.SplitSeq(body, "\n\n") {
 		var lines []string
@@ -94,23 +94,23 @@ func paragraph(body string) string {
 	return ""
 }
 
-// What front matter may be like.
+// Limits of front matter.
 const (
 	maxFrontBytes = 64 << 10
 	maxDepth      = 32
 	maxAliased    = 1000     // values that aliases may add
-	maxAliasedLen = 64 << 10 // bytes of text that they may add
+	maxAliasedLen = 64 << 10 // bytes of text that aliases may add
 	maxNotes      = 50       // of one file
-	maxQuoted     = 500      // lines of front matter that is not valid: more of them are not tried one by one
+	maxQuoted     = 500      // lines of invalid front matter; with more lines quoteLines does nothing
 )
 
-// Note is one thing that is said of a file.
+// Note is a problem or a hint about a file.
 type Note struct {
 	Line int // from 1; 0 = the file as a whole
 	Text string
 }
 
-// in says where in a file a note is, and the note.
+// in returns the note with its place in a file.
 func (n Note) in(file string) string {
 	if n.Line > 0 {
 		file = "line " + strconv.Itoa(n.Line) + " of " + file
@@ -118,10 +118,10 @@ func (n Note) in(file string) string {
 	return file + ": " + n.Text
 }
 
-// notes gathers what there is to say of one SKILL.md.
+// notes collects the notes about one SKILL.md.
 type notes struct {
-	problems []Note // it cannot be used
-	hints    []Note // it can, but not all of it has an effect
+	problems []Note // the skill cannot be used
+	hints    []Note // the skill can be used, but a part has no effect
 }
 
 func (n *notes) fail(line int, format string, args ...any) {
@@ -132,7 +132,7 @@ func (n *notes) hint(line int, format string, args ...any) {
 	n.hints = noted(n.hints, line, format, args)
 }
 
-// sort puts all that is said in the order of the file.
+// sort sorts the notes by line.
 func (n *notes) sort() {
 	byLine := func(a, b Note) int { return a.Line - b.Line }
 	slices.SortStableFunc(n.problems, byLine)
@@ -146,8 +146,8 @@ func noted(all []Note, line int, format string, args []any) []Note {
 	return append(all, Note{line, fmt.Sprintf(format, args...)})
 }
 
-// parseFront reads front matter that begins in some line of its file. nil = it cannot be
-// used, and notes say why.
+// parseFront reads front matter that begins in line of its file. If it cannot be used, parseFront
+// returns nil and adds the problems to n.
 func parseFront(text []byte, line int, n *notes) *yamltree.Node {
 	rules := yamltree.Rules{
 		Depth: maxDepth, Aliased: maxAliased, AliasedBytes: maxAliasedLen, LinesBefore: line - 1,
@@ -185,9 +185,9 @@ func parseFront(text []byte, line int, n *notes) *yamltree.Node {
 	return read
 }
 
-// quoteLines puts quotes around the values of those top-level lines that are not valid by
-// themselves, such as `argument-hint: [file] [line]` and `description: Note: it is slow`:
-// public skills are full of them. It gives the lines changed, from 1.
+// quoteLines puts quotes around the values of top-level lines that are not valid YAML by
+// themselves, such as `argument-hint: [file] [line]` and `description: Note: it is slow`, which
+// are common in public skills. It returns the numbers of the changed lines, from 1.
 func quoteLines(text []byte, rules *yamltree.Rules) (again []byte, changed []int) {
 	lines := strings.SplitAfter(string(text), "\n")
 	if len(lines) > maxQuoted {
@@ -198,13 +198,13 @@ func quoteLines(text []byte, rules *yamltree.Rules) (again []byte, changed []int
 		key, value, ok := strings.Cut(bare, ":")
 		value = strings.TrimSpace(value)
 		if !ok || value == "" || strings.ContainsFunc(key, noKey) || strings.IndexByte(`|>'"{&*!`, value[0]) >= 0 {
-			continue // what begins like this is meant as YAML
+			continue // a value that begins like this is meant as YAML
 		}
 		if value[0] == '[' && strings.ReplaceAll(key, "-", "_") != "argument_hint" {
 			continue
 		}
 		if i+1 < len(lines) && strings.TrimLeft(lines[i+1], " \t") != lines[i+1] {
-			continue // it goes on in the next line
+			continue // the value continues in the next line
 		}
 		if _, err := rules.Load([]byte(bare)); err == nil {
 			continue
@@ -219,7 +219,7 @@ func noKey(r rune) bool {
 	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '_' && r != '-'
 }
 
-// failYAML notes why text that comes after so many lines of its file is no YAML.
+// failYAML adds a problem for text that is not valid YAML; before is the number of lines before the text.
 func (n *notes) failYAML(err error, before int) {
 	var at *yaml.LoadError
 	if !errors.As(err, &at) {
@@ -228,7 +228,7 @@ func (n *notes) failYAML(err error, before int) {
 	}
 	line := max(at.Mark.Line, 1)
 	if at.ContextMark.Line > 0 && strings.Contains(at.Message, "end of stream") {
-		line = at.ContextMark.Line // where what has no end begins
+		line = at.ContextMark.Line // the beginning of the unfinished element
 	}
 	n.fail(line+before, "not valid YAML: %.200s", at.Message)
 }
@@ -241,15 +241,15 @@ const (
 	kindAgent        = "agent"
 )
 
-// Bounds of single values.
+// Limits of single values.
 const (
-	maxDescription = 1024  // bytes that the public format has for a description; longer ones only get a hint
-	maxTurnsSaid   = 1000  // of max_turns
-	maxSeconds     = 86400 // of timeout_seconds
+	maxDescription = 1024  // bytes of a description in the public format; longer ones only get a hint
+	maxTurnsSaid   = 1000  // largest max_turns
+	maxSeconds     = 86400 // largest timeout_seconds
 	maxListed      = 256   // entries of a list
 )
 
-// front is what the front matter says.
+// front has the values of the front matter.
 type front struct {
 	name, version, description string
 	whenToUse, argumentHint    string
@@ -257,10 +257,10 @@ type front struct {
 	triggers, tags             []string
 	tools, toolkits, allowed   []string
 	status                     protocol.SkillStatus
-	inputs, outputs            *objectSchema // outputs nil = not said
-	positional                 []string      // arguments in an order, for skills that are called with a line of words
-	wordy                      bool          // says that it takes such a line
-	maxTurns, timeout          int           // 0 = not said; seconds
+	inputs, outputs            *objectSchema // outputs nil = not set
+	positional                 []string      // names of the words, for skills that are called with a line of words
+	wordy                      bool          // the skill takes a line of words
+	maxTurns, timeout          int           // timeout in seconds; 0 = not set
 	kind                       string
 	file                       string // of kindRun and kindWasm, relative, with slashes
 	fileLine                   int
@@ -268,7 +268,7 @@ type front struct {
 	metadata                   map[string]any // values are jsontext.Value or strings
 }
 
-// knownKeys are those that have a meaning here, with _ for -.
+// knownKeys returns the keys of front matter that this host knows, with _ for -.
 func knownKeys() []string {
 	return []string{
 		"name", "description", "license", "compatibility", "allowed_tools", "metadata",
@@ -279,14 +279,14 @@ func knownKeys() []string {
 	}
 }
 
-// readFront reads the front matter of a skill in a folder of some name.
+// readFront reads the front matter of a skill; folder is the name of its folder.
 func readFront(d document, folder string, n *notes) *front {
 	r := newReader(d.front, n)
 	f := &front{metadata: map[string]any{}}
 	f.name = r.name(folder)
 	f.version = r.text("version", "1.0.0")
 	if m, _ := r.value("metadata"); m.At("version") != nil &&
-		r.keys["version"].Value == nil { // where the public format has it
+		r.keys["version"].Value == nil { // the public format has the version in metadata
 		f.version = cmp.Or(strings.TrimSpace(m.At("version").Text), f.version)
 	}
 	f.description = r.description(d.body)
@@ -311,7 +311,7 @@ func readFront(d document, folder string, n *notes) *front {
 	return f
 }
 
-// rights tells which of them have no effect.
+// rights adds notes for write and network where they have no effect or are not possible.
 func (r *reader) rights(f *front) {
 	switch scripted := f.kind == kindRun || f.kind == kindWasm; {
 	case f.write && !scripted:
@@ -427,7 +427,7 @@ func (r *reader) path(key string) string {
 	return short
 }
 
-// arguments reads inputs, outputs, and the ways in which public skills take a line of words.
+// arguments reads inputs, outputs, and the keys by which public skills take a line of words.
 func (r *reader) arguments(f *front) {
 	hint, hinted := r.value("argument_hint")
 	if hinted {
@@ -460,7 +460,7 @@ func (r *reader) arguments(f *front) {
 	}
 }
 
-// metadata takes over what is only told to the agent.
+// metadata copies values that are only passed on to the agent.
 func (r *reader) metadata(f *front) {
 	if v, ok := r.value("metadata"); ok {
 		if v.Kind != yamltree.Mapping {
@@ -484,7 +484,7 @@ func (r *reader) metadata(f *front) {
 	}
 }
 
-// keep takes one entry over. The names that the host itself tells something under are its own.
+// keep copies one entry of the metadata. It refuses the names that the host itself uses.
 func (r *reader) keep(f *front, key string, v *yamltree.Node) {
 	if slices.Contains([]string{"kind", "uri", "blocked_reason", "unknown_tools", "routing_weight", "task", "brief"},
 		key) {

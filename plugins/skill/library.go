@@ -22,13 +22,13 @@ import (
 )
 
 const (
-	checkEvery  = 500 * time.Millisecond // where very much has to be looked at
-	fewWatched  = 500                    // paths: as many are looked at for each request
-	freshChange = 2 * time.Second        // files this young may change again without a trace in their times
-	maxLogged   = 20
+	checkEvery  = 500 * time.Millisecond // between checks of more than fewWatched paths
+	fewWatched  = 500                    // paths: up to this number are checked for each request
+	freshChange = 2 * time.Second        // a file this young may change again without a change of its time
+	maxLogged   = 20                     // broken skills logged at one load
 )
 
-// library is the skills of all roots, as they were when it was looked last.
+// library has the skills of all roots, as of the last check.
 type library struct {
 	roots []*root
 	max   bounds
@@ -39,25 +39,25 @@ type library struct {
 	repository *repository // nil until the first request; guarded by mu
 	watched    [][]watched // by root; guarded by mu
 	checked    time.Time   // guarded by mu
-	settled    bool        // nothing had just changed when it was loaded; guarded by mu
+	settled    bool        // no watched path was younger than freshChange at the last load; guarded by mu
 }
 
-// repository is what was found at one time. It does not change.
+// repository is the result of one load. It does not change.
 type repository struct {
 	skills []*skill // by name
 	byName map[string]*skill
 	names  []string
-	all    []*found          // broken and shadowed ones too, in the order of the roots
-	shadow map[*found]string // those whose name an earlier one has: where that is
-	roots  map[*root]notes   // on whole roots
+	all    []*found          // also broken and shadowed skills, in the order of the roots
+	shadow map[*found]string // file of the earlier skill with the same name
+	roots  map[*root]notes   // notes about whole roots
 }
 
 func newLibrary(roots []*root, now func() time.Time, log zerolog.Logger) *library {
 	return &library{roots: roots, max: usualBounds(), now: now, log: log}
 }
 
-// current returns the skills as they are now; where very much lies in the roots, as they were
-// half a second ago, unless fresh is asked for.
+// current returns the current skills. If the roots have very many paths, the result may be half a
+// second old, unless fresh is true.
 func (l *library) current(fresh bool) *repository {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -79,7 +79,7 @@ func (l *library) current(fresh bool) *repository {
 	return l.repository
 }
 
-// changedLocked reports whether a path that matters is not what it was.
+// changedLocked reports whether a watched path has changed.
 func (l *library) changedLocked() bool {
 	for i, root := range l.roots {
 		top, err := root.open()
@@ -152,8 +152,8 @@ func (l *library) loadLocked() {
 	l.repository, l.checked = s, l.now()
 }
 
-// repeated returns the state of a root that is the same folder as an earlier one. Any other
-// is added to tops.
+// repeated returns the file info of a root that is the same folder as an earlier one, otherwise nil. It
+// adds a new folder to tops.
 func repeated(r *root, tops *[]fs.FileInfo) fs.FileInfo {
 	top, err := r.open()
 	if err != nil {
@@ -171,8 +171,8 @@ func repeated(r *root, tops *[]fs.FileInfo) fs.FileInfo {
 	return nil
 }
 
-// add takes one more in; where is the files of the names so far, most how many skills there
-// may be.
+// add adds a skill that was found. where maps the names so far to their files; most is the maximum
+// number of skills.
 func (s *repository) add(f *found, where map[string]string, most int) {
 	s.all = append(s.all, f)
 	if f.skill == nil {
@@ -192,7 +192,7 @@ func (s *repository) add(f *found, where map[string]string, most int) {
 	s.skills = append(s.skills, f.skill)
 }
 
-// tellLocked logs what was broken since the last time.
+// tellLocked logs the skills that are broken and were not at the last load.
 func (l *library) tellLocked(s *repository) {
 	before := map[string]bool{}
 	if l.repository != nil {
@@ -217,19 +217,19 @@ func (l *library) tellLocked(s *repository) {
 	}
 }
 
-// Entry is what there is to say of one SKILL.md, or of a whole folder of skills.
+// Entry is the result of checking one SKILL.md or a whole folder of skills.
 type Entry struct {
-	File       string // its path, as the folders were named
+	File       string // path, relative if the folder was named so
 	Folder     bool   // File is a folder of skills
-	Name       string // of the skill, or of its folder where it is broken; "" = of a folder of skills
-	Kind       string // instructions, run, wasm or agent; "" for a broken one
+	Name       string // of the skill, or of its folder if it is broken; "" for a folder of skills
+	Kind       string // instructions, run, wasm or agent; "" for a broken skill
 	Problems   []Note // why it cannot be used
-	Hints      []Note // what of it has no effect, or not the one it may be meant to have
-	ShadowedBy string // the file of the skill that has the name; "" = this one
+	Hints      []Note // parts that have no effect, or another one than expected
+	ShadowedBy string // the file of an earlier skill with the same name; "" = none
 }
 
-// Check looks at all skills that a plugin with these options would find, in the order in
-// which they win names. The error says which option does not fit.
+// Check checks all skills that a plugin with these options would find, in the order of their
+// priority. The error says which option is wrong.
 func Check(opts Options, env Env) ([]Entry, error) {
 	roots, err := rootsOf(opts, env)
 	if err != nil {
@@ -238,7 +238,7 @@ func Check(opts Options, env Env) ([]Entry, error) {
 	return check(roots), nil
 }
 
-// CheckFolder looks at one folder: a skill, or a folder of skills.
+// CheckFolder checks one folder: a skill, or a folder of skills.
 func CheckFolder(path string) ([]Entry, error) {
 	if info, err := os.Stat(path); err != nil {
 		return nil, err
@@ -273,13 +273,13 @@ func check(roots []*root) []Entry {
 	return all
 }
 
-// reader reads the keys of front matter, and notes what is wrong with them.
+// reader reads the keys of front matter, and records what is wrong with them.
 type reader struct {
 	*notes
 	keys map[string]yamltree.Member // by name, with _ for -
 }
 
-// newReader takes the keys of a mapping in.
+// newReader returns a reader for the keys of a mapping.
 func newReader(m *yamltree.Node, n *notes) *reader {
 	r := &reader{notes: n, keys: map[string]yamltree.Member{}}
 	known := knownKeys()
@@ -308,7 +308,7 @@ func (r *reader) value(key string) (*yamltree.Node, bool) {
 	return m.Value, ok && !m.Value.Null()
 }
 
-// text reads one text; numbers and the like are texts as they stand.
+// text reads a scalar as text, numbers and booleans as they are written. otherwise is the default.
 func (r *reader) text(key, otherwise string) string {
 	v, ok := r.value(key)
 	if !ok {
@@ -321,7 +321,7 @@ func (r *reader) text(key, otherwise string) string {
 	return strings.TrimSpace(v.Text)
 }
 
-// line is text for a value of one line: control characters are refused.
+// line reads a text of one line. It refuses control characters.
 func (r *reader) line(key string) string {
 	text := r.text(key, "")
 	if strings.ContainsFunc(text, unicode.IsControl) {
@@ -331,7 +331,7 @@ func (r *reader) line(key string) string {
 	return text
 }
 
-// list reads a list of texts, or one text of some with separators between them.
+// list reads a list of texts, or one text that it splits at the separators.
 func (r *reader) list(key, separators string) []string {
 	v, ok := r.value(key)
 	if !ok {
@@ -360,7 +360,7 @@ func (r *reader) texts(key string, v *yamltree.Node) (all []string) {
 		return nil
 	}
 	for _, item := range v.Items {
-		if name := item.At("name"); name != nil && name.Kind == yamltree.Scalar { // as some write tools
+		if name := item.At("name"); name != nil && name.Kind == yamltree.Scalar { // some skills write tools as {name: …}
 			item = name
 		}
 		if item.Kind != yamltree.Scalar || item.Null() {
@@ -399,7 +399,7 @@ func (r *reader) tools(key string) []string {
 	}
 	var all []string
 	for _, word := range words {
-		if word[0] == '(' && len(all) > 0 { // "Bash (git:*)": the rule is one of the tool before it
+		if word[0] == '(' && len(all) > 0 { // "Bash (git:*)": the rule belongs to the tool before it
 			all[len(all)-1] += word
 			continue
 		}
@@ -410,7 +410,7 @@ func (r *reader) tools(key string) []string {
 	return all
 }
 
-// truth reads true or false; not said is false.
+// truth reads true or false; a missing key is false.
 func (r *reader) truth(key string) bool {
 	v, ok := r.value(key)
 	if !ok {
@@ -428,7 +428,7 @@ func (r *reader) truth(key string) bool {
 	return false
 }
 
-// whole reads a whole number of 1 to most; 0 = not said.
+// whole reads a whole number from 1 to most; it returns 0 for a missing key.
 func (r *reader) whole(key string, most int) int {
 	v, ok := r.value(key)
 	if !ok {
@@ -444,12 +444,12 @@ func (r *reader) whole(key string, most int) int {
 	return 0
 }
 
-// maxNameBytes bounds the name of a skill.
+// maxNameBytes is the length of the longest name of a skill, in bytes.
 const maxNameBytes = 128
 
-// checkName tells why a text cannot be the name of a skill. The name is a part of
-// skill://NAME/FILE and of messages to people, so it may hold nothing that means something
-// else there, or that is not seen.
+// checkName returns why a text cannot be the name of a skill, or nil. The name is part of
+// skill://NAME/FILE and of messages to people, so it may not have characters with a special meaning
+// there or invisible ones.
 func checkName(name string) error {
 	switch {
 	case name == "":
@@ -482,7 +482,7 @@ func public(name string) bool {
 	})
 }
 
-// quote shows a text of somebody else in a message.
+// quote returns a foreign text for a message: in quotes, and cut to 80 bytes.
 func quote(text string) string {
 	const most = 80
 	if len(text) <= most {

@@ -15,14 +15,14 @@ import (
 	"a2e/host/schema"
 )
 
-// schemaBuilder makes one JSON Schema out of the ways in which front matter writes inputs
-// and outputs:
+// schemaBuilder makes a JSON Schema of the inputs or outputs in front matter, which may have
+// these forms:
 //
 //	{topic: {type: string, required: true}, depth: integer}    a mapping by name
 //	[{name: topic, type: string, required: true}, depth]       a list
 //	{type: object, properties: {…}, required: […]}             a JSON Schema
 //
-// References are left to schema.Compile.
+// schema.Compile resolves the references.
 type schemaBuilder struct {
 	*notes
 	key    string
@@ -44,7 +44,7 @@ func (b *schemaBuilder) root(v *yamltree.Node) *yamltree.Node {
 		switch t := made.At("type"); {
 		case t != nil && t.Text != "object":
 			b.refuse(t.Line, "should be an object: the arguments and results of a skill have names")
-		case made.At("$ref") != nil: // what it stands for says so, and is held against that
+		case made.At("$ref") != nil: // the referenced schema has the type, which is checked later
 			made.Members = slices.DeleteFunc(made.Members, func(m yamltree.Member) bool { return m.Key == "type" })
 		case t == nil:
 			made.Set("type", textNode("object"))
@@ -58,7 +58,7 @@ func (b *schemaBuilder) root(v *yamltree.Node) *yamltree.Node {
 	return v
 }
 
-// isSchema tells a JSON Schema from a mapping by name.
+// isSchema reports whether a mapping is a JSON Schema and not a mapping by name.
 func isSchema(v *yamltree.Node) bool {
 	if p := v.At("properties"); p != nil && p.Kind == yamltree.Mapping && v.At("type") != nil &&
 		v.At("type").Kind == yamltree.Scalar {
@@ -75,7 +75,7 @@ func isSchema(v *yamltree.Node) bool {
 	return false
 }
 
-// listed makes a mapping by name of a list.
+// listed turns a list into a mapping by name.
 func (b *schemaBuilder) listed(v *yamltree.Node) *yamltree.Node {
 	byName := &yamltree.Node{Kind: yamltree.Mapping, Place: v.Place}
 	if len(v.Items) > maxSchemaNodes {
@@ -113,8 +113,8 @@ func (b *schemaBuilder) listed(v *yamltree.Node) *yamltree.Node {
 	return byName
 }
 
-// closed makes the schema of an object that has the members of a mapping by name. Inputs
-// may have no others.
+// closed makes the schema of an object with the members of a mapping by name. Inputs
+// may have no other members.
 func (b *schemaBuilder) closed(v, byName *yamltree.Node) *yamltree.Node {
 	object := typed("object")
 	object.Line = v.Line
@@ -126,7 +126,7 @@ func (b *schemaBuilder) closed(v, byName *yamltree.Node) *yamltree.Node {
 	return object
 }
 
-// properties returns an object its properties, and what of them is required.
+// properties sets the properties of the schema object, and its required names.
 func (b *schemaBuilder) properties(object, byName, required *yamltree.Node) {
 	made := &yamltree.Node{Kind: yamltree.Mapping, Place: byName.Place}
 	names := &yamltree.Node{Kind: yamltree.List, Place: byName.Place}
@@ -152,12 +152,12 @@ func (b *schemaBuilder) properties(object, byName, required *yamltree.Node) {
 	}
 }
 
-// schema makes the schema of one value, written as a type or as a mapping. required tells
-// whether that says so of itself.
+// schema makes the schema of one value, written as a type or as a mapping. required reports
+// whether the mapping has required: true.
 func (b *schemaBuilder) schema(v *yamltree.Node) (made *yamltree.Node, required bool) {
 	empty := &yamltree.Node{Kind: yamltree.Mapping, Place: v.Place}
 	switch {
-	case v.Kind == yamltree.Scalar && v.Tag == "!!bool": // a schema that fits everything or nothing
+	case v.Kind == yamltree.Scalar && v.Tag == "!!bool": // a schema that allows everything or nothing
 		return v, false
 	case v.Null():
 		return empty, false
@@ -238,7 +238,7 @@ func (b *schemaBuilder) named(v *yamltree.Node) *yamltree.Node {
 	return made
 }
 
-// typeName reads the name of a type, also as other languages call it, or a list of some.
+// typeName reads the name of a type, also under names from other languages, or a list of types.
 func (b *schemaBuilder) typeName(v *yamltree.Node) *yamltree.Node {
 	if v.Kind == yamltree.List {
 		made := &yamltree.Node{Kind: yamltree.List, Place: v.Place}
@@ -264,26 +264,26 @@ func (b *schemaBuilder) typeName(v *yamltree.Node) *yamltree.Node {
 	return &yamltree.Node{Kind: yamltree.Scalar, Tag: "!!str", Text: name, Place: v.Place}
 }
 
-// Bounds of a schema. They keep what one check costs, in time and in the texts of its
-// errors, in proportion to what is checked.
+// Limits of a schema. They keep the time of a check and the length of its error texts in
+// proportion to the checked value.
 const (
-	maxSchemaNodes = 500       // with what references stand for
-	maxSchemaBytes = 128 << 10 // of its JSON, with what references stand for
+	maxSchemaNodes = 500       // including referenced schemas
+	maxSchemaBytes = 128 << 10 // of its JSON, including referenced schemas
 	maxChoices     = 32        // of one anyOf, oneOf or allOf
 )
 
-// objectSchema is the JSON Schema of the inputs or outputs of a skill: an object. It does not
+// objectSchema is the JSON Schema of the inputs or outputs of a skill, which are an object. It does not
 // change.
 type objectSchema struct {
 	*schema.Schema
 	raw      jsontext.Value
-	names    []string                  // of the properties, as they stand in the file
-	texts    map[string]bool           // those of type string
+	names    []string                  // of the properties, in the order of the file
+	texts    map[string]bool           // whether a property has the type string
 	defaults map[string]jsontext.Value // by property
-	loose    bool                      // the skill says nothing of its inputs
+	loose    bool                      // the skill declares no inputs
 }
 
-// schema reads inputs or outputs. nil = they cannot be used; the problem is noted.
+// schema reads inputs or outputs. If they cannot be used, it adds a problem and returns nil.
 func (r *reader) schema(key string, v *yamltree.Node) *objectSchema {
 	b := &schemaBuilder{notes: r.notes, key: key}
 	made := b.root(v)
@@ -301,7 +301,7 @@ func (r *reader) schema(key string, v *yamltree.Node) *objectSchema {
 	return s
 }
 
-// looseInputs is the schema of a skill that says nothing of its inputs: anything goes, and
+// looseInputs returns the schema of a skill that declares no inputs: it allows any arguments, and
 // "args" is a line of words. named are the names of these words.
 func looseInputs(named []string, hint string) *objectSchema {
 	properties := &yamltree.Node{Kind: yamltree.Mapping}
@@ -318,7 +318,7 @@ func looseInputs(named []string, hint string) *objectSchema {
 	object := typed("object")
 	object.Set("properties", properties)
 	s, err := compileSchema(object)
-	if err != nil { // a name that no schema may have
+	if err != nil { // a name that a schema may not have
 		return looseInputs(nil, "")
 	}
 	s.loose = true
@@ -336,7 +336,7 @@ func typed(name string) *yamltree.Node {
 	return n
 }
 
-// compileSchema makes a schema that values can be held against.
+// compileSchema makes a schema that values can be checked against.
 func compileSchema(n *yamltree.Node) (*objectSchema, error) {
 	raw, err := n.JSON()
 	if err != nil {
@@ -363,7 +363,7 @@ func compileSchema(n *yamltree.Node) (*objectSchema, error) {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(compiled.Properties)) {
-		if !slices.Contains(s.names, name) { // a reference stands for it
+		if !slices.Contains(s.names, name) { // it comes from a reference
 			s.names = append(s.names, name)
 		}
 		s.texts[name] = compiled.Properties[name].Type == "string"
@@ -374,7 +374,7 @@ func compileSchema(n *yamltree.Node) (*objectSchema, error) {
 	return s, nil
 }
 
-// hint names the inputs on one line, optional ones in brackets.
+// hint returns the names of the inputs on one line, optional ones in brackets.
 func (s *objectSchema) hint() string {
 	words := make([]string, len(s.names))
 	for i, name := range s.names {
@@ -385,7 +385,7 @@ func (s *objectSchema) hint() string {
 	return strings.Join(words, " ")
 }
 
-// definition returns the schema as a message has it.
+// definition returns the schema for a message; it is empty for a nil schema.
 func (s *objectSchema) definition() map[string]any {
 	members := map[string]any{}
 	if s == nil {

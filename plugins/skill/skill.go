@@ -11,34 +11,34 @@
 //	schemabuild.go  inputs and outputs, and the ways to write them
 //	validate.go     checks against the public format; the skill that a2e skills new writes
 //
-// Skills come from these folders, the first of which wins a name: those of skills_path; in
-// the workspace .a2e/skills, .agents/skills and .claude/skills; "skills" in the user's config
-// folder of a2e. Only skills_path may point anywhere: the folders of the workspace cannot be
-// links that lead out of it, and links within any of them are not followed. Each request
-// looks whether something has changed; where very much lies there, at most twice a second.
+// Skills come from these folders, in this order: those of skills_path; .a2e/skills,
+// .agents/skills and .claude/skills in the workspace; "skills" in the user's config folder of
+// a2e. If two skills have the same name, the first one counts. Only skills_path may point
+// anywhere: the folders of the workspace cannot be links that lead out of it, and links within
+// any of the folders are not followed. Each request checks for changes; if the folders have very
+// many files, at most twice a second.
 //
 // A skill is run in one of four ways, which its front matter chooses:
 //
-//   - nothing said: its text comes back with the arguments put in, along with its tools and
-//     files, for the agent's own model: {instructions, tools, files, folder}, and output_schema where
+//   - without a key: the answer has its text with the arguments filled in, its tools and
+//     files, for the agent's own model: {instructions, tools, files, folder}, and output_schema if
 //     the skill has outputs.
 //   - run: FILE is a script, in the sandbox.
 //   - wasm: FILE is a WASI module.
 //   - agent: true is a loop of a model and tools, see package agent.
 //
-// What the last three give is held against the skill's outputs. A result that does not fit
-// is answered with success:false and error_code skill_error, and its data are kept: an agent
-// may well make use of them.
+// The results of the last three are checked against the skill's outputs. A result that does not
+// fit is answered with success:false and error_code skill_error, and with its data, as they may
+// still be useful to the agent.
 //
-// A skill that names a tool or toolkit in tools or toolkits that is not there is Blocked, and
-// metadata.blocked_reason says why. allowed-tools never blocks: public skills name the tools
-// of other hosts there; metadata.unknown_tools has those without meaning. Well-known names of such tools, Read or Bash
-// say, stand for those
-// of this host where nothing has the name itself. A rule such as Bash(git:*) is narrower than
-// anything this host can hold to: in allowed-tools it gives no tool, in tools it blocks. Where
-// allowed-tools stands, a skill gets no tool but those.
+// A skill whose tools or toolkits name a tool or toolkit that does not exist is Blocked, and
+// metadata.blocked_reason says why. allowed-tools never blocks, as public skills name the tools
+// of other hosts there; metadata.unknown_tools has the unknown names. Well-known names of other
+// hosts, such as Read or Bash, stand for the tools of this host unless a tool has that name
+// itself. This host cannot enforce a rule such as Bash(git:*): in allowed-tools it allows no
+// tool, in tools it blocks. A skill with allowed-tools gets only those tools.
 //
-// Skills are listed by name. metadata.routing_weight says where one has done better or
+// Skills are listed by name. metadata.routing_weight says whether a skill has done better or
 // worse than usual.
 package skill
 
@@ -66,36 +66,36 @@ import (
 
 // Options are the plugin's options in the config.
 type Options struct {
-	// SkillsPath lists folders of skills, or folders that are one: a list, or one text.
+	// SkillsPath lists folders of skills, or folders that are a skill: a list of strings, or one string.
 	SkillsPath any `yaml:"skills_path" doc:"Folders of skills, relative to the current folder: one, or a list. Where two skills have one name the first folder wins, and all of them win over those of the workspace and the user."`
-	// WorkspaceSkills looks into the workspace.
+	// WorkspaceSkills enables the skills of the workspace.
 	WorkspaceSkills bool `yaml:"workspace_skills" doc:"Whether .a2e/skills, .agents/skills and .claude/skills of the workspace count."`
-	// UserSkills looks into the user's folder.
+	// UserSkills enables the skills in the user's config folder.
 	UserSkills bool `yaml:"user_skills" doc:"Whether a2e/skills in the user's config folder counts."`
-	// LLM is the model of skills with agent: true; without it the agent is asked.
+	// LLM is the model of skills with agent: true; without it the agent's model is asked.
 	LLM agent.LLM `yaml:"llm" doc:"The model of skills with agent: true. Without it they ask the agent, by mcp/sample/req, and so do those in the workspace without trust_workspace."`
-	// AllowLLMOverride lets a call choose another model.
+	// AllowLLMOverride allows a call to choose another model.
 	AllowLLMOverride bool `yaml:"allow_llm_override" doc:"Whether llm_override of a call may name another model or endpoint."`
 	// NetworkDisabled refuses skills whose script asks for the network.
 	NetworkDisabled bool `yaml:"network_disabled" doc:"Block skills that ask for the network with network: true."`
-	// TrustWorkspace returns skills that an agent can write what others get.
+	// TrustWorkspace grants skills that an agent can write the same as other skills.
 	TrustWorkspace bool `yaml:"trust_workspace" doc:"Whether skills in the workspace, where an agent can write them, get the network and the llm of this config too. Otherwise they get neither: those with agent: true ask the agent."`
-	// MaxTurns bounds the turns of skills with agent: true, whatever they say.
+	// MaxTurns limits the turns of skills with agent: true, also if they ask for more.
 	MaxTurns int `yaml:"max_turns" min:"1" max:"200" doc:"Most turns of a skill with agent: true."`
-	// MemoryBytes bounds the memory of a WASI module; 0 = 256 MiB.
+	// MemoryBytes limits the memory of a WASI module; 0 = 256 MiB.
 	MemoryBytes int64 `yaml:"memory_bytes" min:"0" max:"4294967296" doc:"Memory of a WASI module; 0 = 256 MiB."`
-	// MaxOutputBytes bounds the data of one result; 0 = limits.max_output_bytes.
+	// MaxOutputBytes limits the data of one result; 0 = limits.max_output_bytes.
 	MaxOutputBytes int `yaml:"max_output_bytes" min:"0" doc:"Longest data of one result; 0 = limits.max_output_bytes."`
 }
 
-// DefaultOptions are the options of a config that sets none.
+// DefaultOptions returns the options of a plugin whose config sets none.
 func DefaultOptions() Options {
 	return Options{WorkspaceSkills: true, UserSkills: true, NetworkDisabled: true, MaxTurns: defaultMaxTurns}
 }
 
 const (
-	defaultMaxTurns  = 50 // where the config does not say
-	defaultTurns     = 10 // of a skill that does not say
+	defaultMaxTurns  = 50 // if the config does not set max_turns
+	defaultTurns     = 10 // of a skill without max_turns
 	defaultMaxOutput = 1 << 20
 )
 
@@ -110,11 +110,11 @@ type Plugin struct {
 	library  *library
 	room     room
 	services *host.Services // set by Start
-	model    agent.Model    // of the config; nil = the agent is asked
+	model    agent.Model    // of the config; nil = the agent's model is asked
 }
 
-// New makes the plugin called name. The error says which option does not fit. Folders that
-// are not there, and broken skills, are no errors: they may be put right later.
+// New makes the plugin with the name name. The error says which option is wrong. Missing folders
+// and broken skills are not errors, as they may be fixed later.
 func New(name string, opts Options, env Env) (*Plugin, error) {
 	env = env.WithDefaults()
 	if opts.MaxTurns == 0 {
@@ -138,7 +138,7 @@ func New(name string, opts Options, env Env) (*Plugin, error) {
 	return p, nil
 }
 
-// Needs implements host.Needer: what runs the scripts of the skills, and the model.
+// Needs implements host.Needer. The needs are the interpreters of scripts and the model.
 func (p *Plugin) Needs() []host.Need {
 	var all []host.Need
 	dirs := sync.OnceValue(func() []string { return sandbox.SafePath(os.Getenv("PATH"), p.env.Workspace) })
@@ -178,30 +178,30 @@ func (p *Plugin) Routes() []host.Route {
 	}
 }
 
-// Close implements host.Plugin. The host has ended all calls before.
+// Close implements host.Plugin. All calls have ended before.
 func (p *Plugin) Close(context.Context) error { return closeModel(p.model) }
 
-// Where skills come from, as SkillDefinition.source says it.
+// The values of SkillDefinition.source.
 const (
 	sourceSystem  = "system"  // skills_path
 	sourceProject = "project" // the workspace
 	sourceUser    = "user"
 )
 
-// root is a folder that skills lie in.
+// root is a folder with skills.
 type root struct {
 	source string
-	base   string // absolute; what it is, and links on the way to it, is the user's business
+	base   string // absolute; the path may have links, as the user chose it
 	rel    string // below base, "." = base itself; no link leads out of base
-	show   string // the whole path as messages have it
-	named  bool   // by the config: then it should be there
+	show   string // the whole path for messages
+	named  bool   // the config names it, so a missing folder is a problem
 	wall   *wall.Wall
 }
 
-// dir returns the absolute path.
+// dir returns the absolute path of the folder.
 func (r *root) dir() string { return filepath.Join(r.base, r.rel) }
 
-// open opens the folder; paths in what it gives cannot leave it.
+// open opens the folder as an os.Root.
 func (r *root) open() (*os.Root, error) {
 	top, err := os.OpenRoot(asDir(r.base))
 	if err != nil || r.rel == "." {
@@ -215,11 +215,11 @@ func (r *root) open() (*os.Root, error) {
 	return top.OpenRoot(asDir(r.rel))
 }
 
-// asDir makes opening a path fail on anything but a folder, and without waiting: the bare
-// name of a pipe would wait for its other end, and all skills with it.
+// asDir returns a path that can only be opened if it is a folder. Opening the bare name of a
+// pipe would wait for its other end, and all skills would wait with it.
 func asDir(name string) string { return name + "/." }
 
-// rootsOf lists the folders, the first to win a name at the front.
+// rootsOf lists the folders of skills, in the order of their priority.
 func rootsOf(opts Options, env Env) ([]*root, error) {
 	paths, err := pathsOf(opts.SkillsPath)
 	if err != nil {
@@ -253,14 +253,13 @@ func rootsOf(opts Options, env Env) ([]*root, error) {
 	return all, nil
 }
 
-// Folders lists the folders of skills_path and of the user as they are opened to programs that
-// agents start, so that the scripts of skills in them run there too: none that agents may
-// change, none that holds the workspace, the home or what is the host's own, and none that is
-// not there.
+// Folders lists the folders of skills_path and of the user that programs started by agents may
+// read, so that these programs can run the scripts of skills. It leaves out missing folders, folders that
+// agents may change, and folders that contain the workspace, the home or folders of the host.
 func Folders(opts Options, env Env) []string {
 	roots, err := rootsOf(opts, env)
 	if err != nil {
-		return nil // New says so
+		return nil // New reports the error
 	}
 	workspace := realPath(env.Workspace)
 	home, _ := os.UserHomeDir()
@@ -281,7 +280,7 @@ func Folders(opts Options, env Env) []string {
 	return all
 }
 
-// realPath is a path without links in it; "" stays so.
+// realPath returns the absolute path without links; "" stays "".
 func realPath(path string) string {
 	abs, err := filepath.Abs(path)
 	if path == "" || err != nil {
@@ -290,7 +289,7 @@ func realPath(path string) string {
 	return wall.Real(abs)
 }
 
-// pathsOf reads skills_path: one text, or a list of them.
+// pathsOf reads skills_path: one string, or a list of strings.
 func pathsOf(option any) ([]string, error) {
 	var paths []string
 	switch v := option.(type) {
@@ -325,20 +324,21 @@ func pathsOf(option any) ([]string, error) {
 	return paths, nil
 }
 
-// What a call lists of the files of a skill.
+// Limits of the list of a skill's files in a call.
 const (
 	maxFilesListed = 500
 	maxFilesSeen   = 5000 // names looked at
-	maxFileLevels  = 8
+	maxFileLevels  = 8    // levels of folders
 )
 
-// scheme is that of the URIs of a skill's files.
+// scheme is the scheme of the URIs of a skill's files.
 const scheme = "skill"
 
 // Scheme implements host.FileSource.
 func (p *Plugin) Scheme() string { return scheme }
 
-// OpenFiles implements host.FileSource: the folder of one skill. The error is unknown_skill.
+// OpenFiles implements host.FileSource. It opens the folder of the skill authority. For an unknown
+// skill the error is unknown_skill.
 func (p *Plugin) OpenFiles(_ context.Context, authority string) (*os.Root, error) {
 	s, err := p.find(authority)
 	if err != nil {
@@ -347,10 +347,10 @@ func (p *Plugin) OpenFiles(_ context.Context, authority string) (*os.Root, error
 	return s.open()
 }
 
-// uri names a file of the skill; "" = its folder.
+// uri returns the URI of a file of the skill; "" = its folder.
 func (s *skill) uri(file string) string { return scheme + "://" + s.name + "/" + file }
 
-// open opens the skill's folder, which by now may be gone.
+// open opens the skill's folder. The folder may have been deleted meanwhile.
 func (s *skill) open() (*os.Root, error) {
 	top, err := s.root.open()
 	if err != nil {
@@ -368,9 +368,9 @@ func (s *skill) gone(err error) error {
 	return protocol.Errorf(protocol.CodeSkillError, "the folder of skill %q cannot be opened: %w", s.name, reason(err))
 }
 
-// place returns the absolute path of the skill's folder, without links on the way, for what
-// has to be told one. It is the folder that was looked at: no link that somebody has put in
-// its place.
+// place returns the absolute path of the skill's folder, without links, for programs that
+// need a path. It checks that the path leads to the folder that open opens, and not to another folder by
+// a link that somebody has put there.
 func (s *skill) place() (string, error) {
 	own, err := s.open()
 	if err != nil {
@@ -395,8 +395,8 @@ func (s *skill) place() (string, error) {
 	return real, nil
 }
 
-// files lists the URIs of what lies in the skill's folder besides its SKILL.md, by path. more
-// reports whether there is more than is listed.
+// files lists the URIs of the files in the skill's folder except its SKILL.md, ordered by path. more
+// reports whether files were left out because of the limits.
 func (s *skill) files() (uris []string, more bool, err error) {
 	own, err := s.open()
 	if err != nil {

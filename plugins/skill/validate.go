@@ -18,7 +18,7 @@ import (
 	"a2e/protocol"
 )
 
-// What the public format of Agent Skills allows, in characters.
+// Limits of the public format of Agent Skills, in characters; the depth is that of the YAML.
 const (
 	maxPublicName     = 64
 	maxPublicAbout    = 1024
@@ -26,15 +26,15 @@ const (
 	maxValidatedDepth = 200
 )
 
-// publicKeys are those of the public format.
+// publicKeys returns the keys of the public format.
 func publicKeys() []string {
 	return []string{"allowed-tools", "compatibility", "description", "license", "metadata", "name"}
 }
 
-// Validate holds a skill against the public format of Agent Skills, with the verdicts of its
-// reference validator: no problems means that it is valid. It is stricter than what this host
-// takes, and what is valid there has an effect here. path is the skill's folder, or its SKILL.md;
-// the error says that there is neither.
+// Validate checks a skill against the public format of Agent Skills, with the same results as its
+// reference validator: a skill without problems is valid. This check is stricter than that of this host,
+// and valid skills also work here. path is the skill's folder or its SKILL.md. It returns an error if path
+// is neither.
 func Validate(path string) (Entry, error) {
 	info, err := os.Stat(path)
 	if err == nil && !info.IsDir() && strings.EqualFold(filepath.Base(path), "skill.md") {
@@ -64,7 +64,7 @@ func Validate(path string) (Entry, error) {
 	return e, nil
 }
 
-// publicText reads the skill's document.
+// publicText reads the SKILL.md in dir, and sets e.File to its path.
 func publicText(dir string, e *Entry) (string, error) {
 	for _, name := range []string{"SKILL.md", "skill.md"} {
 		file := filepath.Join(dir, name)
@@ -89,13 +89,13 @@ func publicText(dir string, e *Entry) (string, error) {
 	return "", errors.New("there is no SKILL.md in the folder")
 }
 
-// validate looks at a document of a skill in the folder of some name.
+// validate checks the text of a SKILL.md; folder is the name of its folder.
 func (n *notes) validate(text, folder string, e *Entry) {
 	if !strings.HasPrefix(text, "---") {
 		n.fail(1, "the file does not begin with front matter, a line ---")
 		return
 	}
-	parts := strings.SplitN(text, "---", 3) // wherever the second one stands
+	parts := strings.SplitN(text, "---", 3) // the reference validator also splits within a line
 	if len(parts) < 3 {
 		n.fail(1, "the front matter has no end; put a line --- after it")
 		return
@@ -108,7 +108,7 @@ func (n *notes) validate(text, folder string, e *Entry) {
 	for i := 0; i < len(root.Content); i += 2 {
 		key, value := root.Content[i], root.Content[i+1]
 		if key.Tag == mergeTag {
-			continue // what it would merge counts for nothing
+			continue // merged keys do not count
 		}
 		values[key.Value] = value
 		if !slices.Contains(publicKeys(), key.Value) {
@@ -126,7 +126,8 @@ func (n *notes) validate(text, folder string, e *Entry) {
 	n.sort()
 }
 
-// publicYAML reads front matter, which begins in the first line. nil = the public format does not take it.
+// publicYAML reads front matter, which begins in the first line, or returns nil if the public format does not
+// allow it.
 func (n *notes) publicYAML(text string) *yaml.Node {
 	if at := strings.IndexFunc(text, unprintable); at >= 0 {
 		n.fail(1+strings.Count(text[:at], "\n"), "there is a control character in the front matter")
@@ -134,7 +135,7 @@ func (n *notes) publicYAML(text string) *yaml.Node {
 	}
 	rules := yamltree.Rules{Depth: maxValidatedDepth}
 	text = strings.NewReplacer("\u0085", "\u00a0", "\u2028", "\u00a0", "\u2029",
-		"\u00a0").Replace(text) // they end no line in YAML 1.2
+		"\u00a0").Replace(text) // these do not end a line in YAML 1.2
 	root, err := rules.Load([]byte(text))
 	switch {
 	case err != nil:
@@ -149,7 +150,7 @@ func (n *notes) publicYAML(text string) *yaml.Node {
 		n.fail(root.Line, "the front matter is not a mapping such as \"name: my-skill\"")
 		return nil
 	}
-	// what stands for it is no space: then it is in quotes, in a block or in a comment, or it is seen
+	// with tabMark for each tab, the YAML stays valid only if all tabs are in quotes, blocks, comments or plain text
 	if at := strings.IndexByte(text, '\t'); at >= 0 {
 		marked, err := rules.Load([]byte(strings.ReplaceAll(text, "\t", tabMark)))
 		if err != nil || markedPlain(marked) {
@@ -160,16 +161,16 @@ func (n *notes) publicYAML(text string) *yaml.Node {
 	return root
 }
 
-// tabMark stands for a tab where the place of tabs is looked at.
+// tabMark replaces a tab to find out where tabs are.
 const tabMark = "\ue000"
 
-// markedPlain reports whether a text without quotes has a tab in it.
+// markedPlain reports whether a scalar without quotes has a tabMark.
 func markedPlain(v *yaml.Node) bool {
 	return v.Kind == yaml.ScalarNode && v.Style == 0 && strings.Contains(v.Value, tabMark) ||
 		slices.ContainsFunc(v.Content, markedPlain)
 }
 
-// unprintable reports whether YAML does not take a character.
+// unprintable reports whether YAML does not allow a character.
 func unprintable(r rune) bool {
 	switch {
 	case r == '\t', r == '\n', r == 0x85, r >= ' ' && r <= '~', r >= 0xa0 && r <= 0xfffd, r >= 0x10000:
@@ -178,15 +179,15 @@ func unprintable(r rune) bool {
 	return true
 }
 
-// within refuses a text of too many characters.
+// within adds a problem if a text has more than most characters.
 func (n *notes) within(v *yaml.Node, key string, most int) {
 	if count := utf8.RuneCountInString(v.Value); count > most {
 		n.fail(v.Line, "%s: has %d characters; the public format has at most %d", key, count, most)
 	}
 }
 
-// plainYAML refuses what of YAML the public format does not take, and reports whether there is none
-// of it: flow style, anchors, tags, double keys, and mappings in one that are not indented alike.
+// plainYAML reports whether the YAML has only what the public format allows, and otherwise adds a problem.
+// Not allowed are flow style, anchors, tags, duplicate keys, and sibling mappings with different indentation.
 func (n *notes) plainYAML(v *yaml.Node) bool {
 	what := ""
 	switch {
@@ -232,13 +233,13 @@ func (n *notes) plainYAML(v *yaml.Node) bool {
 // mergeTag is the tag of a key << without quotes.
 const mergeTag = "!!merge"
 
-// mergeable reports whether a value can be that of <<.
+// mergeable reports whether a value can be the value of <<.
 func mergeable(v *yaml.Node) bool {
 	return v.Kind == yaml.MappingNode || v.Kind == yaml.SequenceNode && !slices.ContainsFunc(v.Content,
 		func(c *yaml.Node) bool { return c.Kind != yaml.MappingNode })
 }
 
-// publicName looks at the name of a skill in the folder of some name.
+// publicName checks the name of a skill; folder is the name of its folder.
 func (n *notes) publicName(v *yaml.Node, folder string, e *Entry) {
 	switch {
 	case v == nil:
@@ -261,7 +262,7 @@ func (n *notes) publicName(v *yaml.Node, folder string, e *Entry) {
 	}
 }
 
-// publicFlaw tells what is wrong with the characters of a name in the public format; "" = nothing.
+// publicFlaw returns what is wrong with a name in the public format; "" = nothing.
 func publicFlaw(name string) string {
 	switch {
 	case name != strings.ToLower(name):
@@ -279,7 +280,7 @@ func publicFlaw(name string) string {
 	return ""
 }
 
-// publicAbout looks at the description.
+// publicAbout checks the description.
 func (n *notes) publicAbout(v *yaml.Node) {
 	switch {
 	case v == nil:
@@ -291,9 +292,9 @@ func (n *notes) publicAbout(v *yaml.Node) {
 	}
 }
 
-// NewSkill writes a skill to begin with into a folder of its name below base/rel, and returns the path of
-// its SKILL.md. What is missing on the way is made, and no link leads out of base. Nothing that
-// is there is changed.
+// NewSkill writes a template of a skill into a new folder name below base/rel, and returns the path of
+// its SKILL.md. It makes missing parent folders, does not follow links out of base, and does not change
+// existing files.
 func NewSkill(base, rel, name, about string) (string, error) {
 	var n notes
 	switch count := utf8.RuneCountInString(about); {
@@ -309,7 +310,7 @@ func NewSkill(base, rel, name, about string) (string, error) {
 		about = "Say here what the skill does, and when to use it."
 	}
 	quoted := strings.ReplaceAll(string(protocol.AppendString(nil, about)), "---",
-		`-\u002d-`) // which would end the front matter
+		`-\u002d-`) // --- would end the front matter
 	text := fmt.Sprintf("---\nname: %q\ndescription: %s\n---\n\n# %s\n\nSay here what to do, step by step. Files "+
 		"beside this one, such as\nscripts/ and references/, belong to the skill.\n", name, quoted, name)
 	if n.validate(text, name, &Entry{}); n.problems != nil {

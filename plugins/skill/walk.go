@@ -14,11 +14,11 @@ import (
 	"a2e/protocol"
 )
 
-// bounds is what one root may hold. What is beyond that is not looked at, and said to be.
+// bounds has the limits of one root. If a limit is exceeded, the walk ignores the rest and adds a problem.
 type bounds struct {
-	folders int // looked at
-	names   int // read of them
-	skills  int // good ones and broken ones; good ones of all roots too
+	folders int // folders looked at
+	names   int // names read in the folders
+	skills  int // good and broken skills of the root; also the limit of good skills of all roots
 	bytes   int // of all SKILL.md and their schemas
 }
 
@@ -32,8 +32,8 @@ const (
 	entriesAtOnce = 1024
 )
 
-// skill is one that can be listed, and called unless its status says otherwise. It does not
-// change.
+// skill is a skill without problems. It can be listed, and its status says whether it can be called. It
+// does not change.
 type skill struct {
 	*front
 	body string
@@ -41,24 +41,24 @@ type skill struct {
 	rel  string // the folder below the root, "." = the root itself
 	dir  string // absolute
 	doc  string // the name of its SKILL.md in dir
-	size int    // bytes of that without the body, and of its schemas
+	size int    // bytes of the SKILL.md without the body, and of its schemas
 
 	edited bool // the body is an override, which an agent may have made
 }
 
-// found is a SKILL.md that a walk came by, good or broken.
+// found is a SKILL.md that a walk has found, good or broken.
 type found struct {
 	notes
 	show   string // its path for messages
 	folder string // the name of its folder
-	name   string // the folder's, where the front matter has none that can be used
+	name   string // of the skill; that of its folder if the front matter has no valid name
 	skill  *skill // nil = it is broken
 }
 
-// watched is a path whose change means that the root has to be walked again.
+// watched is a path; if it changes, the root has to be walked again.
 type watched struct {
 	rel  string
-	info fs.FileInfo // nil = it was not there
+	info fs.FileInfo // nil = it did not exist
 }
 
 // walk looks for skills below one root.
@@ -67,7 +67,7 @@ type walk struct {
 	fs      *os.Root
 	found   []*found
 	watched []watched
-	notes   // on the root as a whole
+	notes   // about the root as a whole
 
 	max        bounds
 	seen       bounds
@@ -96,7 +96,7 @@ func (w *walk) run() {
 	}
 }
 
-// watch notes a path that matters.
+// watch adds a path to the watched ones, with its present state.
 func (w *walk) watch(rel string) {
 	info, err := w.fs.Lstat(rel)
 	if err != nil {
@@ -121,7 +121,7 @@ func (w *walk) folder(rel string, level int) {
 		w.document(rel, doc)
 	}
 	switch {
-	case doc != "" && level > 0: // what lies in a skill's folder belongs to it; a root may be a skill and have others
+	case doc != "" && level > 0: // folders in a skill belong to it; but a root may be a skill and contain others
 	case level == maxLevels:
 		w.deep = w.deep || len(folders) > 0
 	default:
@@ -142,7 +142,7 @@ func (w *walk) stop(format string, args ...any) {
 	}
 }
 
-// read returns the name of a folder's SKILL.md, "" = it has none, and the folders in it.
+// read returns the name of a folder's SKILL.md, or "" if it has none, and the folders in it.
 func (w *walk) read(rel string) (doc string, folders []string, err error) {
 	dir, err := w.fs.OpenFile(rel, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -188,7 +188,7 @@ func (w *walk) document(rel, doc string) {
 	f.name = f.folder
 	w.found = append(w.found, f)
 	defer func() {
-		if v := recover(); v != nil { // a library that cannot stand the file must not hide the others
+		if v := recover(); v != nil { // a panic because of one file must not hide the other skills
 			f.skill = nil
 			f.fail(0, "the file cannot be understood: %.100v", v)
 		}
@@ -209,7 +209,7 @@ func (w *walk) folderOf(rel string) string {
 	return filepath.Base(rel)
 }
 
-// parse makes the skill of the text of its SKILL.md.
+// parse sets f.skill from the text of its SKILL.md, unless there are problems.
 func (w *walk) parse(f *found, text []byte, rel, doc string) {
 	d := split(text, &f.notes)
 	if d.front == nil {
@@ -234,7 +234,7 @@ func (w *walk) parse(f *found, text []byte, rel, doc string) {
 	}
 }
 
-// file looks at the script or module of a skill.
+// file checks the script or module of a skill.
 func (w *walk) file(f *found, s *skill) {
 	path := filepath.Join(s.rel, filepath.FromSlash(s.file))
 	w.watch(path)
@@ -253,7 +253,7 @@ func (w *walk) file(f *found, s *skill) {
 	}
 }
 
-// text reads a SKILL.md: a regular file that is no link, and that is what was looked at.
+// text reads a SKILL.md. It must be a regular file and not a link, and not be replaced while it is read.
 func (w *walk) text(path string) ([]byte, error) {
 	before, err := w.fs.Lstat(path)
 	switch {
@@ -292,7 +292,7 @@ func (w *walk) text(path string) ([]byte, error) {
 	return text, nil
 }
 
-// reason returns an error without the path in it, which stands beside it.
+// reason returns an error without its path, as messages already name the path.
 func reason(err error) error {
 	var at *fs.PathError
 	switch {

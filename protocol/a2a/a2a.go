@@ -4,13 +4,12 @@ package a2a
 
 // Paths of an agent.
 const (
-	PathRPC  = "/jsonrpc" // of ours; the card of another names its own
+	PathRPC  = "/jsonrpc" // of this host's server; the card of another agent names its own
 	PathCard = "/.well-known/agent-card.json"
 )
 
-// VersionHeader names the version that a client of 1.0 and later speaks.
+// VersionHeader is the header in which a client of version 1.0 and later sends its version.
 const VersionHeader = "A2A-Version"
 
-// FleetExtension is what the card of an agent lists among its extensions that takes a TASK_DISPATCH as the text of a
-// message.
+// FleetExtension is the extension in the card of an agent that accepts a TASK_DISPATCH as the text of a message.
 const FleetExtension = "urn:a2e:fleet:2.0"

@@ -10,39 +10,39 @@ import (
 	"a2e/protocol"
 )
 
-// CallOption tunes one call.
+// CallOption is an option of one call.
 type CallOption func(*Pending)
 
-// OnEvent has fn see each event of the call, in order, before its answer. It runs
-// on the goroutine that called Call or Wait; events wait in memory meanwhile, and
-// nothing else waits for it. The request itself must ask for a stream.
+// OnEvent passes each event of the call to fn, in order, before the answer. fn runs
+// on the goroutine that called Call or Wait. While fn runs, further events wait in
+// memory; nothing else waits for fn. The request itself must ask for a stream.
 func OnEvent(fn func(Message)) CallOption { return func(p *Pending) { p.onEvent = fn } }
 
-// Pending is a request that was sent. Wait gives its answer.
+// Pending is a request that was sent. Wait waits for its answer.
 type Pending struct {
 	client  *Client
 	id      string
 	want    protocol.Type // type of the answer; "" = any
 	onEvent func(Message)
-	more    chan struct{} // holds a token when there are events
-	done    chan struct{} // closed when there is an answer or an err
+	more    chan struct{} // has a token when there are events
+	done    chan struct{} // closed when answer or err is set
 
 	events []Message // guarded by client.mu
-	answer Message   // read it after done, as err
+	answer Message   // valid after done, like err
 	err    error
 }
 
 // Call sends a request and reads its answer into resp: a pointer to the response
-// struct, a *Message to have it as it came, or nil. An `error` message comes back
-// as *protocol.Error.
+// struct, a *Message for the unchanged message, or nil. It returns an `error`
+// message as *protocol.Error.
 //
-// The fields of req are sent as they are, zeros too: call its SetDefaults first
-// where it has one, or send a map.
+// Call sends all fields of req, also zero ones: call its SetDefaults first if it
+// has that method, or send a map.
 //
-// When ctx ends the host is told to cancel, and Call waits up to CancelWait for
-// the answer: a response that was under way is still taken, else the error wraps
-// the context's and, if one came, the host's. A write to a host that reads nothing
-// does not end with ctx, but with Close.
+// When ctx ends, Call tells the host to cancel and waits up to CancelWait for
+// the answer. If a response arrives, Call takes it; otherwise the error wraps the
+// error of ctx and, if the host sent one, the host's error. A write to a host that
+// does not read ends only with Close, not with ctx.
 func (c *Client) Call(ctx context.Context, t protocol.Type, req, resp any, opts ...CallOption) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("client: %s was not sent: %w", t, err)
@@ -54,7 +54,8 @@ func (c *Client) Call(ctx context.Context, t protocol.Type, req, resp any, opts 
 	return p.Wait(ctx, resp)
 }
 
-// Go sends a request and comes back at once. Whoever passes OnEvent must Wait.
+// Go sends a request and does not wait for the answer. A caller that passes OnEvent
+// must call Wait.
 func (c *Client) Go(t protocol.Type, req any, opts ...CallOption) (*Pending, error) {
 	p := &Pending{client: c, more: make(chan struct{}, 1), done: make(chan struct{})}
 	if info, ok := protocol.Lookup(t); ok {
@@ -69,10 +70,10 @@ func (c *Client) Go(t protocol.Type, req any, opts ...CallOption) (*Pending, err
 	return p, nil
 }
 
-// ID is the request's id, as Cancel takes it.
+// ID returns the request's id, for Cancel.
 func (p *Pending) ID() string { return p.id }
 
-// Done is closed when Wait would not wait any more.
+// Done returns a channel that is closed when the request has ended.
 func (p *Pending) Done() <-chan struct{} { return p.done }
 
 // Wait waits for the answer as Call does.
@@ -112,11 +113,11 @@ func (p *Pending) takeEvents() {
 	}
 }
 
-// abandon tells the host to cancel and gives its answer a little time.
+// abandon tells the host to cancel and waits up to CancelWait for the answer.
 func (p *Pending) abandon(ctx context.Context, resp any) error {
 	c := p.client
 	c.mu.Lock()
-	c.startLocked(func() { _ = c.Cancel(p.id) }) // when it fails the reader ends too, and with it this wait
+	c.startLocked(func() { _ = c.Cancel(p.id) }) // if this fails, the reader ends and closes p.done
 	c.mu.Unlock()
 	wait := time.NewTimer(c.opts.CancelWait)
 	defer wait.Stop()
@@ -134,7 +135,7 @@ func (p *Pending) abandon(ctx context.Context, resp any) error {
 	}
 }
 
-// result reads the answer; done is closed.
+// result reads the answer into resp. p.done must be closed.
 func (p *Pending) result(resp any) error {
 	switch {
 	case p.err != nil:
@@ -159,30 +160,30 @@ func (p *Pending) result(resp any) error {
 	}
 }
 
-// Handler takes what the host sends by itself. What it returns is the answer to a
-// request of the host (`mcp/sample/req`, `mcp/root/list/req`) and ignored for
-// everything else. ctx ends with the connection; a Handler must end soon after,
-// since Close waits for it, and must not call Close.
+// Handler handles messages that the host sends on its own. Its result is the answer
+// to a request of the host (`mcp/sample/req`, `mcp/root/list/req`); for other
+// messages it is ignored. ctx ends with the connection. A Handler must end soon
+// after that, since Close waits for it, and it must not call Close.
 type Handler func(ctx context.Context, m Message) (any, error)
 
 // route is the handler of one type.
 type route struct {
 	fn    Handler
-	queue []Message // pushes not yet taken; guarded by Client.mu
-	busy  bool      // a goroutine takes them; guarded by Client.mu
+	queue []Message // messages that wait for fn; guarded by Client.mu
+	busy  bool      // a goroutine runs take; guarded by Client.mu
 }
 
-// Handle has fn take the messages of a type, such as `env/state/push`,
-// `proc/read/event` or `mcp/sample/req`; register before the handshake. Pushes and
-// events are taken one at a time, in order, all those of the type, even with a
-// call that has OnEvent. Requests run side by side.
+// Handle registers fn for the messages of a type, such as `env/state/push`,
+// `proc/read/event` or `mcp/sample/req`. Call it before the handshake. fn gets all
+// pushes and events of the type, one at a time and in order, even those of a call
+// with OnEvent. Several requests may run at the same time.
 func (c *Client) Handle(t protocol.Type, fn Handler) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.routes[protocol.Canonical(t)] = &route{fn: fn}
 }
 
-// pushLocked queues a message for its handler, and starts taking if nobody does.
+// pushLocked queues a message for its handler, and starts take if it is not running.
 func (c *Client) pushLocked(r *route, m Message) {
 	r.queue = append(r.queue, m)
 	if !r.busy {
@@ -203,13 +204,13 @@ func (c *Client) take(r *route) {
 		}
 		c.mu.Unlock()
 		for _, m := range queue {
-			_, _ = r.fn(c.ctx, m) // nobody waits for an answer
+			_, _ = r.fn(c.ctx, m) // pushes and events have no answer
 		}
 	}
 }
 
-// answer runs the handler of a host's request and sends what it returns. The host
-// always gets an answer: an error, or no handler, becomes the field `error`.
+// answer runs the handler of a host's request and sends its result. If the handler
+// fails or is missing, it sends an answer with the field `error`.
 func (c *Client) answer(response protocol.Type, r *route, m Message) {
 	var body any
 	err := error(protocol.Errorf(protocol.CodeInvalidMessage, "this agent has no handler for %s", m.Type))
@@ -217,8 +218,8 @@ func (c *Client) answer(response protocol.Type, r *route, m Message) {
 		body, err = r.fn(c.ctx, m)
 	}
 	if err != nil {
-		var asked protocol.MCPRootListRequest // the fields that all requests of the host have
-		_ = m.Decode(&asked)                  // what is missing stays empty
+		var asked protocol.MCPRootListRequest // has the fields that all requests of the host have
+		_ = m.Decode(&asked)                  // missing fields stay empty
 		body = map[string]any{"server_id": asked.ServerID, "mcp_request_id": asked.MCPRequestID, "error": err.Error()}
 	}
 	_, _ = c.send(response, body, protocol.AppendString(nil, m.ID), nil) // fails only when the connection ends
@@ -226,11 +227,11 @@ func (c *Client) answer(response protocol.Type, r *route, m Message) {
 
 // Message is one message from the host.
 type Message struct {
-	Type  protocol.Type // "" on a line that has none, such as JSON-RPC
+	Type  protocol.Type // "" on a line without a type, such as JSON-RPC
 	ID    string
 	ReqID string // the id of the request that it belongs to; "" = none
-	Seq   int    // of an event: 0,1,2… within its request
-	Raw   []byte // the whole line; the Message owns it
+	Seq   int    // number of an event: 0,1,2… within its request
+	Raw   []byte // the whole line; owned by the Message
 
 	object protocol.Object
 }
@@ -247,7 +248,7 @@ func (m Message) Decode(dst any) error {
 // Field returns the raw JSON of one field.
 func (m Message) Field(name string) (protocol.Value, bool) { return m.object.Get(name) }
 
-// parse reads a line as a message that keeps it.
+// parse reads a line as a message, which keeps the line.
 func parse(raw []byte) (Message, error) {
 	var line protocol.Line
 	if err := line.Scan(raw); err != nil {
@@ -257,12 +258,12 @@ func parse(raw []byte) (Message, error) {
 	m.ID, _ = line.ID.Str()
 	m.ReqID, _ = line.ReqID.Str()
 	if seq, ok := m.object.Get("seq"); ok {
-		m.Seq, _ = strconv.Atoi(string(seq)) // what is no integer counts as 0
+		m.Seq, _ = strconv.Atoi(string(seq)) // anything but an integer counts as 0
 	}
 	return m, nil
 }
 
-// RefusedError is a handshake that was answered with ok:false.
+// RefusedError is the error for a handshake that the host answered with ok:false.
 type RefusedError struct {
 	Reason protocol.HandshakeReason
 }
@@ -272,8 +273,8 @@ func (e *RefusedError) Error() string {
 	return "client: the host refused the handshake: " + string(e.Reason)
 }
 
-// Handshake opens a session; token is "" for an open host. When the host refuses,
-// the error is a *RefusedError and the answer is there too.
+// Handshake opens a session; token is "" for a host without authentication. If the host
+// refuses, Handshake returns its answer and a *RefusedError.
 func (c *Client) Handshake(ctx context.Context, agentID string, caps []protocol.Capability,
 	token string,
 ) (*protocol.HandshakeResponse, error) {
@@ -288,23 +289,23 @@ func (c *Client) Handshake(ctx context.Context, agentID string, caps []protocol.
 	return resp, nil
 }
 
-// Ping asks whether the host lives and gives how long it has.
+// Ping asks whether the host is alive and returns its uptime.
 func (c *Client) Ping(ctx context.Context) (uptime time.Duration, err error) {
 	var pong protocol.Pong
 	err = c.Call(ctx, protocol.TypePing, nil, &pong)
 	return time.Duration(pong.UptimeSeconds * float64(time.Second)), err
 }
 
-// Cancel asks the host to stop a request, by the id of its Pending. The request is
-// then answered by the error `cancelled`, unless it had ended.
+// Cancel asks the host to stop a request, by the id of its Pending. The host then
+// answers the request with the error `cancelled`, unless it had ended already.
 func (c *Client) Cancel(id string) error {
 	_, err := c.Send(protocol.TypeCancel, protocol.Cancel{ReqID: id})
 	return err
 }
 
 // Shutdown tells the host to stop and waits until it has closed its output, or
-// ctx ends. timeout, in whole seconds, is what running requests get to finish.
-// Close is still due.
+// ctx ends. timeout is the time that running requests get to finish; fractions of a
+// second are dropped. The caller must still call Close.
 func (c *Client) Shutdown(ctx context.Context, timeout time.Duration) error {
 	if _, err := c.Send(protocol.TypeShutdown, protocol.Shutdown{Timeout: int(timeout / time.Second)}); err != nil {
 		return err

@@ -7,8 +7,8 @@
 //	handler ◄──────┴─ reader (one goroutine) ◄──┘
 //
 // The reader never waits for a caller or a handler. Events of a call wait in
-// memory until its OnEvent takes them, pushes until their handler does; so
-// nothing is lost, and whoever asks for a stream must take it.
+// memory for its OnEvent, and pushes for their handler. So nothing is lost, but a
+// caller that asks for a stream must read it.
 package client
 
 import (
@@ -26,25 +26,25 @@ import (
 	"a2e/protocol"
 )
 
-// ErrClosed is what every call ends with once the host has closed its output. An
-// error that says more wraps it.
+// ErrClosed is the error of every call after the host has closed its output. A more
+// specific error wraps it.
 var ErrClosed = errors.New("client: the host has closed its output")
 
-// Options tunes a Client. The zero value is good.
+// Options are the options of a Client. The zero value selects the defaults.
 type Options struct {
-	// MaxLine is the longest line in bytes that is read; a longer one ends the
-	// client. 0 means 64 MiB.
+	// MaxLine is the longest line that the client reads, in bytes; a longer line
+	// ends the client. 0 means 64 MiB.
 	MaxLine int
-	// OnLine sees every line received, without its newline, before it is read as a
-	// message. It must return soon and not keep the bytes.
+	// OnLine is called with every received line, without its newline, before the line
+	// is parsed. It must return soon and must not keep the bytes.
 	OnLine func(line []byte)
 	// CancelWait is how long a call whose context ended waits for the answer to its
 	// cancel. 0 means 1 s.
 	CancelWait time.Duration
-	// ExitWait is how long Close waits after it closed stdin, before SIGTERM. 0
+	// ExitWait is how long Close waits between closing stdin and SIGTERM. 0
 	// means 3 s.
 	ExitWait time.Duration
-	// TermWait is how long Close waits after SIGTERM, before SIGKILL. 0 means 2 s.
+	// TermWait is how long Close waits between SIGTERM and SIGKILL. 0 means 2 s.
 	TermWait time.Duration
 }
 
@@ -63,13 +63,13 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Client is one connection to a host. Its methods may be called at the same time.
+// Client is one connection to a host. Its methods are safe for concurrent use.
 type Client struct {
 	opts   Options
 	in     io.Reader
 	child  *exec.Cmd     // nil when attached
 	exited chan struct{} // closed when the child has ended; nil when attached
-	exit   error         // what became of the child; read it after exited
+	exit   error         // result of the child's Wait; valid after exited
 
 	ctx    context.Context // of the handlers: ends with the reader
 	cancel context.CancelFunc
@@ -79,15 +79,15 @@ type Client struct {
 	writing sync.Mutex // one writer at a time
 	out     io.WriteCloser
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	lastID  uint64
 	pending map[string]*Pending
 	routes  map[protocol.Type]*route
 	failure error // why the reader ended; nil while it runs
 }
 
-// Attach makes a Client of a host's output r and its input w. Close closes w, and
-// r too, if it can and the host does not end it.
+// Attach makes a Client that reads a host's output from r and writes its input to w.
+// Close closes w. It also closes r if r is an io.Closer and the host does not end it.
 func Attach(r io.Reader, w io.WriteCloser, opts Options) *Client {
 	c := newClient(r, w, opts)
 	go c.read()
@@ -103,8 +103,8 @@ func newClient(r io.Reader, w io.WriteCloser, opts Options) *Client {
 	return c
 }
 
-// read is the reader: it takes line after line until the host closes its output
-// or breaks the protocol.
+// read is the reader: it reads lines until the host closes its output or breaks the
+// protocol.
 func (c *Client) read() {
 	lines := bufio.NewScanner(c.in)
 	lines.Buffer(make([]byte, 0, min(64<<10, c.opts.MaxLine)), c.opts.MaxLine)
@@ -122,18 +122,18 @@ func (c *Client) read() {
 		err = lines.Err()
 	}
 	c.fail(err)
-	if err != nil { // a host that cannot write would not end
+	if err != nil { // a host whose writes block would not end
 		_, _ = io.Copy(io.Discard, c.in)
 	}
 	close(c.ended)
 }
 
-// fail ends every call; no new one starts. err is nil at the end of the output.
+// fail ends every call and prevents new ones. err is nil at the end of the output.
 func (c *Client) fail(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.failure != nil: // Close gave up first
+	case c.failure != nil: // Close has given up before
 	case errors.Is(err, bufio.ErrTooLong):
 		c.failure = fmt.Errorf("%w: it wrote a line longer than %d bytes", ErrClosed, c.opts.MaxLine)
 	case err != nil:
@@ -149,7 +149,7 @@ func (c *Client) fail(err error) {
 	c.cancel()
 }
 
-// deliver hands a message to whom it belongs. What belongs to nobody is dropped.
+// deliver passes a message to its handler or call, and drops it if it has neither.
 func (c *Client) deliver(m Message) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -159,7 +159,7 @@ func (c *Client) deliver(m Message) {
 	switch {
 	case known && info.Direction == protocol.HostRequest:
 		c.startLocked(func() { c.answer(info.Response, r, m) })
-	case m.Type == protocol.TypeMCPElicitReq: // of this host, beside the types of the wire
+	case m.Type == protocol.TypeMCPElicitReq: // an extension of this host that the table does not have
 		c.startLocked(func() { c.answer(protocol.TypeMCPElicitResp, r, m) })
 	case r != nil && (event || p == nil):
 		c.pushLocked(r, m)
@@ -173,8 +173,8 @@ func (c *Client) deliver(m Message) {
 	}
 }
 
-// startLocked runs fn in a goroutine that Close waits for. It says whether it
-// did: once the reader has ended, nothing starts.
+// startLocked runs fn in a goroutine that Close waits for. It reports whether it
+// started fn: after the end of the reader it does not.
 func (c *Client) startLocked(fn func()) bool {
 	if c.failure != nil {
 		return false
@@ -183,14 +183,14 @@ func (c *Client) startLocked(fn func()) bool {
 	return true
 }
 
-// Send sends one message of any type and waits for nothing; body is a struct of
-// package protocol, a map, or nil. It gives the message's id. It blocks while the
-// host reads nothing, until Close.
+// Send sends one message of any type, does not wait for an answer, and returns the
+// message's id. body is a struct of package protocol, a map, or nil. Send blocks while
+// the host does not read, until Close.
 func (c *Client) Send(t protocol.Type, body any) (id string, err error) {
 	return c.send(t, body, nil, nil)
 }
 
-// send writes a message. reqID is nil but for answers, p is nil but for calls.
+// send writes a message. Only answers have a reqID, and only calls have a p.
 func (c *Client) send(t protocol.Type, body any, reqID protocol.Value, p *Pending) (id string, err error) {
 	if name := protocol.AppendString(nil, t); len(name) != len(t)+2 {
 		return "", fmt.Errorf("client: the type %q needs escapes; send it with WriteLine", t)
@@ -213,8 +213,8 @@ func (c *Client) send(t protocol.Type, body any, reqID protocol.Value, p *Pendin
 	return id, nil
 }
 
-// WriteLine writes raw bytes as one line, whatever they are: to send what Send
-// would not, such as a broken line.
+// WriteLine writes any bytes as one line, also those that Send cannot send, such as
+// an invalid line.
 func (c *Client) WriteLine(raw []byte) error {
 	line := append(bytes.Clone(raw), '\n')
 	c.writing.Lock()
@@ -225,7 +225,7 @@ func (c *Client) WriteLine(raw []byte) error {
 	return nil
 }
 
-// register returns the next id, and p its place among the calls that wait.
+// register returns the next id, and adds p, if it is not nil, to the pending calls.
 func (c *Client) register(p *Pending) (id string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -13,15 +13,15 @@ import (
 )
 
 const (
-	// outputGrace is how long more output of a child that has ended is waited for: a
-	// grandchild may hold it open for ever.
+	// outputGrace is how long the reader waits for more output of a child that has ended: a
+	// grandchild may keep the pipe open.
 	outputGrace = time.Second
-	// outputMost is how long it is read at most: a grandchild may write to it for ever. Where pipes
-	// have no deadlines, as on Windows, it is outputGrace.
+	// outputMost is how long the output of an ended child is read at most: a grandchild may continue to write.
+	// If pipes have no deadlines, as on Windows, outputGrace is used instead.
 	outputMost = 10 * time.Second
 )
 
-// output is what a child writes. Once it has ended, the end is where nothing comes for
+// output reads the output of a child. After the child has ended, the output ends when nothing arrives for
 // outputGrace, or after outputMost.
 type output struct {
 	file *os.File
@@ -30,23 +30,23 @@ type output struct {
 
 // Read implements io.Reader.
 func (o *output) Read(p []byte) (n int, err error) {
-	for range 2 { // the first deadline may be over before there was time to read
+	for range 2 { // the first deadline may pass before Read starts
 		if o.over.Load() {
-			_ = o.file.SetReadDeadline(time.Now().Add(outputGrace)) // where there is none, it is closed
+			_ = o.file.SetReadDeadline(time.Now().Add(outputGrace)) // without deadlines, supervise closes the file
 		}
 		if n, err = o.file.Read(p); !errors.Is(err, os.ErrDeadlineExceeded) {
 			break
 		}
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, os.ErrClosed) {
-		err = io.EOF // that is our own doing
+		err = io.EOF // the client itself caused this error
 	}
 	return n, err
 }
 
-// Spawn starts cmd, whose Stdin and Stdout must be nil, as a host and attaches to
-// it. A nil Stderr is discarded. When ctx ends the child is killed at once; Close
-// is due even then.
+// Spawn starts cmd as a host and attaches to it; its Stdin and Stdout must be nil.
+// With a nil Stderr, the output on stderr is discarded. When ctx ends, the child is
+// killed at once; the caller must call Close even then.
 func Spawn(ctx context.Context, cmd *exec.Cmd, opts Options) (*Client, error) {
 	if cmd.Stdin != nil || cmd.Stdout != nil {
 		return nil, errors.New("client: the command's Stdin and Stdout are the client's; leave them nil")
@@ -77,7 +77,7 @@ func Spawn(ctx context.Context, cmd *exec.Cmd, opts Options) (*Client, error) {
 	from := &output{file: out}
 	c := newClient(from, in, opts)
 	c.child, c.exited = cmd, make(chan struct{})
-	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() }) // fails only when it has ended
+	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() }) // fails only if the child has ended
 	go c.read()
 	go c.supervise(from, stop)
 	return c, nil
@@ -87,12 +87,12 @@ func Spawn(ctx context.Context, cmd *exec.Cmd, opts Options) (*Client, error) {
 func (c *Client) supervise(out *output, stop func() bool) {
 	defer close(c.exited)
 	if c.exit = c.child.Wait(); errors.Is(c.exit, exec.ErrWaitDelay) {
-		c.exit = nil // it ended well, but a grandchild holds its stderr open
+		c.exit = nil // the child ended without error, but a grandchild keeps its stderr open
 	}
 	stop()
 	out.over.Store(true)
 	most := outputMost
-	if out.file.SetReadDeadline(time.Now()) != nil { // pipes of Windows have none
+	if out.file.SetReadDeadline(time.Now()) != nil { // pipes of Windows have no deadlines
 		most = outputGrace
 	}
 	select {
@@ -103,7 +103,7 @@ func (c *Client) supervise(out *output, stop func() bool) {
 	<-c.ended
 }
 
-// PID is the process id of a spawned host, 0 of an attached one.
+// PID returns the process id of a spawned host, or 0 for an attached one.
 func (c *Client) PID() int {
 	if c.child == nil {
 		return 0
@@ -111,9 +111,9 @@ func (c *Client) PID() int {
 	return c.child.Process.Pid
 }
 
-// Wait waits until the host has ended by itself. A spawned host gives what
-// exec.Cmd.Wait gives: nil is exit status 0, and an *exec.ExitError has any other.
-// An attached one gives nil if it ended its output in order.
+// Wait waits until the host has ended by itself. For a spawned host it returns the
+// result of exec.Cmd.Wait: nil for exit status 0, an *exec.ExitError for any other.
+// For an attached host it returns nil if the output ended without an error.
 func (c *Client) Wait() error {
 	<-c.ended
 	if c.child == nil {
@@ -128,12 +128,12 @@ func (c *Client) Wait() error {
 	return c.exit
 }
 
-// Close ends the host and gives what Wait gives. It closes the host's stdin, so
-// that it drains and ends; after ExitWait it sends SIGTERM, after TermWait more
-// SIGKILL. An attached host gets its streams closed instead. Calls that still run
-// end with ErrClosed. Closing again gives the same.
+// Close ends the host and returns the result of Wait. It closes the host's stdin, so
+// that the host drains and ends; after ExitWait it sends SIGTERM, and after TermWait
+// SIGKILL. For an attached host it closes the streams instead. Calls that still run
+// end with ErrClosed. A second Close returns the same.
 func (c *Client) Close() error {
-	_ = c.out.Close() // a second close, or a host that is gone: nothing to do about either
+	_ = c.out.Close() // the error means a second Close or an ended host
 	err := c.stop()
 	c.tasks.Wait()
 	return err
@@ -144,15 +144,15 @@ func (c *Client) stop() error {
 		return c.detach()
 	}
 	if !within(c.exited, c.opts.ExitWait) {
-		// Where there is no SIGTERM the wait would be for nothing.
+		// If SIGTERM cannot be sent, there is nothing to wait for.
 		if err := c.child.Process.Signal(syscall.SIGTERM); err != nil || !within(c.exited, c.opts.TermWait) {
-			_ = c.child.Process.Kill() // fails only when it has ended
+			_ = c.child.Process.Kill() // fails only if the child has ended
 		}
 	}
 	return c.Wait()
 }
 
-// detach waits for the end of an attached host's output, and forces it.
+// detach waits for the end of an attached host's output. After ExitWait it closes the reader.
 func (c *Client) detach() error {
 	if !within(c.ended, c.opts.ExitWait) {
 		if closer, ok := c.in.(io.Closer); ok {
@@ -166,7 +166,7 @@ func (c *Client) detach() error {
 	return c.Wait()
 }
 
-// within reports whether done is closed before the time is over.
+// within reports whether done is closed before the time wait is over.
 func within(done <-chan struct{}, wait time.Duration) bool {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()

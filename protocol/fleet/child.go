@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// childPrefix begins the id of each child agent.
+// childPrefix is the beginning of the id of each child agent.
 const childPrefix = "sub_"
 
-// NewChild returns an id for a child agent with 128 random bits, and the token that proves it.
-// The id follows from the token, so that every host can check the two without having seen them.
+// NewChild returns a random id for a child agent, and the token of 128 random bits that proves it.
+// The id is a hash of the token, so that every host can check the two without having seen them.
 func NewChild() (id, token string) {
 	var random [16]byte
 	_, _ = rand.Read(random[:]) // never fails
@@ -25,14 +25,14 @@ func childID(token string) string {
 	return childPrefix + hex.EncodeToString(sum[:16])
 }
 
-// IsChildID reports whether a name has the form of a child agent's id: 32 hex digits behind the
-// prefix, or 8 as in older versions. No session may choose such a name for itself.
+// IsChildID reports whether a name has the form of a child agent's id: the prefix and 32 hex digits,
+// or 8 as in older versions. A session may not choose such a name for itself.
 func IsChildID(name string) bool {
 	digits, ok := strings.CutPrefix(name, childPrefix)
 	return ok && (len(digits) == 32 || len(digits) == 8) && strings.Trim(digits, "0123456789abcdef") == ""
 }
 
-// Proven reports whether the agent is the child that its id names, or no child by its id.
+// Proven reports whether the token proves the agent's id, or the id is not that of a child agent.
 func (a *Agent) Proven() bool {
 	return !IsChildID(a.AgentID) || subtle.ConstantTimeCompare([]byte(childID(a.Token)), []byte(a.AgentID)) == 1
 }

@@ -1,5 +1,5 @@
-// Package fleet is the wire of the fleet protocol 2.0: how an orchestrator hands tasks to
-// workers. A worker announces itself, takes tasks and gives exactly one result for each.
+// Package fleet has the messages of the fleet protocol 2.0, by which an orchestrator hands tasks to
+// workers. A worker announces itself, takes tasks and sends exactly one result for each.
 package fleet
 
 import (
@@ -13,17 +13,17 @@ import (
 	"a2e/protocol"
 )
 
-// Version is the protocol version that every message carries as protocol_version.
+// Version is the value of protocol_version in every message.
 const Version = "2.0"
 
-// Speaks reports whether messages of a protocol version are understood: all of major version 2,
-// whose minor versions only add to it.
+// Speaks reports whether this package understands a protocol version: all of major version 2, as
+// minor versions only add to it.
 func Speaks(version string) bool {
 	major, _, _ := strings.Cut(version, ".")
 	return major == "2"
 }
 
-// WrongVersion says why a protocol version is refused.
+// WrongVersion returns the text of the error for a refused protocol version.
 func WrongVersion(version string) string {
 	return fmt.Sprintf("protocol_version is %.32q; should be 2.x, such as %q", version, Version)
 }
@@ -36,11 +36,11 @@ const (
 )
 
 // An extension of the protocol: messages about a task under way, for a worker that announces
-// ExtensionSteer or ExtensionCancel. There is no answer to them but the task's result; what
-// cannot be done is a result without a task_id.
+// ExtensionSteer or ExtensionCancel. The only answer to them is the task's result. If the worker
+// cannot carry one out, it sends a result without a task_id.
 const (
 	TypeSteer  protocol.Type = "TASK_STEER"  // a text for the worker
-	TypeCancel protocol.Type = "TASK_CANCEL" // the result is wanted at once
+	TypeCancel protocol.Type = "TASK_CANCEL" // stop the task and send its result
 
 	ExtensionSteer  = "steer"
 	ExtensionCancel = "cancel"
@@ -51,7 +51,7 @@ type Control struct {
 	Type            protocol.Type `json:"type"`
 	ProtocolVersion string        `json:"protocol_version"`
 	TaskID          string        `json:"task_id"`
-	Text            string        `json:"text,omitzero"` // of TASK_STEER
+	Text            string        `json:"text,omitzero"` // only in TASK_STEER
 }
 
 // Announce says what a worker is and what it can do (SESSION_ANNOUNCE).
@@ -64,7 +64,7 @@ type Announce struct {
 	Session         Session           `json:"session"`
 }
 
-// Worker is who works.
+// Worker identifies a worker and its model.
 type Worker struct {
 	AgentID       string `json:"agent_id"`
 	Model         string `json:"model"`
@@ -72,14 +72,14 @@ type Worker struct {
 	ContextWindow int    `json:"context_window"` // tokens
 }
 
-// Capabilities is what a worker has at hand.
+// Capabilities is what a worker can use.
 type Capabilities struct {
 	Tools      []string `json:"tools"`
 	MCPServers []string `json:"mcp_servers"`
-	Extensions []string `json:"extensions,omitzero"` // of the protocol that it takes, such as ExtensionCancel
+	Extensions []string `json:"extensions,omitzero"` // protocol extensions that it accepts, such as ExtensionCancel
 }
 
-// Health is how an MCP server of the worker is.
+// Health is the state of an MCP server of the worker.
 type Health string
 
 // The values of Health.
@@ -93,7 +93,7 @@ const (
 type Session struct {
 	ContextID    string     `json:"context_id"`
 	ActiveTasks  int        `json:"active_tasks"`
-	RepoState    *RepoState `json:"repo_state"` // nil = the workspace is no repository
+	RepoState    *RepoState `json:"repo_state"` // nil = the workspace is not a repository
 	SessionFresh bool       `json:"session_fresh"`
 }
 
@@ -114,19 +114,19 @@ const (
 	PriorityUrgent Priority = "urgent"
 )
 
-// Rank is higher for what starts first; -1 = there is no such priority.
+// Rank returns 0 for the lowest priority and 3 for the highest, or -1 for an unknown priority.
 func (p Priority) Rank() int {
 	return slices.Index([]Priority{PriorityLow, PriorityNormal, PriorityHigh, PriorityUrgent}, p)
 }
 
-// ReplySchema is the shape that the orchestrator wants the summary of the result in. The
-// other fields of a result are the same with each of them: what the worker says of them.
+// ReplySchema is the format of the result's summary that the orchestrator wants. It does not change the
+// other fields of the result.
 type ReplySchema string
 
 // The values of ReplySchema.
 const (
-	ReplyProse      ReplySchema = "prose"      // a text, as the worker gives it
-	ReplyStructured ReplySchema = "structured" // that of a worker's result; where there is none, its text as JSON
+	ReplyProse      ReplySchema = "prose"      // the text of the worker
+	ReplyStructured ReplySchema = "structured" // the summary of the worker's own result, or else its text as JSON
 	ReplyJSON       ReplySchema = "json"       // a JSON text
 )
 
@@ -137,17 +137,17 @@ type Dispatch struct {
 	Task            Task          `json:"task"`
 	Requirements    Requirements  `json:"requirements"`
 	Deadline        string        `json:"deadline"` // RFC 3339; "" = none
-	Brief           string        `json:"brief"`    // what is to be done
+	Brief           string        `json:"brief"`    // the text of the task
 	AuthToken       string        `json:"auth_token,omitzero"`
-	Agent           *Agent        `json:"agent,omitzero"` // an extension; nil = nothing is known of it
+	Agent           *Agent        `json:"agent,omitzero"` // an extension; nil = unknown
 }
 
-// EnvAgent names the environment variable in which a process that does a task finds its
-// Agent, as JSON. A host that is started with it serves that agent alone, and offers no more
+// EnvAgent is the environment variable in which a process that does a task finds its
+// Agent, as JSON. A host that is started with it serves only that agent, and offers no more
 // than the Agent grants.
 const EnvAgent = "A2E_AGENT"
 
-// Agent says as whom a task is done, and what that child agent may use.
+// Agent is the child agent that does a task, and what it may use.
 type Agent struct {
 	AgentID       string               `json:"agent_id"`
 	ParentAgentID string               `json:"parent_agent_id,omitzero"`
@@ -155,15 +155,15 @@ type Agent struct {
 	Depth         int                  `json:"depth"` // 1 = child of the agent of the first host
 	MemoryScope   protocol.MemoryScope `json:"memory_scope"`
 	ToolScope     protocol.ToolScope   `json:"tool_scope"`
-	// what ToolsRestricted grants: names of tools and capabilities
+	// names of the tools and capabilities that ToolsRestricted grants
 	Capabilities []string `json:"capabilities"`
-	MaxSteps     int      `json:"max_steps"` // calls of tools; 0 = any number
+	MaxSteps     int      `json:"max_steps"` // most calls of tools; 0 = no limit
 	// Token proves that the agent is the child with AgentID, see NewChild; "" for other agents.
 	Token string `json:"agent_token,omitzero"`
 }
 
-// Grants reports whether the agent may use a tool or a capability by its name. Memory is
-// never refused: which memory it is follows from MemoryScope.
+// Grants reports whether the agent may use the tool or capability with the name. It always grants
+// memory; MemoryScope decides which memory the agent sees.
 func (a *Agent) Grants(name string) bool {
 	switch {
 	case a == nil || a.ToolScope == protocol.ToolsShared || name == string(protocol.CapMemory):
@@ -182,10 +182,10 @@ type Task struct {
 	TokenBudget int         `json:"token_budget"` // 0 = none
 	// Writes says whether the task changes files, an extension; nil = see Dispatch.Writes.
 	Writes *bool `json:"writes,omitzero"`
-	// Isolation says where the task is done, an extension; "" = as the worker's config says.
+	// Isolation says where the task is done, an extension; "" = the setting in the worker's config.
 	Isolation Isolation `json:"isolation,omitzero"`
-	// ContextID is the conversation that the task belongs to, an extension: a worker that can goes on with what it
-	// said before. "" = none.
+	// ContextID is the conversation that the task belongs to, an extension: a worker that can do so continues
+	// that conversation. "" = none.
 	ContextID string `json:"context_id,omitzero"`
 }
 
@@ -222,27 +222,27 @@ type Result struct {
 	TaskID          string         `json:"task_id"`
 	Status          Status         `json:"status"`
 	TokensSpent     int            `json:"tokens_spent"`
-	TokensEstimated bool           `json:"tokens_estimated,omitzero"` // the worker did not say; counted from its text
+	TokensEstimated bool           `json:"tokens_estimated,omitzero"` // tokens_spent is estimated from the worker's text
 	NextSteps       []string       `json:"next_steps"`
 	BlockedReason   *string        `json:"blocked_reason"`
 	Artifacts       Artifacts      `json:"artifacts"`
 	Summary         string         `json:"summary"`
 	Error           string         `json:"error,omitzero"`
-	Remaining       jsontext.Value `json:"remaining,omitzero"` // what is left to do, with partial
-	Duplicate       bool           `json:"duplicate,omitzero"` // blocked, as a task with that id is under way
+	Remaining       jsontext.Value `json:"remaining,omitzero"` // what is left to do, with StatusPartial
+	Duplicate       bool           `json:"duplicate,omitzero"` // blocked because a task with the same id is under way
 }
 
-// Artifacts is what a task left behind.
+// Artifacts lists the changes that a task made.
 type Artifacts struct {
 	PR           *string  `json:"pr"`
 	FilesChanged []string `json:"files_changed"` // relative to the workspace
 	// Written is the part of FilesChanged that calls of tools wrote. It is not sent.
 	Written []string `json:"-"`
-	// Branch is where the changes are committed, in the workspace's repository; "" = they are
+	// Branch is the branch of the workspace's repository with the changes; "" = the changes are
 	// in the workspace itself. An extension.
 	Branch string `json:"branch,omitzero"`
-	// Patch is what the commits of the branch change, as git apply takes it, and Files is what
-	// the changed files hold, for an orchestrator on another machine. Extensions; a worker of a
+	// Patch has the changes of the branch in the format of git apply, and Files the contents of
+	// the changed files, for an orchestrator on another machine. Extensions; a worker on a
 	// pipe leaves them out.
 	Patch string `json:"patch,omitzero"`
 	Files []File `json:"files,omitzero"`
@@ -252,11 +252,11 @@ type Artifacts struct {
 type File struct {
 	Path    string `json:"path"`              // as in files_changed
 	Content []byte `json:"content,omitzero"`  // base64
-	Gone    bool   `json:"gone,omitzero"`     // the task took it away
-	Left    string `json:"left_out,omitzero"` // why its content is not here
+	Gone    bool   `json:"gone,omitzero"`     // the task deleted it
+	Left    string `json:"left_out,omitzero"` // why its content is left out
 }
 
-// NewResult makes a result whose lists are not nil.
+// NewResult returns a result whose lists are empty but not nil.
 func NewResult(taskID string, status Status) *Result {
 	return &Result{
 		Type: TypeResult, ProtocolVersion: Version, TaskID: taskID, Status: status,
@@ -264,15 +264,15 @@ func NewResult(taskID string, status Status) *Result {
 	}
 }
 
-// Blocked makes the result of a task that no work was done for.
+// Blocked returns the result of a task for which no work was done.
 func Blocked(taskID, reason string) *Result {
 	r := NewResult(taskID, StatusBlocked)
 	r.BlockedReason = &reason
 	return r
 }
 
-// Writes reports whether a task is marked as one that changes files: it says so itself, or
-// where it does not, requires something to change them with.
+// Writes reports whether a task changes files: as its field Writes says or, without that field, whether it
+// requires a tool or capability that can change them.
 func (d *Dispatch) Writes() bool {
 	if d.Task.Writes != nil {
 		return *d.Task.Writes
@@ -285,21 +285,21 @@ func (d *Dispatch) Writes() bool {
 	})
 }
 
-// maxNeeds is how many entries each list of requirements may have: they are looked for while
-// all other tasks wait.
+// maxNeeds is how many entries each list of requirements may have: other tasks wait while they are
+// looked up.
 const (
 	maxNeeds     = 1024
 	maxContextID = 256 // bytes
 )
 
-// Check tells what is wrong with what the task wants; nil = nothing.
+// Check returns what is wrong with the fields of the task, or nil.
 func (d *Dispatch) Check() *protocol.FieldError {
 	wrong := func(path, format string, args ...any) *protocol.FieldError {
 		return &protocol.FieldError{Path: path, Message: fmt.Sprintf(format, args...)}
 	}
 	need := &d.Requirements
 	switch {
-	case strings.ContainsRune(d.Task.TaskID, 0): // programs have it in their environment
+	case strings.ContainsRune(d.Task.TaskID, 0): // programs get the id in their environment
 		return wrong("/task/task_id", "has a NUL character; should be text without any")
 	case d.Task.Priority != "" && d.Task.Priority.Rank() < 0:
 		return wrong("/task/priority", "is %.32q; should be low, normal, high or urgent", d.Task.Priority)
@@ -320,13 +320,13 @@ func (d *Dispatch) Check() *protocol.FieldError {
 	return nil
 }
 
-// DeadlineTime reads the deadline; ok is false where there is none. The error says what
+// DeadlineTime parses the deadline; ok reports whether there is one. The error says what
 // is wrong with it.
 func (d *Dispatch) DeadlineTime() (at time.Time, ok bool, err error) {
 	if d.Deadline == "" {
 		return time.Time{}, false, nil
 	}
-	at, err = time.Parse(time.RFC3339, strings.ToUpper(d.Deadline)) // its letters may be small
+	at, err = time.Parse(time.RFC3339, strings.ToUpper(d.Deadline)) // T and Z may be in lower case
 	if err != nil {
 		return time.Time{}, false, protocol.Errorf(protocol.CodeSchemaViolation,
 			"deadline %.64q is not an RFC 3339 time, such as 2026-11-21T15:04:05Z", d.Deadline)
@@ -337,7 +337,7 @@ func (d *Dispatch) DeadlineTime() (at time.Time, ok bool, err error) {
 // Words are the protocol's own names of capabilities.
 func Words() []string { return []string{"terminal", "file", "patch", "browser", "search", "memory"} }
 
-// served returns what a word of the protocol means here: any one of the lists, all of it.
+// served returns what a word of the protocol means on this host: a worker needs all names of any one of the lists.
 func served(word string) [][]string {
 	switch word {
 	case "terminal":
@@ -351,11 +351,11 @@ func served(word string) [][]string {
 	case "search":
 		return [][]string{{"grep"}}
 	}
-	return nil // memory is what the capability is called too
+	return nil // memory is also the name of the capability
 }
 
-// Serves reports whether whoever has tools and capabilities by these names has a required
-// one: by that name, or by what it means as a word of the protocol.
+// Serves reports whether a required name is available. has reports whether there is a tool or capability
+// with a name; a word of the protocol is also available if has is true for its names in served.
 func Serves(has func(name string) bool, required string) bool {
 	lacks := func(name string) bool { return !has(name) }
 	return has(required) || slices.ContainsFunc(served(required),

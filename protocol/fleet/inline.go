@@ -10,13 +10,13 @@ import (
 	"sync"
 )
 
-// InlineHeading is the line of a brief after which fields of its dispatch stand as text.
+// InlineHeading is the line of a brief after which fields of its dispatch follow as text.
 const InlineHeading = "TASK DISPATCH (inline)"
 
-// ReadInline takes the fields of the inline form out of a brief: the lines `key: value` between
-// InlineHeading, a line of its own, and the next empty line. A field of the message itself wins.
-// A line that is not a field stays in the brief, as does the text before the heading. The error
-// names each field that cannot be understood; the brief is then left as it was.
+// ReadInline moves the fields of the inline form from the brief into d: the lines `key: value` between
+// InlineHeading, on a separate line, and the next empty line. A field of the message itself has priority.
+// Lines that are not fields stay in the brief, and so does the text before the heading. The error
+// names each field that cannot be understood; the brief then stays unchanged.
 func (d *Dispatch) ReadInline() error {
 	lines := strings.Split(strings.ReplaceAll(d.Brief, "\r\n", "\n"), "\n")
 	at := headingIn(lines)
@@ -32,7 +32,7 @@ func (d *Dispatch) ReadInline() error {
 	return nil
 }
 
-// headingIn returns the line of the first heading; -1 = there is none. What a fence encloses is a quotation.
+// headingIn returns the index of the first heading, or -1 if there is none. It ignores fenced text.
 func headingIn(lines []string) int {
 	fenced := false
 	return slices.IndexFunc(lines, func(line string) bool {
@@ -50,11 +50,11 @@ type inline struct {
 	d     *Dispatch
 	rest  []string // the lines that are not read yet
 	given map[string]bool
-	wrong []string // what cannot be understood
+	wrong []string // what is wrong with the fields
 }
 
-// read reads the fields, and returns the lines of the brief: those that are not fields, and all
-// that follows the fields.
+// read reads the fields, and returns the lines of the brief: those that are not fields, and all lines
+// after the fields.
 func (p *inline) read() (brief []string) {
 	if next := slices.IndexFunc(p.rest, isText); next > 0 && (isFence(p.rest[next]) || isField(p.rest[next])) {
 		p.rest = p.rest[next:]
@@ -88,14 +88,15 @@ func isField(line string) bool {
 	return ok && (slices.Contains(inlineKeys, key) || value == "" && slices.Contains(inlineSections, key))
 }
 
-// label is the key of the text behind the fields, which a YAML block marker may follow.
+// label matches the key of the text after the fields ("brief:"), which a YAML block marker may follow.
 var label = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(?i)^[ \t#*-]*brief[ \t]*\**[ \t]*:[ \t]*\**[ \t]*([|>][-+]?[ \t]*$)?`)
 })
 
 func labelled(line string) bool { return label().MatchString(line) }
 
-// body returns the rest, without the label that it may begin with. Of a block the common indentation is dropped.
+// body returns the remaining lines without a label at their beginning. It removes the common indentation of a
+// block.
 func (p *inline) body() []string {
 	at := slices.IndexFunc(p.rest, isText)
 	if at < 0 {
@@ -115,7 +116,7 @@ func (p *inline) body() []string {
 	return append([]string{"", first}, body...)
 }
 
-// commonIndent returns the blanks that all lines but the empty ones begin with.
+// commonIndent returns the indentation that all lines except empty ones have in common.
 func commonIndent(lines []string) string {
 	indent, seen := "", false
 	for _, line := range lines {
@@ -133,8 +134,8 @@ func commonIndent(lines []string) string {
 	return indent
 }
 
-// inlineKeys are the fields of the inline form; inlineSections may stand above them, as in the
-// message. notInline are fields that only the message itself has.
+// inlineKeys are the fields of the inline form; inlineSections may appear above them, as in the
+// message. notInline are fields that only the message itself may have.
 var (
 	inlineKeys = []string{
 		"protocol_version", "task_id", "priority", "reply_schema", "token_budget", "deadline",
@@ -144,10 +145,10 @@ var (
 	notInline      = []string{"isolation", "writes", "auth_token", "agent"}
 )
 
-// fieldName is the form of a field's name; prose before a colon has another.
+// fieldName matches the form of a field's name, unlike prose before a colon.
 var fieldName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z]+(_[a-z]+)+$`) })
 
-// split returns the key of a line as the protocol spells it, and its value.
+// split returns the key of a line in the protocol's spelling, and its value.
 func split(line string) (key, value string, ok bool) {
 	key, value, ok = strings.Cut(strings.Trim(line, " \t-*"), ":")
 	key = strings.TrimSpace(strings.ToLower(strings.Trim(key, "*`\"'")))
@@ -157,7 +158,7 @@ func split(line string) (key, value string, ok bool) {
 	return key, strings.TrimSpace(value), ok
 }
 
-// field reads one line, and the lines that its value goes on in; false = it is text of the brief.
+// field reads one line, and the further lines of its value. It reports whether the line is a field.
 func (p *inline) field(line string) bool {
 	key, value, ok := split(line)
 	switch {
@@ -197,7 +198,7 @@ func (p *inline) fail(format string, args ...any) {
 	p.wrong = append(p.wrong, fmt.Sprintf(format, args...))
 }
 
-// scalar reads a value of one line. An empty one says nothing.
+// scalar reads a value of one line. It ignores an empty value.
 func (p *inline) scalar(key, value string) {
 	if key != "task_id" {
 		value = uncommented(value)
@@ -241,7 +242,7 @@ func (p *inline) scalar(key, value string) {
 	} else if err != nil {
 		p.fail("deadline %.64q is not an RFC 3339 time, such as 2026-11-21T15:04:05Z", value)
 	}
-	if len(p.wrong) > 0 && key != "task_id" { // the result of a refused task has its id
+	if len(p.wrong) > 0 && key != "task_id" { // the id is kept for the result of the refused task
 		return
 	}
 	keep(&own.TaskID, t.Task.TaskID)
@@ -251,7 +252,7 @@ func (p *inline) scalar(key, value string) {
 	keep(&p.d.Deadline, t.Deadline)
 }
 
-// keep sets a field that is not set.
+// keep sets a field unless it has a value already.
 func keep[T comparable](field *T, value T) {
 	var none T
 	if *field == none {
@@ -259,8 +260,8 @@ func keep[T comparable](field *T, value T) {
 	}
 }
 
-// list reads names: with commas between them, in brackets, which may go over several lines, or
-// as the items of a YAML list on the lines that follow.
+// list reads names: separated by commas, in brackets, which may span several lines, or
+// as the items of a YAML list on the following lines.
 func (p *inline) list(key, value string, field *[]string) {
 	value = uncommented(value)
 	open := func() bool { return strings.HasPrefix(value, "[") && !strings.Contains(value, "]") }
@@ -292,13 +293,13 @@ func isItem(line string) bool {
 	return marked && !isField(line) && !labelled(line)
 }
 
-// uncommented returns a value without a YAML comment behind it.
+// uncommented returns a value without a YAML comment at its end.
 func uncommented(value string) string {
 	value, _, _ = strings.Cut(value, " #")
 	return strings.TrimSpace(value)
 }
 
-// nearest returns the field that a key differs from by one slip of the pen; "" = none.
+// nearest returns the field that differs from a key by one typing error; "" = none.
 func nearest(key string) string {
 	at := slices.IndexFunc(inlineKeys, func(known string) bool {
 		a, b := key, known

@@ -1,5 +1,5 @@
-// Package jsonrpc is the wire of the JSON-RPC 2.0 sessions on the host's pipe: requests,
-// answers, errors and events, one per line. It knows nothing but JSON.
+// Package jsonrpc has the messages of the JSON-RPC 2.0 sessions on the host's pipe: requests,
+// answers, errors and events, one per line. It does no input or output.
 package jsonrpc
 
 import (
@@ -15,12 +15,12 @@ import (
 )
 
 const (
-	// Version is what each message carries as "jsonrpc".
+	// Version is the value of "jsonrpc" in each message.
 	Version = "2.0"
 	// Protocol is the version of the methods.
 	Protocol = "1.0.0"
-	// CancelMethod is the method of the client's notification that takes a request back, as
-	// language servers have it: params {id}.
+	// CancelMethod is the method of the client's notification that cancels a request, as in the
+	// Language Server Protocol: params {id}.
 	CancelMethod = "$/cancelRequest"
 )
 
@@ -58,7 +58,7 @@ const (
 	RoutingProviders   = "model.openrouter.providers"
 )
 
-// EventType says what an event tells.
+// EventType is the type of an event.
 type EventType string
 
 // The types of events. The payload of each but StateChanged has a session_id.
@@ -73,14 +73,15 @@ const (
 	SessionInterrupted EventType = "session.interrupted"
 	SessionError       EventType = "session.error"
 	SessionDebug       EventType = "session.debug"
-	SessionQuestion    EventType = "session.question"        // to be answered by SessionAnswer
-	QuestionClosed     EventType = "session.question.closed" // nobody waits for the answer any more
+	SessionQuestion    EventType = "session.question"        // the client answers it with SessionAnswer
+	QuestionClosed     EventType = "session.question.closed" // the question needs no answer any more
 	StateChanged       EventType = "state.changed"
 
-	// Of the room that a conversation takes of its model's window, and of its older part, which the model sums up.
+	// Events about the part of the model's context window that a conversation uses, and about the summary of its
+	// older messages.
 	ContextEstimate     EventType = "session.context.estimate"
 	CompactionStarted   EventType = "compaction.started"
-	AnchorSelected      EventType = "compaction.anchor_selected" // the summary stands for more messages now
+	AnchorSelected      EventType = "compaction.anchor_selected" // the summary replaces more messages now
 	SummaryMerged       EventType = "compaction.summary_merged"
 	CompactionCompleted EventType = "compaction.completed"
 	CompactionFailed    EventType = "compaction.failed"
@@ -88,16 +89,16 @@ const (
 
 // Request is one request or notification. Its values are valid as long as the line is.
 type Request struct {
-	ID           jsontext.Value  // as it came; nil = none was found
-	Notification bool            // nobody is to be answered
+	ID           jsontext.Value  // as the client sent it; nil = none was found
+	Notification bool            // the client expects no answer
 	Method       string          // "" in an answer
-	Params       protocol.Object // `{}` where they are no object
-	Shape        byte            // of the parameters, the first byte of their JSON; 0 = absent, null or an empty list
-	Answer       bool            // it is no request but an answer
+	Params       protocol.Object // `{}` if the parameters are not an object
+	Shape        byte            // the first byte of the parameters' JSON; 0 = absent, null or an empty list
+	Answer       bool            // the message is an answer, not a request
 }
 
-// Parse reads one line that is a JSON object. The error is to be answered with r.ID, which
-// is nil when no id can be told.
+// Parse reads one line that is a JSON object. The caller sends the error as the answer to r.ID,
+// which is nil if the line has no usable id.
 func Parse(obj protocol.Object) (r Request, bad *Error) {
 	id, hasID := obj.Get("id")
 	switch id.Kind() {
@@ -129,13 +130,13 @@ func Parse(obj protocol.Object) (r Request, bad *Error) {
 	case r.Shape == '{':
 		r.Params, _ = protocol.ParseObject(params) // the line was checked
 	case !hasParams, r.Shape == 'n', r.Shape == '[' &&
-		len(bytes.TrimSpace(params[1:len(params)-1])) == 0: // which some libraries send for none
+		len(bytes.TrimSpace(params[1:len(params)-1])) == 0: // some libraries send [] for no parameters
 		r.Shape = 0
 	}
 	return r, nil
 }
 
-// Key makes ids that mean the same the same: 7 and "7" differ, "7" and "\u0037" do not.
+// Key returns a key that is the same for equal ids: 7 and "7" differ, "7" and "\u0037" do not.
 func Key(id jsontext.Value) string {
 	if text, ok := protocol.Value(id).Str(); ok {
 		return `"` + text
@@ -143,8 +144,8 @@ func Key(id jsontext.Value) string {
 	return string(id)
 }
 
-// AppendResult appends the answer to a request that was served. result is JSON; a nil id
-// is null.
+// AppendResult appends the answer to a successful request. result is JSON; a nil id
+// becomes null.
 func AppendResult(dst []byte, id jsontext.Value, result []byte) []byte {
 	dst = append(appendID(dst, id), `,"result":`...)
 	return append(append(dst, result...), '}')
@@ -190,10 +191,10 @@ const (
 	CodeInvalidParams  Code = -32602
 	CodeInternal       Code = -32603
 	CodeUnauthorized   Code = -32001
-	CodeRefused        Code = -32000 // what can happen to a request that is in order; data.reason says what it was
+	CodeRefused        Code = -32000 // a valid request was refused or failed; data.reason says why
 )
 
-// Reason returns what data.reason says of the code.
+// Reason returns the value of data.reason for the code.
 func (c Code) Reason() string {
 	switch c {
 	case CodeParse:
@@ -231,31 +232,31 @@ func Errorf(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...), Data: map[string]any{"reason": code.Reason()}}
 }
 
-// Invalid says that a line is no request.
+// Invalid returns the error for a line that is not a request.
 func Invalid(why string) *Error { return Errorf(CodeInvalidRequest, "%s", why) }
 
-// NoBatch says that a line is a batch.
+// NoBatch returns the error for a line that is a batch.
 func NoBatch() *Error {
 	return Invalid("batches are not supported; send one request per line").With("reason", "batch_not_supported")
 }
 
-// Params says what is wrong with a parameter. field is its name, a pointer without its
-// slash where it is nested.
+// Params returns the error for a wrong parameter. field is its name or, if it is nested, its JSON Pointer
+// without the first slash.
 func Params(field, why string) *Error {
 	return Errorf(CodeInvalidParams, "%s: %s", field, why).With("field", field)
 }
 
-// NotObject says that the parameters of a method are no object.
+// NotObject returns the error for parameters that are not an object.
 func NotObject(method string) *Error {
 	return Errorf(CodeInvalidParams, "invalid params for %s: expected an object, the parameters by name", method)
 }
 
-// Refused says why a request that is in order is not done.
+// Refused returns the error for a valid request that is refused or fails.
 func Refused(reason, format string, args ...any) *Error {
 	return Errorf(CodeRefused, format, args...).With("reason", reason)
 }
 
-// NotFound says that there is no such method.
+// NotFound returns the error for an unknown method.
 func NotFound(method string) *Error {
 	if len(method) > 200 {
 		method = strings.ToValidUTF8(method[:200], "") + "…"
@@ -264,10 +265,9 @@ func NotFound(method string) *Error {
 		method)
 }
 
-// From makes an Error of any error. One of A2E that tells of a mistake in the request is
-// about parameters, and one that tells of a fault of the host internal; any other is what can
-// be expected, such as a tool that is denied: then data.reason is its code. data.detail is its
-// detail.
+// From turns any error into an Error. A *protocol.Error for a mistake in the request becomes
+// CodeInvalidParams, and one for a failure of the host CodeInternal. Any other, such as a denied tool,
+// becomes CodeRefused with its code as data.reason. data.detail is the detail of the *protocol.Error.
 func From(err error) *Error {
 	if own := new(Error); errors.As(err, &own) {
 		return own
@@ -291,7 +291,7 @@ func From(err error) *Error {
 	}
 	if problems, ok := a2e.Detail["errors"].([]protocol.FieldError); ok && len(problems) > 0 {
 		e.With("field", strings.TrimPrefix(problems[0].Path, "/"))
-		e.Message = strings.TrimPrefix(e.Message, "/") // as that of Params
+		e.Message = strings.TrimPrefix(e.Message, "/") // like a message of Params
 	}
 	if len(a2e.Detail) > 0 {
 		e.With("detail", a2e.Detail)
@@ -302,7 +302,7 @@ func From(err error) *Error {
 	return e
 }
 
-// AppendError appends the answer to a request that was not served; a nil id is null.
+// AppendError appends the answer to a failed request; a nil id becomes null.
 func AppendError(dst []byte, id jsontext.Value, e *Error) []byte {
 	data, err := protocol.AppendJSON(nil, e.Data)
 	if err != nil { // a detail that does not encode

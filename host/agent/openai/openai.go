@@ -1,5 +1,5 @@
-// Package openai asks servers that answer the OpenAI way: one JSON object is posted, one
-// comes back. It tries again what passes, and shows no secret, whatever goes wrong.
+// Package openai sends requests to servers with the OpenAI API: one JSON object is posted, one comes back. It tries
+// again after failures that may pass, and never shows a secret.
 package openai
 
 import (
@@ -32,11 +32,11 @@ import (
 // maxRedirects is how many are followed for one try.
 const maxRedirects = 3
 
-// Options say where a server is, and how it is asked. URL's user info and query, APIKey
-// and Headers are sent along and shown nowhere.
+// Options say where a server is, and how to ask it. The user info and query of URL, APIKey and Headers are sent
+// along and shown nowhere.
 type Options struct {
 	URL          string            // such as https://api.example.org/v1
-	Path         string            // what is asked for there, such as chat/completions; URL may end in it
+	Path         string            // below URL, such as chat/completions; URL may already end in it
 	APIKey       string            // sent as a bearer token; "" = none
 	Headers      map[string]string // sent along
 	Timeout      time.Duration     // of one try
@@ -44,19 +44,19 @@ type Options struct {
 	Pause        time.Duration     // after the first try; the next ones are longer
 	LongestPause time.Duration
 	LongestWait  time.Duration // that the server may ask for before the next try (Retry-After)
-	// the server may be this machine or in a private network; for an URL of the config, not for one of the agent
+	// the server may be this machine or in a private network; for a URL of the config, not for one of the agent
 	AllowPrivate bool
 	Client       *http.Client     // nil = one of its own; its redirect policy is not used
 	Now          func() time.Time // nil = time.Now
 }
 
-// Client asks one server. It is safe for concurrent use. What is secret is held by
-// functions, which no printing of the struct shows.
+// Client sends requests to one server. It is safe for concurrent use. Functions hold the secrets, so that printing
+// the struct does not show them.
 type Client struct {
-	// gives the pauses between the tries of one request; not to be set after the first one
+	// BackOff returns the pauses between the tries of one request. It must be set before the first request.
 	BackOff func() backoff.BackOff
 
-	opts struct { // what of the options is no secret
+	opts struct { // the options that are no secrets
 		timeout, longestWait time.Duration
 		tries                uint
 	}
@@ -67,13 +67,13 @@ type Client struct {
 	hide    func(text string) string
 }
 
-// notPublic is why a url is not asked that an agent named.
+// notPublic says why a URL that an agent named is refused.
 const notPublic = "it is this machine or in a private network, which is not allowed for this url"
 
-// Fault is why a request failed, in the end.
+// Fault is why a request failed, after its last try.
 type Fault struct {
 	Status  int  // of the answer; 0 = there was none
-	Lasting bool // a later request would meet it again
+	Lasting bool // a later request would fail in the same way
 
 	text string
 }
@@ -132,18 +132,17 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// Post sends a body and gives the answer, of at most limit bytes. What meets a broken
-// connection, 429 or 5xx is tried again as long as ctx lasts; a try that takes longer than
-// the timeout is the last. The error is the cause of ctx once that has ended, else a
-// *Fault.
+// Post sends a body and returns the answer, of at most limit bytes. A request that meets a broken connection, 429
+// or 5xx is tried again as long as ctx lasts; a try that takes longer than the timeout is the last. The error is
+// the cause of ctx once ctx has ended, otherwise a *Fault.
 func (c *Client) Post(ctx context.Context, body []byte, limit int) ([]byte, error) {
 	return c.retry(ctx, func() ([]byte, error) { return c.once(ctx, body, limit) })
 }
 
-// Get is Post for what is only asked for, without a body.
+// Get is Post without a body: it sends a GET request.
 func (c *Client) Get(ctx context.Context, limit int) ([]byte, error) { return c.Post(ctx, nil, limit) }
 
-// retry tries something until it goes well, or until another try does not help.
+// retry calls once until it succeeds, until another try does not help, or until all tries are used up.
 func (c *Client) retry(ctx context.Context, once func() ([]byte, error)) (raw []byte, err error) {
 	traced := trace.Child(ctx, trace.Client, "POST", path.Base(c.where))
 	defer func() {
@@ -168,7 +167,7 @@ func display(u *url.URL) string {
 	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}).String()
 }
 
-// headerText reports whether a text may stand in a header.
+// headerText reports whether a header may contain a text.
 func headerText(text string) bool {
 	return !strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r >= 0x7f })
 }
@@ -187,8 +186,8 @@ func parseURL(text, path string) (*url.URL, error) {
 	return u, nil
 }
 
-// newHTTP returns a client that follows redirects within one server alone, and only those
-// that keep the request as it is.
+// newHTTP returns a client that follows redirects only within one server, and only if they keep the method of the
+// request.
 func newHTTP(base *http.Client, private bool) *http.Client {
 	client := *cmp.Or(base, new(http.Client))
 	if t, ok := http.DefaultTransport.(*http.Transport); base == nil && ok {
@@ -212,15 +211,15 @@ func newHTTP(base *http.Client, private bool) *http.Client {
 
 const (
 	maxFault      = 64 << 10 // bytes read of an answer that is an error
-	maxFaultRunes = 300      // shown of what the server says in it
+	maxFaultRunes = 300      // shown of the server's text in it
 )
 
-// lasting makes a failure that another request would meet again, and ends the tries.
+// lasting returns a failure that another request would meet again; it ends the tries.
 func lasting(status int, text string) error {
 	return backoff.Permanent(&Fault{Status: status, Lasting: true, text: text})
 }
 
-// requests returns what makes the requests to target.
+// requests returns a function that makes the requests to target.
 func requests(target *url.URL, key string, headers map[string]string) func(context.Context, []byte) (*http.Request,
 	error) {
 	bare := *target
@@ -252,8 +251,7 @@ func requests(target *url.URL, key string, headers map[string]string) func(conte
 	}
 }
 
-// once asks the server one time. Its error is a backoff.PermanentError if asking again
-// does not help.
+// once sends one request. Its error is a backoff.PermanentError if another try does not help.
 func (c *Client) once(ctx context.Context, body []byte, limit int) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.opts.timeout)
 	defer cancel()
@@ -279,8 +277,8 @@ func (c *Client) once(ctx context.Context, body []byte, limit int) ([]byte, erro
 	return raw, nil
 }
 
-// broken makes the error of a connection that did not last. Waiting for the whole timeout
-// again would keep the caller for too long.
+// broken returns the error of a broken connection. After a timeout there is no other try, because the caller would
+// wait for too long.
 func (c *Client) broken(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return backoff.Permanent(&Fault{text: fmt.Sprintf("no answer within %v", c.opts.timeout)})
@@ -294,7 +292,7 @@ func (c *Client) broken(ctx context.Context, err error) error {
 	return &Fault{text: c.hide(err.Error())}
 }
 
-// refused makes the error of a status that is not 200.
+// refused returns the error for a status that is not 200.
 func (c *Client) refused(resp *http.Response) error {
 	code := resp.StatusCode
 	text := strings.TrimSpace(fmt.Sprintf("status %d %s", code, http.StatusText(code)))
@@ -304,7 +302,7 @@ func (c *Client) refused(resp *http.Response) error {
 	case code >= 300 && code < 400:
 		return lasting(code, text+": it sends requests elsewhere; set url to the right address")
 	}
-	raw, _ := io.ReadAll(io.LimitReader(resp.Body, maxFault)) // what there is, is said
+	raw, _ := io.ReadAll(io.LimitReader(resp.Body, maxFault)) // the part that was read is shown
 	if said, _ := serverFault(raw); said != "" {
 		text += ": " + c.hide(said)
 	}
@@ -322,7 +320,7 @@ func (c *Client) refused(resp *http.Response) error {
 	return f
 }
 
-// waits reads a Retry-After header: seconds, or a date.
+// waits parses a Retry-After header: seconds, or a date.
 func (c *Client) waits(header string) (wait time.Duration, asked bool) {
 	if seconds, err := strconv.ParseUint(header, 10, 31); err == nil {
 		return time.Duration(seconds) * time.Second, true
@@ -333,8 +331,8 @@ func (c *Client) waits(header string) (wait time.Duration, asked bool) {
 	return 0, false
 }
 
-// serverFault returns the message of an error's body, on one line; "" if there is none. status
-// is what it says would be its status; 0 = nothing.
+// serverFault returns the message in the body of an error, on one line, or "" if there is none. status is the HTTP
+// status that the body names; 0 = none.
 func serverFault(raw []byte) (said string, status int) {
 	var answer struct {
 		Error jsontext.Value `json:"error"`
@@ -347,8 +345,8 @@ func serverFault(raw []byte) (said string, status int) {
 		Type    string         `json:"type"`
 		Code    jsontext.Value `json:"code"`
 	}
-	if json.Unmarshal(answer.Error, &said) != nil { // else it is a mere text
-		_ = json.Unmarshal(answer.Error, &fault) // what fits of it
+	if json.Unmarshal(answer.Error, &said) != nil { // otherwise it is a plain text
+		_ = json.Unmarshal(answer.Error, &fault) // the fields that fit
 		said = fault.Message
 	}
 	status, _ = protocol.Value(fault.Code).Int()
@@ -361,12 +359,11 @@ func serverFault(raw []byte) (said string, status int) {
 	return string(text[:min(len(text), maxFaultRunes)]), status
 }
 
-// shortSecret is how many bytes of a secret give it away.
+// shortSecret is how many bytes at the beginning or end of a secret count as the secret.
 const shortSecret = 8
 
-// hider returns what keeps secrets out of a text that a server or the transport wrote. One
-// with the beginning or the end of a secret in it is dropped as a whole: servers like to show
-// half a key.
+// hider returns a function that keeps secrets out of a text from a server or the transport. It replaces a text that
+// contains the beginning or the end of a secret, because some servers show half a key.
 func hider(target *url.URL, key string, headers map[string]string) func(string) string {
 	secrets := []string{key}
 	for _, value := range headers {

@@ -17,22 +17,21 @@ import (
 
 // Receiver takes an answer piece by piece.
 type Receiver interface {
-	// Begin is told before each try: what came before counts no more.
+	// Begin is called when the answer of a try begins; earlier pieces no longer count.
 	Begin()
-	// Take gets the data of one event, JSON; of an answer that is no stream, all of it. Its
-	// error ends the request, unless it is a Fault that does not last.
+	// Take receives the JSON data of one event, or the whole answer if it is no stream. Its error ends the request,
+	// unless it is a *Fault that does not last.
 	Take(data []byte) error
-	// Complete reports whether the answer may end here where its end is not marked.
+	// Complete reports whether the answer may end here if its end is not marked.
 	Complete() bool
 }
 
-// errSilent is why a stream is given up that stalls.
+// errSilent is why a stream that stalls is given up.
 var errSilent = errors.New("silent")
 
-// Stream sends a body and hands the answer to a receiver as it comes: server-sent events, or
-// one object where the server sends that. The timeout of the options is how long the server
-// may be silent. Tries and errors are as with Post; an answer that breaks off, or stalls after
-// its begin, is asked for again from its start.
+// Stream sends a body and passes the answer to a receiver as it comes: server-sent events, or one object if the
+// server sends that. The timeout of the options is how long the server may be silent. Tries and errors are as with
+// Post; an answer that breaks off, or stalls after its begin, is requested again from its start.
 func (c *Client) Stream(ctx context.Context, body []byte, limit int, to Receiver) error {
 	_, err := c.retry(ctx, func() ([]byte, error) { return nil, c.streamOnce(ctx, body, limit, to) })
 	return err
@@ -76,27 +75,27 @@ func (c *Client) streamOnce(ctx context.Context, body []byte, limit int, to Rece
 	return backoff.Permanent(err)
 }
 
-// heard is the body of an answer whose server must not be silent for long while it is read.
+// heard reads the body of an answer, and limits how long its server may be silent.
 type heard struct {
 	body    io.Reader
 	silence *time.Timer
 	most    time.Duration
 	read    int
-	err     error // but for io.EOF
+	err     error // except io.EOF
 }
 
 // Read implements io.Reader.
 func (h *heard) Read(p []byte) (int, error) {
 	h.silence.Reset(h.most)
 	n, err := h.body.Read(p)
-	h.silence.Stop() // whoever takes it may take its time
+	h.silence.Stop() // the receiver may take its time
 	if h.read += n; err != nil && err != io.EOF {
 		h.err = err
 	}
 	return n, err
 }
 
-// read hands an answer on: events, as the first character tells, or one object.
+// read passes an answer on. Its first character shows whether it is events or one object.
 func (c *Client) read(in *bufio.Reader, limit int, to Receiver) error {
 	for {
 		first, err := in.Peek(1)
@@ -108,7 +107,7 @@ func (c *Client) read(in *bufio.Reader, limit int, to Receiver) error {
 		}
 		_, _ = in.Discard(1)
 	}
-	if first, _ := in.Peek(1); !bytes.Contains([]byte(":deir"), first) { // of comments and fields of events
+	if first, _ := in.Peek(1); !bytes.Contains([]byte(":deir"), first) { // comments and fields begin with these
 		raw, err := io.ReadAll(in)
 		if err != nil || len(raw) > limit {
 			return brokeOff(err)
@@ -118,12 +117,11 @@ func (c *Client) read(in *bufio.Reader, limit int, to Receiver) error {
 	return c.events(in, limit, to)
 }
 
-// events reads server-sent events: lines of which only those with data matter, and whether
-// the event is an error. A blank line ends an event; a line with whole JSON is one by itself,
-// as some servers send no blank lines.
+// events reads server-sent events. Only the data of an event matters, and whether the event is an error. A blank
+// line ends an event; a line with whole JSON is an event by itself, because some servers send no blank lines.
 func (c *Client) events(in *bufio.Reader, limit int, to Receiver) error {
 	lines := bufio.NewScanner(in)
-	lines.Buffer(nil, limit+2) // more than is read at all
+	lines.Buffer(nil, limit+2) // more than can be read
 	lines.Split(eventLines())
 	var data []byte
 	failed := false
@@ -179,7 +177,7 @@ func eventLines() bufio.SplitFunc {
 	}
 }
 
-// brokeOff is the fault of an answer without an end.
+// brokeOff returns the fault of an answer without an end.
 func brokeOff(err error) error {
 	if err == nil || err == io.EOF {
 		return &Fault{text: "the answer broke off before its end"}
@@ -187,7 +185,7 @@ func brokeOff(err error) error {
 	return err
 }
 
-// take hands one piece of an answer on, unless it is an error of the server.
+// take passes one piece of an answer to the receiver, unless it is an error of the server.
 func (c *Client) take(data []byte, failed bool, to Receiver) error {
 	if failed || bytes.Contains(data, []byte(`"error"`)) {
 		if said, status := serverFault(data); said != "" || failed {

@@ -7,9 +7,8 @@ import (
 	"sync"
 )
 
-// Capture keeps the output of one program: of each of its streams the beginning and the end, and
-// all of it in a file, in the order in which it came, once that is too little. No amount of output
-// grows the host.
+// Capture keeps the output of one program: the beginning and the end of each stream, and, if that is too little,
+// everything in a file, in the order in which it came. The host's memory does not grow with the output.
 type Capture struct {
 	keeper *Keeper
 	ctx    context.Context
@@ -19,14 +18,15 @@ type Capture struct {
 	mu      sync.Mutex
 	streams []*Stream    // guarded by mu, as all below
 	total   int          // bytes of all streams
-	early   bytes.Buffer // all output until it is certain that something is cut
+	early   bytes.Buffer // the whole output, until it is certain that something is cut
 	spilled bool
 	done    bool
 	file    *File // nil = none yet, or none any more
 }
 
-// NewCapture makes the capture of the output of what, such as a tool, in the session of ctx. The
-// texts of all streams take at most room bytes of JSON; one stream leaves another at least half.
+// NewCapture makes the capture of the output of what (such as a tool) in the session of ctx. The texts of all
+// streams together take at most room bytes of JSON. The text of one stream leaves at least half of room to the
+// other.
 func NewCapture(ctx context.Context, k *Keeper, what string, room int) *Capture {
 	return &Capture{keeper: k, ctx: ctx, what: what, room: room}
 }
@@ -35,7 +35,7 @@ func NewCapture(ctx context.Context, k *Keeper, what string, room int) *Capture 
 type Stream struct {
 	of   *Capture
 	ends Ends
-	room int // that its text has in the end
+	room int // bytes of JSON for its text; set by Finish
 }
 
 // Stream returns a further stream.
@@ -45,7 +45,7 @@ func (c *Capture) Stream() *Stream {
 	return s
 }
 
-// Write implements io.Writer. It takes all, whatever becomes of the file.
+// Write implements io.Writer. It takes all of p, even if the file fails.
 func (s *Stream) Write(p []byte) (int, error) {
 	c := s.of
 	c.mu.Lock()
@@ -63,7 +63,7 @@ func (s *Stream) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// spillLocked puts what came so far into a file.
+// spillLocked writes the output so far into a file.
 func (c *Capture) spillLocked() {
 	c.spilled = true
 	if f, err := c.keeper.Create(c.ctx, c.what); err == nil {
@@ -73,7 +73,7 @@ func (c *Capture) spillLocked() {
 	c.early = bytes.Buffer{}
 }
 
-// putLocked writes to the file. A full disk loses output, not the call.
+// putLocked writes to the file. If the disk is full, output is lost, but the call does not fail.
 func (c *Capture) putLocked(p []byte) {
 	if _, err := c.file.Write(p); err != nil {
 		_ = c.file.Close()
@@ -81,8 +81,8 @@ func (c *Capture) putLocked(p []byte) {
 	}
 }
 
-// Finish ends the capture, once, after the last Write: cut reports whether a text leaves something
-// out, and file, which may be nil, has all of the output then.
+// Finish ends the capture. It is called once, after the last Write. cut reports whether a text leaves something
+// out; file then has the whole output, or is nil if that was not kept.
 func (c *Capture) Finish() (file *File, cut bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -106,7 +106,7 @@ func (c *Capture) Finish() (file *File, cut bool) {
 	return c.file, cut
 }
 
-// Drop is for a capture that nobody wants; after Finish it does nothing.
+// Drop discards a capture that nobody wants, with its file. After Finish it does nothing.
 func (c *Capture) Drop() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -115,13 +115,13 @@ func (c *Capture) Drop() {
 	}
 	if c.file != nil {
 		_ = c.file.Close()
-		_ = os.Remove(c.file.Path()) // or when it is the oldest
+		_ = os.Remove(c.file.Path()) // if this fails, prune removes the file later
 	}
 	c.early, c.done, c.file = bytes.Buffer{}, true, nil
 }
 
-// Text returns, after Finish, what the stream brought, or its beginning and its end with a line
-// between them.
+// Text returns the output of the stream, or its beginning and its end with a line between them. It is for the time
+// after Finish.
 func (s *Stream) Text() string {
 	all := ""
 	if s.of.file != nil {
@@ -130,7 +130,8 @@ func (s *Stream) Text() string {
 	return s.ends.Text(s.room, all)
 }
 
-// Note says in a line for a person that something was cut, and where all of it is; file may be nil.
+// Note returns a line for a person that says that something was cut, and where the whole output is; file may be
+// nil.
 func Note(file *File) string {
 	if file == nil {
 		return "the output was cut, and the rest could not be kept"

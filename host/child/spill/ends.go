@@ -27,13 +27,13 @@ func (e *Ends) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// known returns what there is: all, or the beginning and the end.
+// known returns what is kept: everything, or the beginning and the end.
 func (e *Ends) known() (text []byte, whole bool) {
 	end, left := e.tail.Last(e.tail.Size)
 	return append(bytes.Clone(e.head), end...), left == 0
 }
 
-// size returns the bytes of JSON that all takes; more than Room where not all is known.
+// size returns how many bytes of JSON the whole text takes, or more than Room if not all of it is kept.
 func (e *Ends) size() int {
 	known, whole := e.known()
 	if !whole {
@@ -42,9 +42,9 @@ func (e *Ends) size() int {
 	return jsonSize(known)
 }
 
-// Text returns what was written, as UTF-8, in room bytes of JSON, at most Room: all, or the
-// beginning and the end with a line between them that says how much is missing, and that all of
-// it is in the place of that name; "" = nowhere.
+// Text returns what was written, as UTF-8, in at most room bytes of JSON; room is at most Room. This is everything,
+// or the beginning and the end with a line between them that says how much is missing. all is the name of the place
+// that has everything, which the line names too; "" = there is none.
 func (e *Ends) Text(room int, all string) string {
 	known, whole := e.known()
 	if whole && jsonSize(known) <= room {
@@ -65,7 +65,7 @@ func (e *Ends) Text(room int, all string) string {
 	return valid(head) + between + valid(end)
 }
 
-// mark is the line between the beginning and the end.
+// mark returns the line between the beginning and the end.
 func mark(missing, all string) string {
 	if all != "" {
 		all = "; all of it is in " + all
@@ -80,10 +80,10 @@ func Shorten(text string, room int, all string) string {
 	return e.Text(room, all)
 }
 
-// near is the part of a piece in which its cut is moved to the end of a line.
+// near says how much of a piece its cut may drop to be at the end of a line: one part in near.
 const near = 4
 
-// toLine takes an unfinished line off the end of a text, unless that would be much of it.
+// toLine removes an unfinished line from the end of a text, unless that would be much of the text.
 func toLine(text []byte) []byte {
 	if at := bytes.LastIndexByte(text, '\n') + 1; at > 0 && len(text)-at <= len(text)/near {
 		return text[:at]
@@ -91,7 +91,7 @@ func toLine(text []byte) []byte {
 	return text
 }
 
-// fromLine takes an unfinished line off the beginning of a text, unless that would be much of it.
+// fromLine removes an unfinished line from the beginning of a text, unless that would be much of the text.
 func fromLine(text []byte) []byte {
 	if at := bytes.IndexByte(text, '\n') + 1; at > 0 && at <= len(text)/near {
 		return text[at:]
@@ -99,7 +99,7 @@ func fromLine(text []byte) []byte {
 	return text
 }
 
-// valid makes text fit for JSON: bytes that are no UTF-8 show as the replacement character.
+// valid makes text fit for JSON: it replaces bytes that are no UTF-8 by the replacement character.
 func valid(text []byte) string {
 	return string(bytes.ToValidUTF8(text, []byte(string(utf8.RuneError))))
 }
@@ -138,7 +138,7 @@ func fittingEnd(text []byte, room int) (n int) {
 	return n
 }
 
-// cost returns how many bytes a character of so many takes in JSON.
+// cost returns how many bytes a character of size bytes takes in JSON.
 func cost(r rune, size int) int {
 	switch {
 	case r == utf8.RuneError:

@@ -1,5 +1,5 @@
-// Package spill keeps output that is too long for an answer: the answer has its beginning and its
-// end, a file of the session has all of it.
+// Package spill keeps output that is too long for an answer: the answer has its beginning and its end, and a file
+// of the session has all of it.
 //
 //	keeper.go    the files           ends.go   the beginning and the end of a text
 //	capture.go   the output of a program: both of these, of two streams
@@ -39,26 +39,25 @@ const (
 	maxWord    = 64 // bytes of a file's name that say what wrote it
 )
 
-// Scheme is that of the URIs of spilled output, without "://".
+// Scheme is the scheme of the URIs of spilled output, without "://".
 const Scheme = "spill"
 
-// Keeper keeps the output that is too long for an answer, each in a file of its own, in a folder
-// for each session under state_dir/spill: outside the workspace, and out of the reach of other
-// sessions. Where there is too much of it, the oldest goes first; a week later, all of it.
-// Several hosts, and keepers of one host, may share one state_dir. It is safe for concurrent use.
+// Keeper keeps the output that is too long for an answer, each in a file of its own, in a folder for each session
+// under state_dir/spill: outside the workspace, and out of the reach of other sessions. If there are too many files
+// or bytes, the oldest files are removed first; files older than a week are removed in any case. Several hosts, and
+// keepers of one host, may share one state_dir. It is safe for concurrent use.
 type Keeper struct {
 	dir      string // absolute; "" = nothing is kept
 	secrets  *redact.Set
-	maxBytes int64 // of all files together; one may take a quarter
+	maxBytes int64 // of all files together; one file may take a quarter
 	maxFiles int
 
 	mu   sync.Mutex
 	open map[string]bool // paths being written: never removed
-	held int64           // bytes that these have taken of the whole
+	held int64           // bytes of maxBytes that the files in open have taken
 }
 
-// New makes the keeper of a state_dir; "" = nothing is kept. No file has any of the secrets; nil =
-// there are none.
+// New makes the keeper of a state_dir; "" = nothing is kept. Secrets are masked in the files; nil = none.
 func New(stateDir string, secrets *redact.Set) *Keeper {
 	k := &Keeper{secrets: secrets, maxBytes: maxBytes, maxFiles: maxFiles, open: make(map[string]bool)}
 	if stateDir != "" {
@@ -67,7 +66,8 @@ func New(stateDir string, secrets *redact.Set) *Keeper {
 	return k
 }
 
-// folderOf names the folder of the session that a context belongs to. An id may be of any form.
+// folderOf returns the name of the folder of the session that a context belongs to. It is a hash, because an id may
+// have any form.
 func folderOf(ctx context.Context) string {
 	sess := host.SessionFrom(ctx)
 	if sess == nil {
@@ -77,7 +77,7 @@ func folderOf(ctx context.Context) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// folder opens, and makes, the folder of a session.
+// folder opens the folder of a session, and makes it if there is none.
 func (k *Keeper) folder(ctx context.Context) (*private.Dir, error) {
 	if k.dir == "" {
 		return nil, errors.New("no state_dir is set to keep long output in")
@@ -94,9 +94,8 @@ func (k *Keeper) folder(ctx context.Context) (*private.Dir, error) {
 	return own, errors.Join(err, all.Close())
 }
 
-// Create opens a new file for the output of what, such as a tool, in the session of ctx. The
-// writer takes any amount: past a quarter of the total it keeps no more, and says at the end of
-// the file how much is missing. It must be closed.
+// Create opens a new file for the output of what (such as a tool) in the session of ctx. The file takes any amount:
+// it keeps at most a quarter of maxBytes, and says at its end how much is missing. It must be closed.
 func (k *Keeper) Create(ctx context.Context, what string) (*File, error) {
 	return k.create(ctx, what, suffix)
 }
@@ -129,7 +128,7 @@ func (k *Keeper) Keep(ctx context.Context, what string, content []byte) (*File, 
 	return k.keep(ctx, what, suffix, content)
 }
 
-// KeepAs is Keep for content of a form of its own, such as a picture, whose files have an extension without a dot.
+// KeepAs is Keep for content of another form, such as a picture. extension is that of the file, without a dot.
 func (k *Keeper) KeepAs(ctx context.Context, what, extension string, content []byte) (*File, error) {
 	return k.keep(ctx, what, "."+word(extension), content)
 }
@@ -146,8 +145,7 @@ func (k *Keeper) keep(ctx context.Context, what, extension string, content []byt
 	return f, nil
 }
 
-// OpenFiles opens the folder of the session of ctx, as host.FileSource has it: spill:///NAME is a
-// file in it.
+// OpenFiles opens the folder of the session of ctx, as host.FileSource wants it: spill:///NAME is a file in it.
 func (k *Keeper) OpenFiles(ctx context.Context, authority string) (*os.Root, error) {
 	if authority != "" {
 		return nil, protocol.Errorf(protocol.CodeToolError,
@@ -164,7 +162,7 @@ func (k *Keeper) OpenFiles(ctx context.Context, authority string) (*os.Root, err
 	return root, nil
 }
 
-// word makes a name fit for a file name.
+// word returns a name in a form that fits into a file name.
 func word(name string) string {
 	fit := strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-' {
@@ -188,15 +186,15 @@ func (k *Keeper) release(path string, took int64) {
 	delete(k.open, path)
 }
 
-// kept is one file that is there.
+// kept is one existing file.
 type kept struct {
 	path, name string
 	size       int64
 	old        bool
 }
 
-// prune removes the oldest files until the bounds are kept, and folders that are empty. Only names
-// that Create makes are touched. A file that cannot be removed now is left for the next time.
+// prune removes the oldest files until the bounds are kept, and empty folders. It touches only names that Create
+// makes. A file that cannot be removed now is left for the next time.
 func (k *Keeper) prune() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -218,12 +216,12 @@ func (k *Keeper) prune() {
 	}
 }
 
-// list returns the files of all sessions, and those that older hosts left in the folder itself.
+// list returns the files and folders of all sessions, and the files that older hosts left in the folder itself.
 func list(dir string) (files []kept, folders []string) {
 	_ = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
-			return nil // it has gone, or is none of ours
+			return nil // it has gone, or is not ours
 		case entry.IsDir():
 			if path == dir {
 				return nil
@@ -255,22 +253,22 @@ type File struct {
 	owner  *Keeper
 	file   *os.File
 	masked *redact.Writer // to the file
-	took   int64          // of the whole
+	took   int64          // bytes of the owner's maxBytes that it has taken
 	left   int64          // bytes it may still take
 	lost   int64          // bytes it did not keep
 }
 
-// raw writes to a file what has no secrets any more.
+// raw writes masked text to a file.
 type raw struct{ *File }
 
-// Path is where the file lies: absolute.
+// Path returns the absolute path of the file.
 func (f *File) Path() string { return f.file.Name() }
 
-// URI is what read_file and grep take for it, in its session.
+// URI returns the name that read_file and grep take for the file, in its session.
 func (f *File) URI() string { return Scheme + ":///" + filepath.Base(f.file.Name()) }
 
-// take gives a file room for n more bytes, or for fewer: files that are being written
-// together never take more than all may have.
+// take reserves room for n more bytes, or for fewer, and returns for how many. Files that are written at the same
+// time never take more than maxBytes together.
 func (k *Keeper) take(n int64) int64 {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -279,8 +277,8 @@ func (k *Keeper) take(n int64) int64 {
 	return n
 }
 
-// Write implements io.Writer. It counts all of p as written even where the file
-// keeps only a part, so that a child's pipe is drained to its end.
+// Write implements io.Writer. It counts all of p as written even if the file keeps only a part, so that a child's
+// pipe is drained to its end.
 func (f *File) Write(p []byte) (int, error) { return f.masked.Write(p) }
 
 // Write implements io.Writer.
@@ -295,7 +293,7 @@ func (f raw) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Close finishes the file and makes room for it.
+// Close finishes the file, and removes old files to make room for it.
 func (f *File) Close() error {
 	err := f.masked.Close()
 	if f.lost > 0 {

@@ -14,22 +14,22 @@ import (
 	"time"
 )
 
-// plain finds what versions of packages do not have.
+// plain matches the characters that versions of packages cannot have.
 var plain = regexp.MustCompile(`[^0-9A-Za-z]+`)
 
-// module is one that the binaries are made of.
+// module is a module that the binaries contain.
 type module struct {
 	Path, Version string
-	Sum           string   // as go.sum has it: of all its files
-	Dir           string   // where it lies here
-	licences      []string // their SPDX ids
+	Sum           string   // checksum of all its files, as in go.sum
+	Dir           string   // its folder on this machine
+	licences      []string // SPDX ids
 	text          string
 }
 
 var licenceFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents|unlicense)`)
 
-// modules returns what all programs are made of, in order, with their licences. One without any
-// is an error: it may not be shipped.
+// modules returns the modules of all programs, sorted, with their licences. A module without a
+// licence is an error, as it may not be shipped.
 func (r *release) modules() ([]*module, error) {
 	byPath := map[string]*module{}
 	list := []string{"list", "-m", "-json=Path,Version,Sum,Dir"}
@@ -93,7 +93,7 @@ func (m *module) read() error {
 	return nil
 }
 
-// spdx returns the id of a licence by what only it says; "" = none of those.
+// spdx returns the id of a licence, found by words that only this licence has, or "" if it is unknown.
 func spdx(text string) string {
 	text = strings.Join(strings.Fields(text), " ")
 	for _, known := range []struct{ says, id string }{
@@ -113,7 +113,7 @@ func spdx(text string) string {
 	return ""
 }
 
-// gather reads what goes into all archives.
+// gather reads the files that go into all archives.
 func (r *release) gather(modules []*module) error {
 	if len(r.common) == 0 {
 		return fmt.Errorf("the system of this machine must be among the platforms: its binary writes the man page")
@@ -139,15 +139,14 @@ func (r *release) gather(modules []*module) error {
 	}
 	slices.SortFunc(r.common, func(a, b file) int { return strings.Compare(a.name, b.name) })
 	for _, f := range r.common {
-		if f.name == "a2e.schema.json" { // editors read it by itself
+		if f.name == "a2e.schema.json" { // editors read it as a separate file
 			return r.write(f.name, f.data)
 		}
 	}
 	return nil
 }
 
-// vendoredLicences returns the licences that lie in this repository beside what they are of: the
-// libraries of the web page.
+// vendoredLicences returns the licences of code that is copied into this repository: the libraries of the web page.
 func vendoredLicences() (string, error) {
 	var text strings.Builder
 	err := filepath.WalkDir("host", func(path string, entry os.DirEntry, err error) error {
@@ -174,7 +173,7 @@ func (r *release) legal() []file {
 
 type object = map[string]any
 
-// writeJSON writes what other programs read.
+// writeJSON writes a JSON file for other programs.
 func (r *release) writeJSON(name string, value any) error {
 	text, err := json.MarshalIndent(value, "", "  ")
 	if err != nil {
@@ -183,10 +182,10 @@ func (r *release) writeJSON(name string, value any) error {
 	return r.write(name, append(text, '\n'))
 }
 
-// purl is the address of a Go module among packages of all languages.
+// purl returns the package URL of a Go module.
 func purl(path, version string) string { return "pkg:golang/" + path + "@" + version }
 
-// bill writes what the binaries are made of, as CycloneDX.
+// bill writes the bill of materials of the binaries, as CycloneDX.
 func (r *release) bill(modules []*module) error {
 	var parts []object
 	for _, m := range modules {
@@ -217,8 +216,7 @@ func (r *release) bill(modules []*module) error {
 	})
 }
 
-// provenance writes how the files were made, as an unsigned in-toto statement: who publishes them
-// signs it.
+// provenance writes how the files were made, as an unsigned in-toto statement. The publisher signs it.
 func (r *release) provenance(modules []*module) error {
 	var subjects, from []object
 	for _, name := range slices.Sorted(maps.Keys(r.made256)) {
@@ -256,7 +254,7 @@ func (r *release) provenance(modules []*module) error {
 	})
 }
 
-// formula writes the Homebrew formula: the archives of macOS and Linux and their sums.
+// formula writes the Homebrew formula, with the archives of macOS and Linux and their checksums.
 func (r *release) formula() error {
 	sums := map[string]string{}
 	for _, p := range r.programs {
@@ -285,7 +283,7 @@ func (r *release) formula() error {
 	return r.write("homebrew/a2e.rb", out.Bytes())
 }
 
-// container writes the folder that an image is built from.
+// container writes the folder from which an image is built.
 func (r *release) container() error {
 	for _, f := range r.legal()[1:] {
 		if err := r.write("container/"+f.name, f.data); err != nil {
@@ -302,7 +300,7 @@ func (r *release) container() error {
 	return r.copies("container", "Dockerfile")
 }
 
-// units writes what systemd starts a host for each connection with.
+// units writes the units with which systemd starts a host for each connection.
 func (r *release) units() error { return r.copies("systemd", "a2e@.service", "a2e.socket") }
 
 func (r *release) copies(folder string, names ...string) error {

@@ -1,7 +1,7 @@
-// Command dist makes what is released of a2e, from this folder's sources into one folder: an
-// archive for each system with licences, checksums, a bill of materials and provenance, packages
-// for npm and pip that carry the binary, and what a container, systemd and Homebrew need. The
-// same sources and Go make the same bytes, on any machine and in any folder.
+// Command dist makes the files of a release from the sources in this folder, in one output folder:
+// an archive for each system with licences, checksums, a bill of materials and provenance, packages
+// for npm and pip that contain the binary, and the files for containers, systemd and Homebrew. The
+// same sources and Go version make the same bytes, on any machine and in any folder.
 package main
 
 import (
@@ -24,25 +24,25 @@ import (
 	"time"
 )
 
-// files are what is shipped as it stands, or filled in.
+// files are shipped unchanged, or filled in as templates.
 //
 //go:embed files
 var files embed.FS
 
 const everywhere = "linux/amd64,linux/arm64,darwin/amd64,darwin/arm64,windows/amd64,windows/arm64"
 
-// release is one release in the making.
+// release is a release that is being made.
 type release struct {
 	out     string
-	version string    // as the binary tells it: the tag, or what git describes
-	number  string    // of packages: the tag without its v, or 0.0.0 of no release
+	version string    // as the binary prints it: the tag, or the output of git describe
+	number  string    // version of packages: the tag without its v, or 0.0.0
 	commit  string    // "" = not in a git clone
-	made    time.Time // of the commit: the time that all files have
+	made    time.Time // time of the commit, which all files get
 	url     string    // where the archives will be
-	common  []file    // of all archives
+	common  []file    // files of all archives
 
 	mu       sync.Mutex
-	made256  map[string]string // what was written, by name, and its SHA-256
+	made256  map[string]string // SHA-256 of each written file, by name
 	programs []*program
 }
 
@@ -92,7 +92,7 @@ func (r *release) run(platforms []string) error {
 	return r.sums()
 }
 
-// packAll packs the programs side by side.
+// packAll packs the programs in parallel.
 func (r *release) packAll() error {
 	failed := make([]error, len(r.programs))
 	var all sync.WaitGroup
@@ -103,7 +103,7 @@ func (r *release) packAll() error {
 	return errors.Join(failed...)
 }
 
-// describe finds out what is released: version, commit and time.
+// describe finds the version, commit and time of the release.
 func (r *release) describe() error {
 	r.commit, _ = output("git", "rev-parse", "HEAD")
 	if r.version == "" {
@@ -126,7 +126,7 @@ func (r *release) describe() error {
 	return err
 }
 
-// write puts one file into the output folder and notes its sum.
+// write writes a file to the output folder and stores its checksum.
 func (r *release) write(name string, data []byte) error {
 	r.mu.Lock()
 	r.made256[name] = sum(data)
@@ -138,7 +138,7 @@ func (r *release) write(name string, data []byte) error {
 	return os.WriteFile(path, data, 0o644)
 }
 
-// output runs a program and returns what it prints, without the end of the last line.
+// output runs a program and returns its output, without the end of the last line.
 func output(name string, args ...string) (string, error) {
 	cmd := exec.Command(name, args...)
 	cmd.Stderr = os.Stderr
@@ -149,7 +149,7 @@ func output(name string, args ...string) (string, error) {
 	return strings.TrimRight(string(out), "\n"), err
 }
 
-// numbered is a version that npm and pip read alike.
+// numbered matches versions that npm and pip read alike.
 var numbered = regexp.MustCompile(`^\d+\.\d+\.\d+$`)
 
 // program is the binary for one system.
@@ -159,7 +159,7 @@ type program struct {
 	info     *debug.BuildInfo
 }
 
-// name is that of the binary in archives.
+// name returns the file name of the binary in archives.
 func (p *program) name() string {
 	if p.os == "windows" {
 		return "a2e.exe"
@@ -167,7 +167,7 @@ func (p *program) name() string {
 	return "a2e"
 }
 
-// flags are those of go build. No path, build id or state of git gets into the binary.
+// flags returns the flags of go build. They keep paths, build ids and the state of git out of the binary.
 func (r *release) flags() []string {
 	return []string{"-trimpath", "-buildvcs=false", "-ldflags=-s -w -buildid= -X a2e/host/cli.release=" + r.version}
 }
@@ -200,7 +200,7 @@ func (r *release) build(platform string) (*program, error) {
 	return p, err
 }
 
-// ask has the binary of this machine say what goes into all archives beside it.
+// ask runs the binary for this machine, to create files that go into all archives.
 func (r *release) ask(path string) error {
 	for _, from := range []struct {
 		name string
@@ -213,7 +213,7 @@ func (r *release) ask(path string) error {
 		{"man/a2e.1", []string{"man"}},
 	} {
 		cmd := exec.Command(path, from.args...)
-		cmd.Env = append(cmd.Environ(), "PATH="+filepath.Dir(path)) // completions name what is found there
+		cmd.Env = append(cmd.Environ(), "PATH="+filepath.Dir(path)) // completions name the program on the PATH
 		text, err := cmd.Output()
 		if err != nil {
 			return fmt.Errorf("a2e %s: %w", strings.Join(from.args, " "), err)

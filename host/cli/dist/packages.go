@@ -20,7 +20,7 @@ import (
 
 const about = "An agent-to-environment host: one static binary that an agent spawns as a child process"
 
-// What npm and pip call systems and processors.
+// Names of systems and processors in npm and pip.
 var (
 	npmOS   = map[string]string{"linux": "linux", "darwin": "darwin", "windows": "win32"}
 	npmArch = map[string]string{"amd64": "x64", "arm64": "arm64"}
@@ -33,7 +33,7 @@ var (
 	}
 )
 
-// npmVersion and pipVersion are the version as npm (semver) and pip (PEP 440) have it.
+// npmVersion and pipVersion return the version in the form of npm (semver) and pip (PEP 440).
 func (r *release) npmVersion() string {
 	if r.number != "0.0.0" {
 		return r.number
@@ -48,7 +48,7 @@ func (r *release) pipVersion() string {
 	return "0.0.0.dev0+" + strings.ToLower(plain.ReplaceAllString(r.version, "."))
 }
 
-// npmName is the package with the binary for one system.
+// npmName returns the name of the package with the binary for one system.
 func npmName(p *program) string { return "a2e-" + npmOS[p.os] + "-" + npmArch[p.arch] }
 
 type npmManifest struct {
@@ -64,7 +64,7 @@ type npmManifest struct {
 	Files       []string          `json:"files"`
 }
 
-// npmPackage writes a package as `npm pack` would.
+// npmPackage writes a package like `npm pack`.
 func (r *release) npmPackage(m npmManifest, with ...file) error {
 	m.Version, m.Description, m.License = r.npmVersion(), about, "MIT"
 	text, err := json.MarshalIndent(m, "", "  ")
@@ -83,7 +83,7 @@ func (r *release) npmPackage(m npmManifest, with ...file) error {
 	return r.write(fmt.Sprintf("npm/%s-%s.tgz", m.Name, m.Version), data)
 }
 
-// npmPlatform writes the package that carries the binary for one system.
+// npmPlatform writes the package with the binary for one system.
 func (r *release) npmPlatform(p *program) error {
 	m := npmManifest{
 		Name: npmName(p), OS: []string{npmOS[p.os]}, CPU: []string{npmArch[p.arch]},
@@ -92,7 +92,7 @@ func (r *release) npmPlatform(p *program) error {
 	return r.npmPackage(m, append(r.legal(), file{"bin/" + p.name(), p.data, true})...)
 }
 
-// npmLauncher writes the package that people name: npm installs with it the one of their system.
+// npmLauncher writes the package that people install; npm installs the package of their system with it.
 func (r *release) npmLauncher() error {
 	shim, err := files.ReadFile("files/a2e.js")
 	if err != nil {
@@ -108,8 +108,8 @@ func (r *release) npmLauncher() error {
 	return r.npmPackage(m, append(r.legal()[:2:2], file{"bin/a2e.js", shim, true})...)
 }
 
-// wheel writes the Python package for one system: pip puts the binary itself into the folder of
-// programs, so that no Python runs between an agent and the host.
+// wheel writes the Python package for one system. pip puts the binary itself into the folder of
+// programs, so that no Python process runs between an agent and the host.
 func (r *release) wheel(p *program) error {
 	version := r.pipVersion()
 	base, tags := "a2e-"+version, ""
@@ -148,7 +148,7 @@ func (r *release) wheel(p *program) error {
 type file struct {
 	name    string
 	data    []byte
-	program bool // it can be run
+	program bool // it is executable
 }
 
 func (f file) mode() int64 {
@@ -158,7 +158,8 @@ func (f file) mode() int64 {
 	return 0o644
 }
 
-// tarball packs files in order: no owner, no time but made, nothing of this machine.
+// tarball packs files in order, without owners and with made as the only time, so that nothing
+// depends on this machine.
 func tarball(made time.Time, all []file) ([]byte, error) {
 	var out bytes.Buffer
 	packed := gzip.NewWriter(&out) // its best compression takes three times as long for 0.6 %
@@ -179,7 +180,7 @@ func tarball(made time.Time, all []file) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// zipped is tarball as a zip file, which wheels are as well.
+// zipped is tarball for a zip file, which is also the format of wheels.
 func zipped(made time.Time, all []file) ([]byte, error) {
 	var out bytes.Buffer
 	w := zip.NewWriter(&out)
@@ -198,7 +199,7 @@ func zipped(made time.Time, all []file) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// archive writes what people download for one system: all in one folder.
+// archive writes the archive for one system, with everything in one folder.
 func (r *release) archive(p *program) error {
 	folder := fmt.Sprintf("a2e-%s-%s-%s", r.version, p.os, p.arch)
 	all := []file{{folder + "/" + p.name(), p.data, true}}
@@ -216,7 +217,7 @@ func (r *release) archive(p *program) error {
 	return r.write(name, data)
 }
 
-// sums writes what sha256sum -c reads.
+// sums writes a file for sha256sum -c.
 func (r *release) sums() error {
 	var text strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(r.made256)) {

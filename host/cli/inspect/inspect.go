@@ -1,14 +1,14 @@
-// Package inspect serves the local page of `a2e inspect`: what goes over a host's pipe, live or
-// out of a record.
+// Package inspect serves the local page of `a2e inspect`, which shows the traffic of a host's pipe,
+// live or from a record.
 //
 //	inspect.go  the server: who may ask, the files of the page, the API; entries to
 //	            one page, however slow it is
 //	live.go     a host that runs for the page, and the entries kept of it; a record, whole or while
 //	            it grows
 //
-// Everything lies below /TOKEN/, a random word that only who started it knows, and is for this
-// machine alone: the server listens on the loopback address, and refuses a request that names
-// another host (a name that was pointed here) or comes from another page.
+// All addresses begin with /TOKEN/, a random word that only the user who started the program knows.
+// The page is for this machine only: the server listens on the loopback address, and refuses
+// requests that name another host (such as a name that points here) or come from another page.
 package inspect
 
 import (
@@ -42,51 +42,51 @@ import (
 //go:embed page
 var files embed.FS
 
-// maxStreams is how many streams are open at once at most.
+// maxStreams is how many streams may be open at the same time.
 const maxStreams = 32
 
-// Mode says what a page looks at.
+// Mode says what a page shows.
 type Mode string
 
 // The modes.
 const (
 	ModeLive   Mode = "live"   // a host that runs for the page
-	ModeRecord Mode = "record" // a record, as it is
+	ModeRecord Mode = "record" // a record that is complete
 	ModeFollow Mode = "follow" // a record that another host writes
 )
 
-// Info is what the page asks first.
+// Info is the first thing that the page asks for.
 type Info struct {
 	Mode      Mode   `json:"mode"`
 	Version   string `json:"version"`   // of the host; "" = not known yet
-	Workspace string `json:"workspace"` // of the host; likewise
-	File      string `json:"file"`      // the record; "" = none
+	Workspace string `json:"workspace"` // of the host; "" = not known yet
+	File      string `json:"file"`      // path of the record; "" = no record
 	CanSend   bool   `json:"can_send"`
 }
 
-// Source is what a page looks at.
+// Source is what a page shows.
 type Source interface {
 	Info() Info
-	// stream sends the entries behind that number. It returns when there will be no more, ctx
-	// has ended, or the page has gone.
+	// stream sends the entries after the number after. It returns when there will be no more
+	// entries, ctx has ended, or the page is closed.
 	stream(ctx context.Context, after int64, to *stream) error
 }
 
-// Chains has the saved chains of the workspace.
+// Chains gives access to the saved chains of the workspace.
 type Chains interface {
 	Saved() []string // names
-	// ReadSaved returns a chain's file and its text; the error continues a sentence about the name.
+	// ReadSaved returns a chain's file and text. The error is the rest of a sentence that begins with the name.
 	ReadSaved(name string) (path string, text []byte, err error)
 }
 
 // Options of Serve.
 type Options struct {
 	Source  Source
-	Port    int          // 0 = any that is free
+	Port    int          // 0 = any free port
 	MaxLine int          // longest line in bytes that the page may send
-	Chains  Chains       // that the page can run; nil = none
-	Ready   func(string) // gets the address
-	Seen    func()       // called once, when the page is first asked for; nil = nobody wants to know
+	Chains  Chains       // chains that the page can run; nil = none
+	Ready   func(string) // is called with the address
+	Seen    func()       // called once, when the page is first requested; may be nil
 }
 
 // Serve serves the page until ctx ends.
@@ -113,8 +113,8 @@ type server struct {
 	opts    Options
 	token   string
 	ctx     context.Context
-	live    *Live         // nil = the page only looks
-	streams chan struct{} // holds a token for each that is open
+	live    *Live         // nil = the page can only look
+	streams chan struct{} // has an element for each open stream
 	seen    sync.Once
 }
 
@@ -144,8 +144,8 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// loopback reports whether the host that a browser asks for is this machine. A name that was
-// pointed here is not.
+// loopback reports whether the host that a browser asks for is this machine. Another name that
+// points here is not accepted.
 func loopback(hostport string) bool {
 	host, _, err := net.SplitHostPort(hostport)
 	if err != nil {
@@ -158,7 +158,7 @@ func loopback(hostport string) bool {
 	return err == nil && addr.IsLoopback()
 }
 
-// foreign reports whether another page than this one asks.
+// foreign reports whether the request comes from another page.
 func foreign(r *http.Request) bool {
 	origin, site := r.Header.Get("Origin"), r.Header.Get("Sec-Fetch-Site")
 	return origin != "" && origin != "http://"+r.Host || site != "" && site != "same-origin" && site != "none"
@@ -180,10 +180,11 @@ func serveFile(w http.ResponseWriter, r *http.Request, name string) {
 	}
 	w.Header().Set("Content-Type", typeOf(name))
 	w.Header().Set("Content-Length", strconv.Itoa(len(text)))
-	_, _ = w.Write(text) // the page may have gone
+	_, _ = w.Write(text) // the page may be closed
 }
 
-// typeOf is what the file of that name has in it. The machine's own table may say anything.
+// typeOf returns the content type of a file by its name. The type table of the machine is not used,
+// as it may be wrong.
 func typeOf(name string) string {
 	switch path.Ext(name) {
 	case ".html":
@@ -204,7 +205,7 @@ func typeOf(name string) string {
 func (s *server) api(w http.ResponseWriter, r *http.Request, name string) {
 	all := map[string]struct {
 		method string
-		live   bool // it needs a host
+		live   bool // it needs a running host
 		do     http.HandlerFunc
 	}{
 		"info": {"GET", false, func(w http.ResponseWriter, _ *http.Request) {
@@ -237,7 +238,7 @@ func (s *server) api(w http.ResponseWriter, r *http.Request, name string) {
 	}
 }
 
-// chains lists the saved chains, or gives the text of the one that name says.
+// chains sends the list of saved chains, or the text of the chain in the parameter name.
 func (s *server) chains(w http.ResponseWriter, r *http.Request) {
 	name := r.URL.Query().Get("name")
 	switch {
@@ -257,8 +258,8 @@ func (s *server) chains(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// json makes JSON of YAML, which has JSON in it: {"value": …}. What is no YAML is no error of the page: it is
-// answered by {"error": …}.
+// json converts YAML, which includes JSON, to JSON: {"value": …}. Invalid YAML is answered with
+// status 200 and {"error": …}, as it is not an error of the page.
 func (s *server) json(w http.ResponseWriter, r *http.Request) {
 	text, ok := s.body(w, r)
 	if !ok {
@@ -272,7 +273,7 @@ func (s *server) json(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, map[string]jsontext.Value{"value": raw})
 }
 
-// body reads what the page sent, and tells it where that cannot be.
+// body reads the body of a request. If that fails, it sends an error to the page.
 func (s *server) body(w http.ResponseWriter, r *http.Request) (text []byte, ok bool) {
 	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(s.opts.MaxLine)))
 	if _, long := errors.AsType[*http.MaxBytesError](err); long {
@@ -306,13 +307,13 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request) {
 	defer context.AfterFunc(s.ctx, cancel)()
 	to := &stream{w: w, control: http.NewResponseController(w)}
 	if err := s.opts.Source.stream(ctx, after, to); err != nil && ctx.Err() == nil {
-		raw, _ := jsontext.AppendQuote(nil, err.Error()) // its error only tells of U+FFFD
+		raw, _ := jsontext.AppendQuote(nil, err.Error()) // its error only means that there is U+FFFD
 		_ = to.line(append(append([]byte(`{"error":`), raw...), '}'))
 	}
-	_ = to.flush() // the page may have gone
+	_ = to.flush() // the page may be closed
 }
 
-// send gives a line to the host.
+// send sends a line of the page to the host.
 func (s *server) send(w http.ResponseWriter, r *http.Request) {
 	line, ok := s.body(w, r)
 	if !ok {
@@ -329,7 +330,7 @@ func (s *server) send(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// done answers what was to be done.
+// done sends the result of an action.
 func (s *server) done(w http.ResponseWriter, err error) {
 	switch {
 	case err == nil:
@@ -341,7 +342,7 @@ func (s *server) done(w http.ResponseWriter, err error) {
 	}
 }
 
-// fail answers that something was wrong.
+// fail sends an error.
 func fail(w http.ResponseWriter, status int, why string) {
 	answer(w, status, map[string]string{"error": why})
 }
@@ -349,13 +350,13 @@ func fail(w http.ResponseWriter, status int, why string) {
 func answer(w http.ResponseWriter, status int, value any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.MarshalWrite(w, value) // the page may have gone
+	_ = json.MarshalWrite(w, value) // the page may be closed
 }
 
 const (
 	batchBytes = 64 << 10
 	beatEvery  = 10 * time.Second
-	// patience is how long a page may read nothing. It asks again when it is back.
+	// patience is how long a page may read nothing. It opens a new stream when it is active again.
 	patience = 30 * time.Second
 )
 
@@ -366,7 +367,7 @@ type stream struct {
 	buf     []byte
 }
 
-// line adds a line without its end.
+// line adds a line, given without its end.
 func (s *stream) line(line []byte) error {
 	s.buf = append(append(s.buf, line...), '\n')
 	if len(s.buf) < batchBytes {
@@ -375,7 +376,7 @@ func (s *stream) line(line []byte) error {
 	return s.write()
 }
 
-// write writes what was added.
+// write writes the lines that were added.
 func (s *stream) write() error {
 	if len(s.buf) == 0 {
 		return nil
@@ -390,7 +391,7 @@ func (s *stream) write() error {
 	return err
 }
 
-// flush has the page see all that was added.
+// flush makes all added lines visible to the page.
 func (s *stream) flush() error {
 	if err := s.write(); err != nil {
 		return err
@@ -398,14 +399,14 @@ func (s *stream) flush() error {
 	return s.control.Flush()
 }
 
-// beat says that the stream is open, and brings nothing new.
+// beat sends a line that only shows that the stream is open.
 func (s *stream) beat() error {
-	_ = s.line([]byte(`{"beat":true}`)) // flush tells
+	_ = s.line([]byte(`{"beat":true}`)) // flush reports the error
 	return s.flush()
 }
 
-// end says that all is sent, n entries in all.
+// end tells the page that all n entries were sent.
 func (s *stream) end(n int64) error {
-	_ = s.line(append(strconv.AppendInt([]byte(`{"end":true,"entries":`), n, 10), '}')) // likewise
+	_ = s.line(append(strconv.AppendInt([]byte(`{"end":true,"entries":`), n, 10), '}')) // flush reports the error
 	return s.flush()
 }

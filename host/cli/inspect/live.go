@@ -21,36 +21,35 @@ import (
 const (
 	maxKept      = 200_000 // entries
 	maxKeptBytes = 256 << 20
-	sendAtOnce   = 512 // entries that a stream takes under the lock
-	stderrBurst  = 200 // lines, then as many each second; more are counted
+	sendAtOnce   = 512 // entries that a stream takes while it holds the lock
+	stderrBurst  = 200 // lines at once, then the same number each second; further lines are counted
 )
 
-// LiveOptions say what host runs for the page.
+// LiveOptions describe the host that runs for the page.
 type LiveOptions struct {
-	Command func() *exec.Cmd // makes the command anew for each start
+	Command func() *exec.Cmd // creates a new command for each start
 	Info    Info
 	MaxLine int // longest line in bytes that is kept whole
 	Secrets *redact.Set
 	Environ []string
 }
 
-// Live is a host that runs for the page. It keeps the last entries. It is safe for concurrent
-// use.
+// Live is a host that runs for the page. It keeps the latest entries. It is safe for concurrent use.
 type Live struct {
 	opts  LiveOptions
-	steps sync.Mutex // a start or an end is under way
+	steps sync.Mutex // held during a start or an end of the host
 
 	mu      sync.Mutex // guards the fields below
 	enc     *record.Encoder
 	proc    *record.Process
-	kept    [][]byte // without their line ends
+	kept    [][]byte // entries, without their line ends
 	bytes   int
-	dropped int64         // entries before those kept
-	changed chan struct{} // closed when there is a new one; nil = nobody waits
+	dropped int64         // number of entries before kept
+	changed chan struct{} // closed when there is a new entry; nil = nobody waits
 	noise   child.Limiter
 }
 
-// NewLive makes one whose host does not run yet.
+// NewLive creates a Live whose host does not run yet.
 func NewLive(opts LiveOptions) *Live {
 	return &Live{
 		opts: opts, enc: record.NewEncoder(opts.Secrets, opts.Environ),
@@ -61,7 +60,7 @@ func NewLive(opts LiveOptions) *Live {
 // Info implements Source.
 func (l *Live) Info() Info { return l.opts.Info }
 
-// Start starts the host, anew if it runs.
+// Start starts the host. A running host is ended first.
 func (l *Live) Start() error {
 	l.steps.Lock()
 	defer l.steps.Unlock()
@@ -78,7 +77,7 @@ func (l *Live) Start() error {
 		}
 		l.add(func(dst []byte, at time.Time) []byte { return l.enc.Event(dst, at, "ended", &code, why) })
 	}
-	l.mu.Lock() // who reads that it has started may send at once
+	l.mu.Lock() // a page that reads about the start may send at once
 	l.addLocked(l.enc.Event(nil, time.Now(), "started", nil, ""))
 	proc, err := record.Start(l.opts.Command(), l.opts.MaxLine, record.Heard{
 		Line: add(record.Out), Stderr: l.hear(add(record.Err)), Ended: ended,
@@ -96,7 +95,7 @@ func (l *Live) Start() error {
 	return err
 }
 
-// hear bounds how much of stderr is kept.
+// hear limits how much of stderr is kept.
 func (l *Live) hear(add func([]byte)) func([]byte) {
 	return func(line []byte) {
 		hidden, ok := l.noise.Allow(time.Now())
@@ -110,14 +109,14 @@ func (l *Live) hear(add func([]byte)) func([]byte) {
 	}
 }
 
-// Stop ends the host, in less than two seconds.
+// Stop ends the host in less than two seconds.
 func (l *Live) Stop() {
 	l.steps.Lock()
 	defer l.steps.Unlock()
 	l.end()
 }
 
-// end ends the host, if it runs. The caller holds steps.
+// end ends the host if it is running. The caller must hold steps.
 func (l *Live) end() {
 	l.mu.Lock()
 	proc := l.proc
@@ -128,14 +127,14 @@ func (l *Live) end() {
 	}
 }
 
-// Send gives the host a line of the page, which is one JSON value.
+// Send sends a line of the page, which is one JSON value, to the host.
 func (l *Live) Send(line string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.proc == nil {
 		return record.ErrEnded
 	}
-	// The host cannot answer before the entry is there: its lines wait for the lock.
+	// The entry comes before the host's answer, because the answer waits for the lock.
 	if err := l.proc.Send([]byte(line + "\n")); err != nil {
 		return err
 	}
@@ -150,7 +149,7 @@ func (l *Live) add(encode func(dst []byte, at time.Time) []byte) {
 	l.addLocked(encode(nil, time.Now()))
 }
 
-// addLocked keeps an entry and lets the oldest go.
+// addLocked keeps an entry and drops the oldest ones if there are too many.
 func (l *Live) addLocked(entry []byte) {
 	entry = entry[:len(entry)-1]
 	l.kept = append(l.kept, entry)
@@ -167,8 +166,8 @@ func (l *Live) addLocked(entry []byte) {
 	}
 }
 
-// next returns some entries behind the one of that number, and before them how many there are no more. With
-// none, something is sent to changed when there are.
+// next returns some entries after the number after. lost is the number of entries before them that
+// are no longer kept. If there are no entries, changed is closed when there are new ones.
 func (l *Live) next(after int64) (entries [][]byte, lost int64, changed <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -187,12 +186,12 @@ func (l *Live) next(after int64) (entries [][]byte, lost int64, changed <-chan s
 func (l *Live) stream(ctx context.Context, after int64, to *stream) error {
 	beat := time.NewTicker(beatEvery)
 	defer beat.Stop()
-	tell := to.beat // the first time: the page has all that was there before it
+	tell := to.beat // first a beat: the page then has all older entries
 	for {
 		entries, lost, changed := l.next(after)
 		if lost > 0 {
 			after += lost
-			_ = to.line(missing(after, lost)) // flush tells
+			_ = to.line(missing(after, lost)) // flush reports the error
 		}
 		for _, entry := range entries {
 			if err := to.line(entry); err != nil {
@@ -218,25 +217,25 @@ func (l *Live) stream(ctx context.Context, after int64, to *stream) error {
 	}
 }
 
-// missing is the entry that stands for n entries that are not kept, up to the number last.
+// missing returns an entry in place of n entries that are not kept. last is the number of the last one.
 func missing(last, n int64) []byte {
 	line := strconv.AppendInt([]byte(`{"n":`), last, 10)
 	return append(strconv.AppendInt(append(line, `,"dir":"host","dropped":`...), n, 10), '}')
 }
 
-// lookEvery is how often a record that grows is looked at.
+// lookEvery is how often to check a record that grows.
 const lookEvery = 100 * time.Millisecond
 
-// maxBroken is how many bytes are shown of a line that is no entry.
+// maxBroken is how many bytes of a broken line are shown.
 const maxBroken = 4 << 10
 
-// File is a record.
+// File is the Source of a record.
 type File struct {
 	path   string
 	follow bool
 }
 
-// OpenFile makes the Source of a record. With follow it may come to be later, grow, and be
+// OpenFile opens a record. With follow, the record may be created later, may grow, and may be
 // replaced by another one.
 func OpenFile(path string, follow bool) (*File, error) {
 	f := &File{path, follow}
@@ -252,12 +251,12 @@ func (f *File) Info() Info {
 	if f.follow {
 		i.Mode = ModeFollow
 	}
-	h, _ := f.header() // stream tells what is wrong
+	h, _ := f.header() // stream reports the error
 	i.Version, i.Workspace = h.Version, h.Workspace
 	return i
 }
 
-// header reads the first line; the error is io.EOF where it is not whole yet.
+// header reads the first line. The error is io.EOF if follow is set and the line is not complete yet.
 func (f *File) header() (record.Header, error) {
 	file, err := record.OpenFile(f.path)
 	if err != nil {
@@ -297,7 +296,7 @@ func (f *File) stream(ctx context.Context, after int64, to *stream) error {
 	for first := true; ctx.Err() == nil; first = false {
 		if !first {
 			after = 0
-			_ = to.line([]byte(`{"reset":true}`)) // flush tells
+			_ = to.line([]byte(`{"reset":true}`)) // flush reports the error
 		}
 		if err := f.watch(ctx, after, to); err != nil {
 			return err
@@ -306,7 +305,7 @@ func (f *File) stream(ctx context.Context, after int64, to *stream) error {
 	return nil
 }
 
-// watch sends the entries of the file that has the name now, until another one has it.
+// watch sends the entries of the file at the path, until another file replaces it.
 func (f *File) watch(ctx context.Context, after int64, to *stream) error {
 	beat := time.NewTicker(beatEvery)
 	defer beat.Stop()
@@ -315,10 +314,10 @@ func (f *File) watch(ctx context.Context, after int64, to *stream) error {
 	var file *os.File
 	var read *counted
 	var t tail
-	defer func() { file.Close() }() // of nil it is an error, and nothing else
+	defer func() { file.Close() }() // closing a nil file only returns an error
 	for {
 		if file == nil {
-			if file, _ = record.OpenFile(f.path); file != nil { // it may come to be
+			if file, _ = record.OpenFile(f.path); file != nil { // it may be created later
 				read = &counted{src: file}
 				t = tail{lines: record.NewLines(read, record.MaxEntry), after: after, to: to}
 			}
@@ -346,17 +345,17 @@ func (f *File) watch(ctx context.Context, after int64, to *stream) error {
 	}
 }
 
-// replaced reports whether the name is another file's now, or the file was cut down.
+// replaced reports whether the path now has another file, or the file was truncated.
 func replaced(path string, file *os.File, read int64) bool {
 	now, err := os.Stat(path)
 	if err != nil {
-		return false // it may be on its way
+		return false // it may be created soon
 	}
 	was, err := file.Stat()
 	return err == nil && (!os.SameFile(was, now) || was.Size() < read)
 }
 
-// counted counts what was read.
+// counted counts the bytes that were read.
 type counted struct {
 	src io.Reader
 	n   int64
@@ -369,18 +368,18 @@ func (c *counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// tail sends the lines of a file as they are.
+// tail sends the lines of a file unchanged.
 type tail struct {
 	lines *record.Lines
-	after int64 // entries to leave out
+	after int64 // number of entries to leave out
 	to    *stream
-	n     int64 // lines so far
+	n     int64 // lines so far, including the header
 }
 
-// entries is how many entries there were.
+// entries returns the number of entries so far.
 func (t *tail) entries() int64 { return max(0, t.n-1) }
 
-// all sends what there is.
+// all sends the lines up to the end of the file.
 func (t *tail) all(ctx context.Context) error {
 	for {
 		line, size, err := t.lines.Next()
@@ -398,7 +397,7 @@ func (t *tail) all(ctx context.Context) error {
 	}
 }
 
-// take sends one line. What cannot be an entry is sent as the text of one.
+// take sends one line. A line that cannot be an entry is sent as the text of an entry.
 func (t *tail) take(line []byte, size int64) error {
 	t.n++
 	switch {
@@ -413,11 +412,11 @@ func (t *tail) take(line []byte, size int64) error {
 	return t.to.line(line)
 }
 
-// broken is the entry of a line that is none.
+// broken returns an entry with a line that is not an entry.
 func broken(n int64, line []byte, size int64) []byte {
 	entry := strconv.AppendInt([]byte(`{"n":`), n, 10)
 	entry, _ = jsontext.AppendQuote(append(entry, `,"broken":true,"text":`...),
-		line[:min(len(line), maxBroken)]) // its error only tells of U+FFFD
+		line[:min(len(line), maxBroken)]) // its error only means that there is U+FFFD
 	if size > maxBroken {
 		entry = strconv.AppendInt(append(entry, `,"cut":true,"size":`...), size, 10)
 	}

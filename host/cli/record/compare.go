@@ -17,17 +17,17 @@ import (
 	"a2e/host/guard/redact"
 )
 
-// Difference is a place where an answer is not what it was.
+// Difference is a place where an answer differs from the recorded one.
 type Difference struct {
 	Path string         `json:"path"`          // such as data.matches[0].line
-	Was  jsontext.Value `json:"was,omitempty"` // left out where there was nothing
-	Is   jsontext.Value `json:"is,omitempty"`  // where there is nothing now
+	Was  jsontext.Value `json:"was,omitempty"` // left out if the value was missing
+	Is   jsontext.Value `json:"is,omitempty"`  // left out if the value is missing now
 }
 
-// maxShown is how many bytes of a value a report shows.
+// maxShown is how many bytes of a value a report shows at most.
 const maxShown = 120
 
-// String says it in words.
+// String describes the difference in words.
 func (d Difference) String() string {
 	switch {
 	case d.Was == nil:
@@ -36,7 +36,7 @@ func (d Difference) String() string {
 		return fmt.Sprintf("%s: was %s, is now missing", d.Path, shown(d.Was))
 	}
 	was, is := shown(d.Was), shown(d.Is)
-	if was == is { // both are long: begin where they differ
+	if was == is { // both are long: begin near the first difference
 		at := 0
 		for at < min(len(d.Was), len(d.Is)) && d.Was[at] == d.Is[at] {
 			at++
@@ -54,15 +54,15 @@ func shown(v jsontext.Value) string {
 	return strings.ToValidUTF8(string(v[:maxShown]), "") + fmt.Sprintf("… (%d bytes)", len(v))
 }
 
-// comparer finds differences.
+// comparer collects differences.
 type comparer struct {
 	ids    *ids
 	ignore []string
-	used   map[string]bool // of ignore
+	used   map[string]bool // entries of ignore that matched
 	found  []Difference
 }
 
-// compare holds two values against each other. What changes by nature does not count.
+// compare compares two values. It ignores values that naturally change.
 func (c *comparer) compare(path, key string, was, is jsontext.Value) {
 	if bytes.Equal(was, is) || volatile(key) || c.ignored(path, key) {
 		return
@@ -100,7 +100,7 @@ func at(list []jsontext.Value, n int) jsontext.Value {
 	return nil
 }
 
-// ignored reports whether the user wants the place left out.
+// ignored reports whether the user wants to ignore this place.
 func (c *comparer) ignored(path, key string) bool {
 	plain := index().ReplaceAllString(path, "[]")
 	for _, want := range c.ignore {
@@ -114,8 +114,8 @@ func (c *comparer) ignored(path, key string) bool {
 
 var index = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`\[\d+\]`) })
 
-// volatile reports whether a member has another value each time: a time, a duration, the id of a
-// process. Ids that the host makes up are told by their values.
+// volatile reports whether a member has another value in each run: a time, a duration or a process
+// id. Ids that the host generates are recognized by their values.
 func volatile(key string) bool {
 	switch key {
 	case "ts", "timestamp", "time", "pid", "ppid", "mtime", "uptime_seconds", "started", "ended", "finished",
@@ -130,7 +130,7 @@ func volatile(key string) bool {
 	return strings.Contains(key, "duration") || strings.Contains(key, "elapsed") || strings.Contains(key, "latency")
 }
 
-// settled returns a text without what changes by nature.
+// settled returns a text without the parts that naturally change.
 func settled(s string) string {
 	s = strings.ReplaceAll(s, os.TempDir()+"/", "/tmp/")
 	for _, c := range changing() {
@@ -149,27 +149,27 @@ var changing = sync.OnceValue(func() []*regexp.Regexp {
 	}
 })
 
-// ids maps what the host made up when the record was made (sessions, processes, plans) to what
-// it makes up now.
+// ids maps the ids that the host generated for the record (sessions, processes, plans) to the ids
+// that it generates now.
 type ids struct {
 	now   map[string]string
 	asked map[string]jsontext.Value // ids of requests of the host, as JSON
-	own   map[string]bool           // what the agent said first: it says it again
-	from  string                    // the workspace then
-	to    string                    // and now
-	token string                    // in place of the one that was masked; "" = leave it
+	own   map[string]bool           // words that the agent said first: it says them again
+	from  string                    // the workspace of the record
+	to    string                    // the workspace now
+	token string                    // replaces the masked token; "" = the mask stays
 	met   bool                      // an MCP client has introduced itself: its later requests need no token
 }
 
 // spoken matches words that may be ids.
 var spoken = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`[0-9A-Za-z_-]{6,}`) })
 
-// made matches ids that no person writes.
+// made matches generated ids.
 var made = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|[0-9a-f]{12,}`)
 })
 
-// spokenByAgent notes the texts of a line of the agent.
+// spokenByAgent records the words of a line of the agent.
 func (i *ids) spokenByAgent(line jsontext.Value) {
 	for _, word := range spoken().FindAll(line, -1) {
 		if _, known := i.now[string(word)]; !known {
@@ -178,7 +178,7 @@ func (i *ids) spokenByAgent(line jsontext.Value) {
 	}
 }
 
-// learn takes a message of the host, as it was and as it is now.
+// learn learns from a message of the host, in its recorded and its current form.
 func (i *ids) learn(was, is *message) {
 	if was.ReqID == nil && was.ID != nil && is.ID != nil {
 		i.asked[string(was.ID)] = is.ID
@@ -186,7 +186,7 @@ func (i *ids) learn(was, is *message) {
 	i.walk("", was.raw, is.raw)
 }
 
-// walk learns from each pair of texts in the same place.
+// walk learns from each pair of strings at the same place.
 func (i *ids) walk(key string, was, is jsontext.Value) {
 	if was.Kind() != is.Kind() || bytes.Equal(was, is) {
 		return
@@ -209,8 +209,8 @@ func (i *ids) walk(key string, was, is jsontext.Value) {
 	}
 }
 
-// pair learns that a text is another one now: all of it where the key says that it is an id,
-// else the ids within.
+// pair learns that a string has another value now: the whole string if the key says that it is an
+// id, otherwise the ids in it.
 func (i *ids) pair(key, was, is string) {
 	if lower := strings.ToLower(key); strings.HasSuffix(lower, "id") || strings.HasSuffix(lower, "cursor") {
 		i.add(was, is)
@@ -231,7 +231,7 @@ func (i *ids) add(was, is string) {
 	}
 }
 
-// inText returns a text as it must be now.
+// inText returns a text with the ids and the workspace of this run.
 func (i *ids) inText(was string) string {
 	if now, ok := i.now[was]; ok {
 		return now
@@ -250,7 +250,7 @@ func (i *ids) inText(was string) string {
 	})
 }
 
-// rewrite returns a line of the agent as it must be now.
+// rewrite returns a line of the agent with the ids of this run.
 func (i *ids) rewrite(m *message) []byte {
 	line := []byte(m.raw)
 	if now, ok := i.asked[string(m.ID)]; ok && m.RPC != nil && m.answersHost() {
@@ -287,8 +287,8 @@ func (i *ids) rewrite(m *message) []byte {
 	}
 }
 
-// maskedToken returns where the masked token of a handshake ends in its line; 0 = there is none. In
-// any other place the mask stays: the token is no business of whoever reads that.
+// maskedToken returns where the masked token of a handshake ends in its line, or 0 if there is
+// none. In any other place the mask stays, so that the token is not shown to others.
 func (i *ids) maskedToken(m *message, line []byte) int {
 	field := i.tokenField(m)
 	if i.token == "" || field == "" {
@@ -301,12 +301,12 @@ func (i *ids) maskedToken(m *message, line []byte) int {
 			return found
 		}
 		if dec.StackPointer() == field && token.Kind() == '"' && token.String() == redact.Text {
-			found = int(dec.InputOffset()) // of several members the last one counts
+			found = int(dec.InputOffset()) // of several members with this name, the last one counts
 		}
 	}
 }
 
-// tokenField returns where a message has the token of a handshake, as its protocol says; "" = nowhere.
+// tokenField returns where a message has the token of a handshake in its protocol, or "" if it has none.
 func (i *ids) tokenField(m *message) jsontext.Pointer {
 	const inMeta = "/params/_meta/a2e~1auth_token"
 	switch {
@@ -319,7 +319,7 @@ func (i *ids) tokenField(m *message) jsontext.Pointer {
 	case m.Method == "initialize":
 		i.met = true
 		return inMeta
-	case m.Params.Meta.Version != "" && !i.met: // a version without initialize: its first request brings the token
+	case m.Params.Meta.Version != "" && !i.met: // without initialize, the first request has the token
 		i.met = true
 		return inMeta
 	}
@@ -327,16 +327,16 @@ func (i *ids) tokenField(m *message) jsontext.Pointer {
 }
 
 func quote(s string) []byte {
-	quoted, _ := jsontext.AppendQuote(nil, s) // its error only tells of U+FFFD
+	quoted, _ := jsontext.AppendQuote(nil, s) // its error only means that there is U+FFFD
 	return quoted
 }
 
 func members(v jsontext.Value) (all map[string]jsontext.Value) {
-	_ = json.Unmarshal(v, &all, jsontext.AllowDuplicateNames(true)) // what is no object has none
+	_ = json.Unmarshal(v, &all, jsontext.AllowDuplicateNames(true)) // a value that is no object has no members
 	return all
 }
 
 func elements(v jsontext.Value) (all []jsontext.Value) {
-	_ = json.Unmarshal(v, &all, jsontext.AllowDuplicateNames(true)) // what is no list has none
+	_ = json.Unmarshal(v, &all, jsontext.AllowDuplicateNames(true)) // a value that is no list has no elements
 	return all
 }

@@ -12,34 +12,35 @@ import (
 
 const (
 	maxSend   = 32 << 20 // bytes that wait for a host that does not read
-	maxStderr = 8 << 10  // longest line of stderr
-	// A host in haste needs up to 1.5 seconds.
+	maxStderr = 8 << 10  // longest line of stderr, in bytes
+	// A host that ends in a hurry needs up to 1.5 seconds.
 	signalAfter = 50 * time.Millisecond
 	killAfter   = 1800 * time.Millisecond
 )
 
-// What Send returns.
+// Errors of Send.
 var (
 	ErrEnded = errors.New("the host has ended")
 	ErrFull  = errors.New("the host does not read its input: 32 MiB wait for it")
 )
 
-// Heard takes what a host says; each is called by one goroutine at a time, and may not block.
+// Heard has the functions that get the output of a host. Each one is called by one goroutine at a
+// time and must not block.
 type Heard struct {
-	Line   func(line []byte)             // of stdout, without its end
-	Long   func(head []byte, size int64) // of stdout, one that is longer than MaxLine
-	Stderr func(line []byte)             // or the head of a longer one
-	Ended  func(code int, err error)     // once all is read
+	Line   func(line []byte)             // a line of stdout, without its line end
+	Long   func(head []byte, size int64) // the head of a line of stdout that is longer than maxLine
+	Stderr func(line []byte)             // a line of stderr, or the head of a longer one
+	Ended  func(code int, err error)     // called once all output is read
 }
 
-// Process is a host as a child process. It is safe for concurrent use.
+// Process is a host that runs as a child process. It is safe for concurrent use.
 type Process struct {
 	cmd  *exec.Cmd
 	in   *os.File
-	done chan struct{} // closed when it has ended and all is read
+	done chan struct{} // closed when the host has ended and all output is read
 
 	mu     sync.Mutex // guards the fields below
-	room   sync.Cond  // on mu; something changed
+	room   sync.Cond  // uses mu; signals a change
 	queue  []byte
 	closed bool
 }
@@ -92,7 +93,7 @@ func (c *counter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Send puts a line, newline included, behind what waits for the host. The error is ErrEnded or ErrFull.
+// Send queues a line for the host, newline included. It returns ErrEnded or ErrFull.
 func (p *Process) Send(line []byte) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -107,7 +108,7 @@ func (p *Process) Send(line []byte) error {
 	return nil
 }
 
-// feed writes what waits, then ends the input.
+// feed writes the queued lines to the host, and finally closes its input.
 func (p *Process) feed() {
 	defer p.in.Close()
 	for {
@@ -128,7 +129,7 @@ func (p *Process) feed() {
 	}
 }
 
-// Close ends its input behind what waits; a host ends by that.
+// Close closes the input of the host after the queued lines, which makes the host end.
 func (p *Process) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -136,10 +137,10 @@ func (p *Process) Close() {
 	p.room.Signal()
 }
 
-// Done is closed when it has ended and all that it wrote is read.
+// Done returns a channel that is closed when the host has ended and all its output is read.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// End ends it, in less than two seconds: its input ends, then it is asked by a signal, then killed.
+// End ends the host in less than two seconds: it closes the input, then sends a signal, then kills the host.
 func (p *Process) End() {
 	p.Close()
 	for _, step := range []struct {
@@ -156,5 +157,5 @@ func (p *Process) End() {
 	<-p.done
 }
 
-// PID is its process id.
+// PID returns the process id of the host.
 func (p *Process) PID() int { return p.cmd.Process.Pid }

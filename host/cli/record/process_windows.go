@@ -2,11 +2,11 @@ package record
 
 import "os/exec"
 
-// ownGroup does nothing: the end of its input ends the host.
+// ownGroup does nothing: the host ends when its input ends.
 func ownGroup(*exec.Cmd) {}
 
-// terminate does nothing: there is no such signal.
+// terminate does nothing: Windows has no such signal.
 func terminate(*exec.Cmd) {}
 
-// killGroup ends the host.
-func killGroup(cmd *exec.Cmd) { _ = cmd.Process.Kill() } // it may have ended before
+// killGroup kills the host.
+func killGroup(cmd *exec.Cmd) { _ = cmd.Process.Kill() } // it may have ended already

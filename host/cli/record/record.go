@@ -1,5 +1,5 @@
-// Package record writes down what goes over a host's pipe, in a file that can be looked at
-// (`a2e inspect`) and played again (`a2e replay`).
+// Package record writes the traffic of a host's pipe to a file that can be viewed (`a2e inspect`)
+// and played again (`a2e replay`).
 //
 //	record.go  the format; Encoder: lines become entries without secrets; Lines: the lines of such a
 //	           file, however long or broken they are
@@ -9,12 +9,12 @@
 //	replay.go  Play: the lines of the agent, each when it may be sent; the report
 //	compare.go where two answers differ; what the host made up then and now
 //
-// A record is NDJSON. Its first line is a Header, each other one an entry:
+// A record is NDJSON. Its first line is a Header, and each other line is an entry:
 //
 //	{"a2e_record":1,"version":"v1.2.3","started":1767225600.5,"workspace":"/home/ada/shop"}
 //	{"n":1,"ts":1767225600.612345,"dir":"in","msg":{"type":"ping","id":"1"}}
 //
-// An entry has its number n, from 1, and the time ts in seconds since 1970. Then it holds one of:
+// An entry has its number n, from 1, and the time ts in seconds since 1970. It also has one of:
 //
 //	msg      the message, as compact JSON
 //	text     a line that is no JSON, or the head of a long one; then also cut: true and size, in bytes
@@ -22,8 +22,9 @@
 //	full     the size in bytes at which the record ended while the host went on
 //	event    what became of the host that `a2e inspect` runs (dir is host)
 //
-// Secrets are masked by their value: those of the config, those of variables whose names speak
-// of one, and those that a message brings under a key that does, from then on.
+// Secrets are masked by their value: the secrets of the config, the values of variables whose names
+// suggest a secret, and values that a message has under a key whose name suggests one, from that
+// message on.
 package record
 
 import (
@@ -44,7 +45,7 @@ import (
 	"a2e/protocol"
 )
 
-// Dir says which way a line went.
+// Dir is the direction of a line.
 type Dir string
 
 // The directions.
@@ -52,15 +53,15 @@ const (
 	In   Dir = "in"   // to the host
 	Out  Dir = "out"  // from the host
 	Err  Dir = "err"  // from the host's stderr
-	Host Dir = "host" // of the host itself: its start and its end
+	Host Dir = "host" // about the host: its start and its end
 )
 
-// Format is the number of the format.
+// Format is the version number of the format.
 const Format = 1
 
 const (
-	headBytes = 4 << 10  // kept of a line that is too long
-	maxText   = 64 << 10 // longest line in bytes that is kept although it is no JSON
+	headBytes = 4 << 10  // bytes that are kept of a line that is too long
+	maxText   = 64 << 10 // longest line in bytes that is kept although it is not JSON
 )
 
 // Header is the first line of a record.
@@ -71,7 +72,7 @@ type Header struct {
 	Workspace string  `json:"workspace"` // absolute
 }
 
-// ErrNoRecord says that a file is no record.
+// ErrNoRecord is the error for a file that is not a record.
 var ErrNoRecord = errors.New(`not a record: its first line should begin with {"a2e_record":1`)
 
 // ParseHeader reads the first line of a record.
@@ -86,21 +87,21 @@ func ParseHeader(line []byte) (h Header, err error) {
 	return h, nil
 }
 
-// Encoder makes entries. It is for one goroutine.
+// Encoder creates entries. It must be used by one goroutine only.
 type Encoder struct {
 	secrets *redact.Set
-	number  int64         // of the last entry
+	number  int64         // number of the last entry
 	line    protocol.Line // scans lines
 }
 
-// NewEncoder makes an Encoder that masks what is in secrets, and in the variables of environ.
+// NewEncoder returns an Encoder that masks the values in secrets, and the secrets in the variables of environ.
 func NewEncoder(secrets *redact.Set, environ []string) *Encoder {
 	e := &Encoder{secrets: redact.New(secrets)}
 	e.secrets.AddEnviron(environ)
 	return e
 }
 
-// Secrets are what the Encoder masks.
+// Secrets returns the values that the Encoder masks.
 func (e *Encoder) Secrets() *redact.Set { return e.secrets }
 
 // Header appends the first line of a record.
@@ -109,7 +110,7 @@ func (e *Encoder) Header(dst []byte, h Header) ([]byte, error) {
 	return append(append(dst, raw...), '\n'), err
 }
 
-// begin appends the head of an entry.
+// begin appends the beginning of an entry.
 func (e *Encoder) begin(dst []byte, at time.Time, dir Dir) []byte {
 	e.number++
 	dst = strconv.AppendInt(append(dst, `{"n":`...), e.number, 10)
@@ -117,14 +118,14 @@ func (e *Encoder) begin(dst []byte, at time.Time, dir Dir) []byte {
 	return append(append(append(dst, `,"dir":"`...), dir...), '"')
 }
 
-// Line appends the entry of a line; src, if not empty, says who wrote it. The line is changed.
+// Line appends the entry of a line. src, if not empty, says who wrote the line. Line changes the bytes of line.
 func (e *Encoder) Line(dst []byte, at time.Time, dir Dir, src string, line []byte) []byte {
-	// Texts in their shortest form, as the secrets are looked for in it.
+	// The secrets are looked for in strings in their shortest form.
 	msg := jsontext.Value(bytes.TrimPrefix(line, []byte("\ufeff")))
 	switch {
 	case dir == Err:
 		return append(e.text(e.begin(dst, at, dir), line), "}\n"...)
-	case compact(msg) && e.line.Scan(msg) == nil: // as nearly all are
+	case compact(msg) && e.line.Scan(msg) == nil: // almost every line
 	case msg.Format(jsontext.AllowDuplicateNames(true)) == nil:
 	case len(line) > maxText:
 		return e.Long(dst, at, dir, line, int64(len(line)))
@@ -141,7 +142,7 @@ func (e *Encoder) Line(dst []byte, at time.Time, dir Dir, src string, line []byt
 	return append(append(append(dst, `,"msg":`...), e.secrets.Line(msg)...), "}\n"...)
 }
 
-// forget lets go of the line that was encoded last, and so of the buffer that it stands in.
+// forget releases the line that was encoded last, and so its buffer.
 func (e *Encoder) forget() { _ = e.line.Scan([]byte("{}")) }
 
 // compact reports whether a valid JSON text has no spaces between its parts, and no escapes that could be shorter.
@@ -160,7 +161,7 @@ func compact(text []byte) bool {
 	return true
 }
 
-// quoted returns the length of a quoted text up to its closing quote.
+// quoted returns the length of a quoted string up to its closing quote.
 func quoted(text []byte) (n int) {
 	for {
 		next := bytes.IndexByte(text[n:], '"')
@@ -175,20 +176,20 @@ func quoted(text []byte) (n int) {
 	}
 }
 
-// Long appends the entry of a line of size bytes that is too long, of which there is the head.
+// Long appends the entry of a line that is too long. head is its beginning, and size its length in bytes.
 func (e *Encoder) Long(dst []byte, at time.Time, dir Dir, head []byte, size int64) []byte {
 	dst = e.text(e.begin(dst, at, dir), e.secrets.Head(redact.BeforeToken(head), headBytes))
 	dst = strconv.AppendInt(append(dst, `,"cut":true,"size":`...), size, 10)
 	return append(dst, "}\n"...)
 }
 
-// Dropped appends the entry that stands for n lines.
+// Dropped appends an entry in place of n lines that are missing.
 func (e *Encoder) Dropped(dst []byte, at time.Time, dir Dir, n int64) []byte {
 	dst = strconv.AppendInt(append(e.begin(dst, at, dir), `,"dropped":`...), n, 10)
 	return append(dst, "}\n"...)
 }
 
-// Event appends what became of the host; code is its exit code, if it has ended.
+// Event appends an entry about the host. code is its exit code, or nil if it has not ended.
 func (e *Encoder) Event(dst []byte, at time.Time, event string, code *int, why string) []byte {
 	dst = append(append(append(e.begin(dst, at, Host), `,"event":"`...), event...), '"')
 	if code != nil {
@@ -206,14 +207,14 @@ func (e *Encoder) full(dst []byte, at time.Time, size int64) []byte {
 	return append(dst, "}\n"...)
 }
 
-// text appends the member text. What is no UTF-8 becomes U+FFFD.
+// text appends the member text. Bytes that are not UTF-8 become U+FFFD.
 func (e *Encoder) text(dst, text []byte) []byte {
 	dst, _ = jsontext.AppendQuote(append(dst, `,"text":`...),
-		trimRune(e.secrets.Bytes(text))) // its error only tells of the U+FFFD
+		trimRune(e.secrets.Bytes(text))) // its error only means that there is U+FFFD
 	return dst
 }
 
-// trimRune takes half a character from the end of a text that was cut.
+// trimRune removes an incomplete character from the end of a text that was cut.
 func trimRune(text []byte) []byte {
 	for i := 1; i < utf8.UTFMax && i <= len(text); i++ {
 		if at := len(text) - i; utf8.RuneStart(text[at]) {
@@ -229,22 +230,22 @@ func trimRune(text []byte) []byte {
 // MaxEntry is how many bytes of a line of a record are read at most.
 const MaxEntry = 64 << 20
 
-// Lines reads the lines of a record in bounded memory. It is for one goroutine.
+// Lines reads the lines of a record in bounded memory. It must be used by one goroutine only.
 type Lines struct {
 	src  *bufio.Reader
 	max  int
-	part []byte // of the line that has no end yet, up to max bytes
-	size int64  // bytes of that line
+	part []byte // of the line that has not ended, up to max bytes
+	size int64  // size of that line in bytes
 }
 
-// NewLines reads the lines of src, of each at most max bytes.
+// NewLines returns the Lines of src, and cuts each line to max bytes.
 func NewLines(src io.Reader, max int) *Lines {
 	return &Lines{src: bufio.NewReaderSize(src, 256<<10), max: max}
 }
 
-// Next returns the next line without its end, which is valid until the next call, and its size.
-// Where that is larger than the line, the line is its head. At the end of the input the error is io.EOF, and a line
-// that has no end yet waits for more to come; see Rest.
+// Next returns the next line, without its end, and its size. The line is valid until the next call.
+// If size is larger than the line, the line is only the head. At the end of the input the error is
+// io.EOF, and a line without an end is kept until more input follows; see Rest.
 func (l *Lines) Next() (line []byte, size int64, err error) {
 	for {
 		piece, err := l.src.ReadSlice('\n')
@@ -267,7 +268,7 @@ func (l *Lines) Next() (line []byte, size int64, err error) {
 	}
 }
 
-// Rest returns what there is of a line that has no end.
+// Rest returns the part of a line that has no end yet.
 func (l *Lines) Rest() (line []byte, size int64) {
 	line, size = l.part, l.size
 	l.size = 0
@@ -283,18 +284,18 @@ type Entry struct {
 	TS      float64        `json:"ts"` // seconds since 1970
 	Dir     Dir            `json:"dir"`
 	Msg     jsontext.Value `json:"msg"`
-	Text    *string        `json:"text"` // a line that is no JSON
+	Text    *string        `json:"text"` // a line that is not JSON
 	Cut     bool           `json:"cut"`  // Text is the head of a line
 	Dropped int64          `json:"dropped"`
 }
 
-// Damage says what a record lacks.
+// Damage says what is missing in a record.
 type Damage struct {
 	Broken  int   // lines that are no entries, such as one that was cut off
 	Dropped int64 // lines that were not recorded
 }
 
-// Read reads a record and hands each entry to take, which may keep it.
+// Read reads a record and passes each entry to take, which may keep it.
 func Read(path string, take func(*Entry)) (h Header, d Damage, err error) {
 	file, err := OpenFile(path)
 	if err != nil {
@@ -334,7 +335,7 @@ func Read(path string, take func(*Entry)) (h Header, d Damage, err error) {
 	}
 }
 
-// OpenFile opens a record. It must be a regular file: another one could have it wait for ever.
+// OpenFile opens a record. It must be a regular file, as reading from any other file could block forever.
 func OpenFile(path string) (*os.File, error) {
 	info, err := os.Stat(path)
 	if err == nil && !info.Mode().IsRegular() {

@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// softWait is how long is waited for what may not come again.
+	// softWait is how long to wait for a message that may not come again.
 	softWait = 2 * time.Second
-	// maxMissed is how many answers may be missing in a row before the rest is given up.
+	// maxMissed is how many answers in a row may be missing before the replay stops.
 	maxMissed = 3
 )
 
@@ -26,20 +26,20 @@ const (
 type PlayOptions struct {
 	Command   *exec.Cmd     // the host
 	Timeout   time.Duration // for each answer
-	Ignore    []string      // paths, or names, of what does not count
-	Workspace string        // the host's, absolute
-	Token     string        // in the place of the masked one; "" = none
+	Ignore    []string      // paths or names of values to ignore
+	Workspace string        // workspace of the host, absolute
+	Token     string        // replaces the masked token; "" = no token
 }
 
 // Report says how a host answered.
 type Report struct {
-	Requests  int      `json:"requests"` // that have an answer in the record
+	Requests  int      `json:"requests"` // requests that have an answer in the record
 	Same      int      `json:"same"`
 	Different []Result `json:"different"`
 	Notes     []string `json:"notes"`
 }
 
-// Result is a request that is not answered as it was.
+// Result is a request with another answer than in the record.
 type Result struct {
 	Entry       int64        `json:"entry"` // number of the request in the record
 	Request     string       `json:"request"`
@@ -56,21 +56,22 @@ type player struct {
 
 	mu      sync.Mutex // guards the fields below
 	heard   map[string][]*message
-	output  map[string]*output // of processes, by the request that started them
-	changed chan struct{}      // closed when something came
-	ended   string             // how the host ended; "" = it runs
+	output  map[string]*output // output of processes, by the request that started them
+	changed chan struct{}      // closed when a message came or the host ended
+	ended   string             // how the host ended; "" = it is running
 
-	missed int    // answers in a row that did not come
-	died   string // how the host ended before its input did
+	missed int    // missing answers in a row
+	died   string // how the host ended before its input ended
 	report Report
 }
 
-// Play plays the record in a file against a host and tells where it answers otherwise. The error says why it
-// could not be played at all.
+// Play plays the record in a file against a host and reports where the answers differ. It returns
+// an error if the record could not be played at all.
 //
-// A line of the agent is sent once all that it may depend on is there: every answer that the agent had when it
-// was recorded, ends of processes, and requests of the host. So what ran side by side does so again, and what
-// came after an answer comes after it. The time between is not kept.
+// A line of the agent is sent once everything that it may depend on has arrived: every answer that
+// the agent had when the line was recorded, ends of processes, and requests of the host. So
+// requests that ran in parallel do so again, and requests that followed an answer follow it again.
+// The time between lines is not kept.
 func Play(ctx context.Context, file string, opts PlayOptions) (*Report, error) {
 	t, err := load(file)
 	if err != nil {
@@ -106,7 +107,7 @@ func Play(ctx context.Context, file string, opts PlayOptions) (*Report, error) {
 	return &p.report, nil
 }
 
-// hear takes a line of the host.
+// hear handles a line of the host.
 func (p *player) hear(line []byte) {
 	raw := jsontext.Value(bytes.Clone(line))
 	if raw.Format(jsontext.AllowDuplicateNames(true)) != nil {
@@ -116,7 +117,7 @@ func (p *player) hear(line []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	collect(p.output, m)
-	if key, _ := m.said(); len(p.heard[key]) < p.tape.heard[key] { // more are not asked for
+	if key, _ := m.said(); len(p.heard[key]) < p.tape.heard[key] { // further messages are not needed
 		p.heard[key] = append(p.heard[key], m)
 		p.wakeLocked()
 	}
@@ -143,7 +144,8 @@ func (p *player) note(format string, args ...any) {
 	p.report.Notes = append(p.report.Notes, fmt.Sprintf(format, args...))
 }
 
-// wait waits until the condition, which is asked under the lock, holds or the host has ended.
+// wait waits until the condition is true, which is checked under the lock, or the host has ended.
+// It reports whether the condition is true.
 func (p *player) wait(ctx context.Context, within time.Duration, holds func() bool) bool {
 	timer := time.NewTimer(within)
 	defer timer.Stop()
@@ -164,7 +166,7 @@ func (p *player) wait(ctx context.Context, within time.Duration, holds func() bo
 	}
 }
 
-// play sends the lines of the agent, each when its time has come.
+// play sends the lines of the agent, each after the messages that it depends on.
 func (p *player) play(ctx context.Context) {
 	for i := range p.tape.steps {
 		s := &p.tape.steps[i]
@@ -180,7 +182,7 @@ func (p *player) play(ctx context.Context) {
 	p.await(ctx, p.tape.last)
 }
 
-// await waits for what the agent had heard; false means that it makes no sense any more.
+// await waits for the messages that the agent had received. It returns false if too many are missing to go on.
 func (p *player) await(ctx context.Context, all []said) bool {
 	for _, w := range all {
 		within := p.opts.Timeout
@@ -196,7 +198,7 @@ func (p *player) await(ctx context.Context, all []said) bool {
 			p.mu.Unlock()
 			p.ids.learn(w.message, now)
 		case ctx.Err() != nil:
-			return true // Play tells
+			return true // Play reports it
 		case w.due:
 			if p.missed++; p.missed == maxMissed && p.how() == "" {
 				return false
@@ -206,14 +208,14 @@ func (p *player) await(ctx context.Context, all []said) bool {
 	return true
 }
 
-// how says how the host ended; "" = it runs.
+// how returns how the host ended, or "" if it is running.
 func (p *player) how() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.ended
 }
 
-// send sends a line; a host that does not read gets its time.
+// send sends a line. If the host does not read, it tries again until the timeout.
 func (p *player) send(ctx context.Context, s *step) error {
 	line := append([]byte(s.text), '\n')
 	if s.message != nil {
@@ -229,7 +231,7 @@ func (p *player) send(ctx context.Context, s *step) error {
 	}
 }
 
-// compare holds each answer against that of the record.
+// compare compares each answer with the one in the record.
 func (p *player) compare() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -264,7 +266,7 @@ func (p *player) compare() {
 	}
 }
 
-// answer compares two answers. Of one of another type, such as an error, only that is told.
+// answer compares two answers. If their types differ, for example if one is an error, only that is reported.
 func (c *comparer) answer(was, is *message) []Difference {
 	c.found = nil
 	if was.Type != is.Type || (was.Error == nil) != (is.Error == nil) {
@@ -272,15 +274,15 @@ func (c *comparer) answer(was, is *message) []Difference {
 	}
 	a, b := members(was.raw), members(is.raw)
 	for _, m := range []map[string]jsontext.Value{a, b} {
-		delete(m, "id") // of the message itself
+		delete(m, "id") // the id of the message itself
 	}
-	was2, _ := json.Marshal(a, json.Deterministic(true)) // they were read a moment ago
+	was2, _ := json.Marshal(a, json.Deterministic(true)) // cannot fail: the values were just decoded
 	is2, _ := json.Marshal(b, json.Deterministic(true))
 	c.compare("", "", was2, is2)
 	return c.found
 }
 
-// outcome is what an answer is in short.
+// outcome returns a short form of an answer.
 func outcome(m *message) jsontext.Value {
 	switch {
 	case m.Error != nil:
@@ -293,5 +295,5 @@ func outcome(m *message) jsontext.Value {
 	return quote(m.Type)
 }
 
-// masked reports whether a line holds what the record does not show.
+// masked reports whether a line has a masked secret.
 func masked(line []byte) bool { return bytes.Contains(line, []byte(redact.Text)) }

@@ -15,10 +15,10 @@ import (
 )
 
 const (
-	maxPending = 32 << 20 // bytes that wait for the disk; more are dropped and counted
+	maxPending = 32 << 20 // bytes that wait for the disk; more lines are dropped and counted
 	batchDelay = 2 * time.Millisecond
 	batchBytes = 256 << 10
-	keepBuffer = 1 << 20 // a larger buffer is given back once it was written
+	keepBuffer = 1 << 20 // a larger buffer is released after writing
 )
 
 // Options of a Recorder. Path must be set.
@@ -27,30 +27,30 @@ type Options struct {
 	Version   string // of the host, for the header
 	Workspace string
 	MaxLine   int   // longest line that is kept whole, in bytes; 0 = 16 MiB
-	MaxBytes  int64 // the record ends at about this size; 0 = 1 GiB
+	MaxBytes  int64 // size at which the record ends, approximately; 0 = 1 GiB
 	Secrets   *redact.Set
 	Environ   []string
-	Warn      func(string) // hears of what is lost
+	Warn      func(string) // is called when something is lost
 }
 
-// Recorder writes a record of a host: it is an event.Sink of the kinds In and Out. It never makes the host
-// wait: what does not fit into memory is dropped, and an entry says how many lines were. It is safe for
-// concurrent use.
+// Recorder writes a record of a host: it is an event.Sink for the kinds In and Out. It never makes
+// the host wait: lines that do not fit into memory are dropped, and an entry says how many. It is
+// safe for concurrent use.
 type Recorder struct {
 	opts  Options
 	file  *os.File
 	spool *event.Spool
 
-	// of the spool's goroutine
+	// used only by the goroutine of the spool
 	enc     *Encoder
 	out     []byte // entries that are not written yet
-	ahead   int    // bytes of the spool's lines that out has the entries of
+	ahead   int    // bytes of the spool's lines whose entries are in out
 	written int64
 	full    bool
 }
 
-// Open makes the file; one that is a record already is kept as Path.1. Any other file that there
-// is, but for a device, is an error.
+// Open creates the file. An existing record is renamed to Path.1. Any other existing file is an
+// error, except for an empty one or a device.
 func Open(opts Options) (*Recorder, error) {
 	if opts.MaxLine <= 0 {
 		opts.MaxLine = 16 << 20
@@ -75,7 +75,7 @@ func Open(opts Options) (*Recorder, error) {
 	return r, nil
 }
 
-// openNew makes a file that nobody else can read.
+// openNew opens a device, or creates a file that only this user can read.
 func openNew(path string) (*os.File, error) {
 	info, err := os.Stat(path)
 	if err == nil && info.Mode()&os.ModeCharDevice != 0 {
@@ -99,7 +99,7 @@ func openNew(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 }
 
-// isRecord reports whether a file begins as a record does.
+// isRecord reports whether a file begins like a record.
 func isRecord(path string) bool {
 	file, err := os.Open(path)
 	if err != nil {
@@ -111,14 +111,14 @@ func isRecord(path string) bool {
 	return err == nil && string(head) == headerStart
 }
 
-// headerStart is how each record begins.
+// headerStart is the beginning of each record.
 const headerStart = `{"a2e_record":`
 
 // Take implements event.Sink.
 func (r *Recorder) Take(e event.Event) { r.spool.Add(e) }
 
-// append puts a message into the spool, or how many were lost: DIR MICROSECONDS LOST SIZE LINE.
-// They become entries off the host's path, as finding secrets in them takes time.
+// append adds a message to the spool, or the number of lost ones, in the form DIR MICROSECONDS LOST
+// SIZE LINE. Entries are made later, outside the host's path, because finding secrets takes time.
 func (r *Recorder) append(dst []byte, e event.Event, lost int) []byte {
 	dir := Out
 	if e.Kind == event.In {
@@ -141,7 +141,7 @@ func (r *Recorder) append(dst []byte, e event.Event, lost int) []byte {
 	return dst
 }
 
-// encode makes the entry of a line of the spool, which is changed.
+// encode adds the entry of a line of the spool to out. It changes the bytes of the line.
 func (r *Recorder) encode(spooled []byte) {
 	dir, rest, _ := bytes.Cut(spooled, []byte{' '})
 	var numbers [3]int64
@@ -161,7 +161,7 @@ func (r *Recorder) encode(spooled []byte) {
 	}
 }
 
-// write writes the entries of lines of the spool. It waits for nobody.
+// write writes the entries of lines of the spool. It does not wait for anything but the disk.
 func (r *Recorder) write(lines []byte, _ <-chan struct{}, _ time.Duration) (n int, err error) {
 	defer r.enc.forget()
 	for n < len(lines) {
@@ -179,7 +179,7 @@ func (r *Recorder) write(lines []byte, _ <-chan struct{}, _ time.Duration) (n in
 	return n, nil
 }
 
-// flush writes the entries that there are. What cannot be written now stays.
+// flush writes the entries in out. What cannot be written now stays in out.
 func (r *Recorder) flush() error {
 	if r.full {
 		r.out = r.out[:0]
@@ -202,12 +202,12 @@ func (r *Recorder) warn(format string, args ...any) {
 	r.opts.Warn("the record " + r.opts.Path + ": " + fmt.Sprintf(format, args...))
 }
 
-// Close writes what waits and ends the record. A disk that fails gets half a second, one that does not answer five;
-// what is lost then is warned of.
+// Close writes the waiting lines and ends the record. It waits half a second for a disk that fails,
+// and five seconds for one that does not answer. It warns of lines that are lost.
 func (r *Recorder) Close() {
 	if err := r.spool.Close(); err != nil {
 		r.opts.Warn(err.Error())
-	} else if err := r.flush(); err != nil { // no line came, and the header is not written yet
+	} else if err := r.flush(); err != nil { // there was no line, and the header is not written yet
 		r.warn("%v", err)
 	}
 	if err := r.file.Close(); err != nil && !errors.Is(err, fs.ErrClosed) {

@@ -10,36 +10,36 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// tape is a record, ready to be played.
+// tape is a record that is ready to be played.
 type tape struct {
 	workspace string
 	steps     []step
-	last      []said             // behind the last step
-	heard     map[string]int     // how often each key was heard
-	output    map[string]*output // of processes, by the request that started them
+	last      []said             // what the host said after the last step
+	heard     map[string]int     // how often each key occurred
+	output    map[string]*output // output of processes, by the request that started them
 	notes     []string
 }
 
 // step is a line of the agent.
 type step struct {
-	*message        // nil = it is no JSON
-	text     string // the line where it is no JSON
+	*message        // nil = the line is not JSON
+	text     string // the line if it is not JSON
 	entry    int64
-	after    []said // what the host said since the step before
-	key      string // of its answer; "" = it gets none
-	index    int    // of its answer among those with the key
+	after    []said // what the host said since the previous step
+	key      string // key of its answer; "" = it gets no answer
+	index    int    // index of its answer among those with the same key
 	answer   *message
 }
 
-// said is what the host said.
+// said is a message of the host.
 type said struct {
 	*message
 	key   string
-	index int // among those with the key
+	index int // index among those with the same key
 	due   bool
 }
 
-// output is what a process wrote.
+// output is the output of a process.
 type output struct {
 	text  map[string]string // by stream
 	code  jsontext.Value
@@ -49,7 +49,7 @@ type output struct {
 // load reads a record.
 func load(file string) (*tape, error) {
 	t := &tape{heard: make(map[string]int), output: make(map[string]*output), notes: []string{}}
-	asked := map[string][]int{} // steps by key
+	asked := map[string][]int{} // indexes of steps, by key
 	rpc, hidden, unsent := false, 0, 0
 	header, damage, err := Read(file, func(e *Entry) {
 		switch {
@@ -85,7 +85,7 @@ func load(file string) (*tape, error) {
 			if index < len(steps) {
 				t.steps[steps[index]].answer = m
 			} else if kind == "a2e" || kind == "rpc" || kind == "task" {
-				return // its request is missing here
+				return // the record does not have its request
 			}
 			t.last = append(t.last, said{m, key, index, due})
 		}
@@ -117,7 +117,7 @@ func load(file string) (*tape, error) {
 	return t, nil
 }
 
-// name is how a report calls it.
+// name returns the step's name in a report.
 func (s *step) name() string {
 	if s.message == nil {
 		return "a line that is not JSON"
@@ -125,7 +125,7 @@ func (s *step) name() string {
 	return s.message.name()
 }
 
-// id is the id of the request.
+// id returns the id of the request.
 func (s *step) id() string {
 	if s.message == nil {
 		return ""
@@ -133,7 +133,7 @@ func (s *step) id() string {
 	return text(s.ID)
 }
 
-// collect adds what a process wrote. How many events bring it changes from run to run.
+// collect adds the output of a process. The number of events for the same output differs between runs.
 func collect(all map[string]*output, m *message) {
 	if m.Type != "proc/read/event" {
 		return
@@ -145,7 +145,7 @@ func collect(all map[string]*output, m *message) {
 		all[id] = o
 	}
 	switch {
-	case m.Data.Text != nil && len(o.text[m.Stream]) > MaxEntry: // as much as is compared
+	case m.Data.Text != nil && len(o.text[m.Stream]) > MaxEntry: // more is not compared
 	case m.Data.Text != nil:
 		o.text[m.Stream] += *m.Data.Text
 	case m.Data.Code != nil || m.Stream == "killed":
@@ -153,7 +153,7 @@ func collect(all map[string]*output, m *message) {
 	}
 }
 
-// output compares what a process wrote.
+// output compares the output of a process.
 func (c *comparer) output(was, is *output) []Difference {
 	c.found = nil
 	if is == nil {
@@ -166,7 +166,7 @@ func (c *comparer) output(was, is *output) []Difference {
 	return c.found
 }
 
-// message is what the player needs to know of a line, in each of the protocols.
+// message has the fields of a line that the player needs, in each of the protocols.
 type message struct {
 	raw     jsontext.Value
 	Type    string         `json:"type"`
@@ -199,8 +199,8 @@ type message struct {
 	} `json:"data"`
 }
 
-// parse reads a line. Fields of another shape than expected are left out: they are of a message
-// that is compared as a whole.
+// parse reads a line. Fields of an unexpected form are left out: they belong to a message that is
+// compared as a whole.
 func parse(raw jsontext.Value) *message {
 	m := &message{raw: raw}
 	var parts map[string]jsontext.Value
@@ -220,7 +220,7 @@ func parse(raw jsontext.Value) *message {
 	return m
 }
 
-// request is the key of the answer that a line of the agent will get; "" = none.
+// request returns the key of the answer that a line of the agent will get, or "" if it gets none.
 func (m *message) request() string {
 	switch {
 	case m.RPC != nil && m.Method != "" && m.ID != nil:
@@ -243,8 +243,9 @@ func (m *message) answersHost() bool {
 	return m.ReqID != nil && m.Type != "cancel"
 }
 
-// said is the key of what a line of the host is. An answer is due. Others are only
-// waited for a moment: how many there are may change from run to run.
+// said returns the key of a line of the host; "" = it is not waited for. due means that the line is
+// expected, such as an answer. Other lines are waited for only a moment, because their number may
+// differ between runs.
 func (m *message) said() (key string, due bool) {
 	switch {
 	case m.RPC != nil && m.Method == "":
@@ -272,7 +273,7 @@ func (m *message) said() (key string, due bool) {
 	return "a2e:" + text(m.ReqID), true
 }
 
-// name is how a report calls a request.
+// name returns the name of a request in a report.
 func (m *message) name() string {
 	name := m.Type
 	switch {
@@ -290,7 +291,7 @@ func (m *message) name() string {
 	return name
 }
 
-// text is a value as it is shown.
+// text returns a string without quotes, or any other value as JSON.
 func text(v jsontext.Value) string {
 	var s string
 	if v.Kind() == '"' && json.Unmarshal(v, &s) == nil {

@@ -1,7 +1,7 @@
-// Package trust keeps the list of the files that a user has looked at and trusts: the path
-// of each, and the SHA-256 of its content, so that a file that changes is not trusted any more.
+// Package trust keeps the list of files that a user has checked and trusts: the path of each file, and
+// the SHA-256 of its content, so that a changed file is not trusted any more.
 //
-// One that somebody else could have written is not believed.
+// A list that another user could have written is not used.
 package trust
 
 import (
@@ -21,14 +21,14 @@ import (
 	"a2e/host/guard/private"
 )
 
-// fileName is the list's, in the user's config folder of a2e.
+// fileName is the name of the list in the user's config folder of a2e.
 const fileName = "trusted.json"
 
-// maxBytes bounds the list.
+// maxBytes is the maximum size of the list.
 const maxBytes = 16 << 20
 
-// List is the list in a folder, which need not exist. The zero value trusts nothing and
-// takes nothing.
+// List is the list in a folder, which need not exist. The zero value trusts nothing and cannot be
+// changed.
 type List struct {
 	Dir string // the user's config folder of a2e; "" = there is none
 }
@@ -39,13 +39,13 @@ type Entry struct {
 	SHA256 string `json:"sha256"` // of its content, in hex
 }
 
-// Sum returns the SHA-256 of a content, in hex.
+// Sum returns the SHA-256 of content, in hex.
 func Sum(content []byte) string {
 	sum := sha256.Sum256(content)
 	return hex.EncodeToString(sum[:])
 }
 
-// Check tells why the content of a file is not trusted; nil = it is.
+// Check returns the reason why the content of a file is not trusted, or nil if it is trusted.
 func (l List) Check(path string, content []byte) error {
 	entries, err := l.Entries()
 	if err != nil {
@@ -61,7 +61,7 @@ func (l List) Check(path string, content []byte) error {
 	return nil
 }
 
-// Add trusts this content of a file, and no other.
+// Add trusts a file with this content, and with no other.
 func (l List) Add(path string, content []byte) error {
 	return l.change(func(entries []Entry) ([]Entry, error) {
 		entries = slices.DeleteFunc(entries, func(e Entry) bool { return e.Path == path })
@@ -69,7 +69,7 @@ func (l List) Add(path string, content []byte) error {
 	})
 }
 
-// Remove takes a file off the list. That it is not there is an error.
+// Remove removes a file from the list. It is an error if the file is not in the list.
 func (l List) Remove(path string) error {
 	return l.change(func(entries []Entry) ([]Entry, error) {
 		kept := slices.DeleteFunc(slices.Clone(entries), func(e Entry) bool { return e.Path == path })
@@ -80,8 +80,8 @@ func (l List) Remove(path string) error {
 	})
 }
 
-// Entries returns the list, by path; none where there is none. The error says why it cannot be
-// believed.
+// Entries returns the entries, sorted by path, or none if there is no list. The error says why the
+// list cannot be used.
 func (l List) Entries() ([]Entry, error) {
 	if l.Dir == "" {
 		return nil, errors.New("there is no config folder to keep a list of trusted files in: set HOME, or " +
@@ -110,10 +110,10 @@ func (l List) Entries() ([]Entry, error) {
 	return entries, nil
 }
 
-// lockWait bounds the wait for another process that changes the list.
+// lockWait is the maximum time to wait for another process that changes the list.
 const lockWait = 10 * time.Second
 
-// change writes the list that do makes of the one there is, which nobody else changes meanwhile.
+// change replaces the list by the result of do, under a lock.
 func (l List) change(do func([]Entry) ([]Entry, error)) error {
 	if _, err := l.Entries(); err != nil { // before a folder is made
 		return err
@@ -131,7 +131,7 @@ func (l List) changeIn(dir *private.Dir, do func([]Entry) ([]Entry, error)) erro
 	if err != nil {
 		return fmt.Errorf("the list of trusted files cannot be written: %w", err)
 	}
-	defer func() { _, _ = dir.Remove(name), lock.Close() }() // who waits for it makes another one
+	defer func() { _, _ = dir.Remove(name), lock.Close() }() // a process that waits for it makes a new one
 	entries, err := l.Entries()
 	if err != nil {
 		return err

@@ -13,10 +13,10 @@ import (
 	"a2e/protocol"
 )
 
-// Null reports whether a value is null, or empty in the text.
+// Null reports whether a value is null, or missing in the text.
 func (n *Node) Null() bool { return n.Kind == Scalar && n.Tag == "!!null" }
 
-// At returns the value of a key; nil = there is none, or n is no mapping.
+// At returns the value of a key, or nil if there is none or n is not a mapping.
 func (n *Node) At(key string) *Node {
 	if n != nil && n.Kind == Mapping {
 		for _, m := range n.Members {
@@ -28,7 +28,7 @@ func (n *Node) At(key string) *Node {
 	return nil
 }
 
-// Set returns a mapping a key, in the place of one it has.
+// Set sets a key of a mapping, and replaces an existing one.
 func (n *Node) Set(key string, value *Node) {
 	for i := range n.Members {
 		if n.Members[i].Key == key {
@@ -39,7 +39,7 @@ func (n *Node) Set(key string, value *Node) {
 	n.Members = append(n.Members, Member{value.Place, key, value})
 }
 
-// What describes a value for a message: "a mapping", say.
+// What returns the kind of a value for a message, for example "a mapping".
 func (n *Node) What() string {
 	switch {
 	case n.Kind == Mapping:
@@ -52,8 +52,8 @@ func (n *Node) What() string {
 	return "a single value"
 }
 
-// JSON returns a value as JSON. Numbers that JSON can say keep their digits. The error names
-// the line of one that it does not have.
+// JSON returns a value as JSON. Numbers keep their digits if JSON allows them. For a value that JSON
+// does not have, the error contains its line.
 func (n *Node) JSON() (jsontext.Value, error) { return n.appendJSON(nil) }
 
 func (n *Node) appendJSON(dst []byte) (_ []byte, err error) {
@@ -111,17 +111,17 @@ func (n *Node) appendScalar(dst []byte) ([]byte, error) {
 	return protocol.AppendString(dst, n.Text), nil
 }
 
-// Bounds of ToJSON.
+// Limits of ToJSON.
 const (
 	maxDepth     = 64
 	maxAliased   = 100_000 // values that aliases may add
-	maxText      = 4 << 20 // bytes that they may add
-	maxLineDepth = 4       // levels of the values whose lines are kept: no problem is told of a deeper one
-	maxLinePath  = 256     // bytes of the path of such a value
+	maxText      = 4 << 20 // bytes of text that aliases may add
+	maxLineDepth = 4       // lines are kept to this depth; no problem is reported for deeper values
+	maxLinePath  = 256     // bytes of the path of a value whose line is kept
 )
 
-// Line returns the line of what a JSON Pointer names, or of the nearest around it that is among lines,
-// as ToJSON gives them; 0 = there is none.
+// Line returns the line of the value at a JSON Pointer, or of its nearest parent in lines, which
+// ToJSON returns. It returns 0 if there is none.
 func Line(lines map[string]int, pointer string) int {
 	for {
 		if n, ok := lines[pointer]; ok {
@@ -135,8 +135,8 @@ func Line(lines map[string]int, pointer string) int {
 	}
 }
 
-// ToJSON makes JSON of a text with one YAML document, and tells the lines of its values by
-// their JSON Pointers, of those near the top. The error names the line.
+// ToJSON converts a text with one YAML document to JSON. lines are the lines of the values near the
+// top, by their JSON Pointers. The error contains the line.
 func ToJSON(text []byte) (raw jsontext.Value, lines map[string]int, err error) {
 	rules := Rules{
 		Depth: maxDepth, Aliased: maxAliased, AliasedBytes: maxText,
@@ -164,8 +164,8 @@ func ToJSON(text []byte) (raw jsontext.Value, lines map[string]int, err error) {
 	return raw, lines, err
 }
 
-// note keeps the line of a value, that of its key where it has one. Paths of all values would
-// take a million times what the file has.
+// note records the line of a value, or of its key if it has one. Paths of all values could take a
+// million times the size of the file.
 func (n *Node) note(lines map[string]int, path string, line, depth int) {
 	if depth > maxLineDepth || len(path) > maxLinePath {
 		return

@@ -1,6 +1,5 @@
-// Package yamltree reads YAML that people write: one document, every value with its place,
-// aliases resolved, all of it within bounds. A key may stand once, and tags of one's own
-// have no meaning.
+// Package yamltree reads YAML that people write: one document, each value with its place, aliases
+// resolved, and all within limits. A key may occur only once, and custom tags have no meaning.
 package yamltree
 
 import (
@@ -13,13 +12,13 @@ import (
 	"go.yaml.in/yaml/v4/plugin/loaderlimits"
 )
 
-// maxProblems is how many are told of one text.
+// maxProblems is the maximum number of problems reported for one text.
 const maxProblems = 1000
 
-// ErrDocuments is the error of a second document in one text.
+// ErrDocuments is the error for a second document in a text.
 var ErrDocuments = errors.New("the file holds more than one document (---): keep one")
 
-// Kind is what a value is.
+// Kind is the kind of a value.
 type Kind int
 
 // The kinds.
@@ -29,13 +28,13 @@ const (
 	Mapping
 )
 
-// Place is where something stands.
+// Place is the place of a value or a key in a file.
 type Place struct {
-	File         string // as Rules has it
+	File         string // Rules.File
 	Line, Column int    // from 1; 0 = the file as a whole
 }
 
-// Where returns the place of what has it.
+// Where returns p; it makes types that embed a Place share an interface.
 func (p Place) Where() Place { return p }
 
 // String returns FILE:LINE:COLUMN.
@@ -52,14 +51,14 @@ type Node struct {
 	Items   []*Node
 }
 
-// Member is one key of a mapping; the place is the key's.
+// Member is one key of a mapping with its value; Place is the place of the key.
 type Member struct {
 	Place
 	Key   string
 	Value *Node
 }
 
-// Problem says what is wrong with a text, and where.
+// Problem says what is wrong in a text, and where.
 type Problem struct {
 	Place
 	Message string
@@ -73,20 +72,21 @@ func (p Problem) String() string {
 	return p.Place.String() + ": " + p.Message
 }
 
-// Rules are how a text is read. Load needs Depth alone, Read all but Merge and LinesBefore.
+// Rules say how to read a text. Load uses only Depth; Read needs all fields except Merge and
+// LinesBefore.
 type Rules struct {
-	File         string              // of the places
-	Depth        int                 // levels
+	File         string              // file name for the places
+	Depth        int                 // maximum number of levels
 	Aliased      int                 // values that aliases may add
 	AliasedBytes int                 // bytes of text that they may add
-	Merge        bool                // << has a meaning
-	LinesBefore  int                 // in the file that the text is a part of: places are those in the file
-	Name         func(string) string // how a message names a key
+	Merge        bool                // the key << merges mappings
+	LinesBefore  int                 // lines of the file before the text; added to the places
+	Name         func(string) string // how messages show a key
 }
 
-// Load reads the one document of a text, nil if there is none, as far as the library goes:
-// within Depth, but with aliases that may stand for anything. The error is ErrDocuments, or
-// the library's, such as a *yaml.LoadError.
+// Load parses the one document of a text with the library, or returns nil if there is none. Depth is
+// checked, but aliases are not limited yet. The error is ErrDocuments, or an error of the library such
+// as a *yaml.LoadError.
 func (r *Rules) Load(text []byte) (*yaml.Node, error) {
 	loader, err := yaml.NewLoader(bytes.NewReader(text),
 		yaml.WithPlugin(loaderlimits.New(loaderlimits.DepthValue(r.Depth))))
@@ -109,8 +109,8 @@ func (r *Rules) Load(text []byte) (*yaml.Node, error) {
 	return nil, ErrDocuments
 }
 
-// Read returns the value that Load gave, with what is wrong in it; what cannot be used is
-// left out. nil = nothing can be used.
+// Read converts a document of Load, and returns its problems. Unusable parts are skipped; nil =
+// nothing can be used.
 func (r *Rules) Read(doc *yaml.Node) (*Node, []Problem) {
 	p := parser{rules: r, open: map[*yaml.Node]bool{}}
 	root := p.convert(doc, 0)
@@ -120,12 +120,12 @@ func (r *Rules) Read(doc *yaml.Node) (*Node, []Problem) {
 	return root, p.problems
 }
 
-// parser turns the library's nodes into ours.
+// parser converts the library's nodes to ours.
 type parser struct {
 	rules    *Rules
 	problems []Problem
-	open     map[*yaml.Node]bool // anchors being resolved
-	outer    *yaml.Node          // the outermost alias that the walk is within
+	open     map[*yaml.Node]bool // anchors that are being resolved
+	outer    *yaml.Node          // the outermost alias around the current node
 	aliased  int
 	bytes    int
 	stopped  bool
@@ -142,8 +142,8 @@ func (p *parser) fail(at *yaml.Node, format string, args ...any) {
 	}
 }
 
-// stop notes what makes the whole text useless, where it is written: at the alias, not
-// where that leads.
+// stop reports a problem that makes the whole text unusable, at the place of the alias, not of its
+// anchor.
 func (p *parser) stop(at *yaml.Node, format string, args ...any) *Node {
 	if p.outer != nil {
 		at = p.outer
@@ -153,7 +153,7 @@ func (p *parser) stop(at *yaml.Node, format string, args ...any) *Node {
 	return nil
 }
 
-// convert returns nil when the value cannot be used; the problem is noted.
+// convert converts a node. It returns nil if the value cannot be used, and reports the problem.
 func (p *parser) convert(y *yaml.Node, depth int) *Node {
 	if p.outer != nil {
 		p.aliased++
@@ -220,7 +220,7 @@ func (p *parser) alias(y *yaml.Node, depth int) *Node {
 	return n
 }
 
-// mapping takes the keys of y, own ones before merged ones (<<).
+// mapping adds the keys of y, its own ones before merged ones (<<).
 func (p *parser) mapping(n *Node, y *yaml.Node, depth int) {
 	lines := map[string]int{}
 	var merges []*yaml.Node
@@ -256,7 +256,8 @@ func (p *parser) mapping(n *Node, y *yaml.Node, depth int) {
 	}
 }
 
-// merge adds what `<<` names, one mapping or a list of them, the earlier first.
+// merge adds the keys of the value of `<<`, one mapping or a list of them; earlier ones take
+// precedence.
 func (p *parser) merge(n *Node, lines map[string]int, y *yaml.Node, depth int) {
 	from := p.convert(y, depth+1)
 	if from == nil {

@@ -1,14 +1,14 @@
-// Package a2a serves the Agent2Agent protocol (A2A) over HTTP, in the spellings of its versions 1.0 and 0.3.
-// Each message becomes a TASK_DISPATCH of the fleet protocol, which a host takes on a pipe, and its
-// TASK_RESULT is the answer.
+// Package a2a serves the Agent2Agent protocol (A2A) over HTTP, in the spellings of its versions 1.0 and 0.3. Each
+// message becomes a TASK_DISPATCH of the fleet protocol, which a host takes on a pipe. The host's TASK_RESULT is the
+// answer.
 //
 //	POST /jsonrpc ─ rpc.go ─ message.go ─ tasks.go ─ TASK_DISPATCH ─► link.go ─► host
 //	answer, stream ◄─ spelling.go ◄─ task.go ◄────── TASK_RESULT ◄──────────────┘
 //
-//	a2a.go       options, the agent and its end   card.go      what it says of itself
+//	a2a.go       options, the agent and its end   card.go      the agent card
 //	rpc.go       JSON-RPC, its errors             methods.go   what each method does; streams
 //	message.go   what a message asks for
-//	tasks.go     the tasks that are known         task.go      one task and its events
+//	tasks.go     all known tasks                  task.go      one task and its events
 //	spelling.go  how each version writes it       reply.go     results that are posted later
 //	link.go      the host on its pipe
 package a2a
@@ -26,28 +26,28 @@ import (
 	wire "a2e/protocol/a2a"
 )
 
-// Options is what an Agent gets from outside.
+// Options say how an Agent serves.
 type Options struct {
-	// Serve runs a host that speaks the fleet protocol, and nothing else, until its input ends. ctx ends when
-	// it is to end in haste.
+	// Serve runs a host that speaks only the fleet protocol, until its input ends. When ctx ends, the host must end
+	// quickly.
 	Serve func(ctx context.Context, in io.Reader, out io.Writer) error
-	// Admit returns whom the token of a request is for, "" = nobody in particular; false = it is not valid. Tasks are
-	// shown to whom they are of. nil = anybody is admitted.
+	// Admit returns the agent that the token of a request is for; "" = no particular agent, ok false = the token is not
+	// valid. A task is shown only to the agent that it belongs to. nil = every request is admitted.
 	Admit func(token string) (agent string, ok bool)
 
 	Version  string        // of this program
 	Secured  bool          // requests need a bearer token
 	Patience time.Duration // how long a message waits for the end of its task; 0 = 25 s
 	MaxBytes int           // of a message; 0 = 16 MiB
-	ReplyURL string        // where results that came too late are posted, as SendMessage; "" = nowhere
-	ReplyKey string        // the bearer token for that
+	ReplyURL string        // URL to which results that came too late are posted as SendMessage; "" = not posted
+	ReplyKey string        // the bearer token for ReplyURL
 	Log      zerolog.Logger
 }
 
 // defaultPatience is shorter than the 30 s after which simple orchestrators give up.
 const defaultPatience = 25 * time.Second
 
-// Agent is the endpoint. It is an http.Handler of the paths in protocol/a2a.
+// Agent is the endpoint. It is an http.Handler for the paths in protocol/a2a.
 type Agent struct {
 	opts  Options
 	link  *link
@@ -57,7 +57,7 @@ type Agent struct {
 	stop  context.CancelFunc
 }
 
-// New makes the endpoint, and starts its host.
+// New makes the endpoint and starts its host.
 func New(opts Options) *Agent {
 	opts.Patience = cmp.Or(opts.Patience, defaultPatience)
 	opts.MaxBytes = cmp.Or(opts.MaxBytes, 16<<20)
@@ -67,8 +67,8 @@ func New(opts Options) *Agent {
 	return a
 }
 
-// Close ends the input of the host, which gives its tasks some time to end, and waits for its end. Once ctx has
-// ended, the host ends in haste.
+// Close ends the input of the host, which may then finish its tasks, and waits for the end of the host and the replies.
+// When ctx ends, the host must end quickly, and replies are cancelled.
 func (a *Agent) Close(ctx context.Context) {
 	a.tasks.close()
 	a.link.close(ctx)

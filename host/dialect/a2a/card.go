@@ -11,8 +11,8 @@ import (
 	"a2e/protocol/fleet"
 )
 
-// serveCard writes the agent card: that of 1.0 for a client that names this version, and else one that clients
-// of both read.
+// serveCard writes the agent card. A client that names version 1 gets the card of 1.0, any other client a card that
+// clients of both versions can read.
 func (a *Agent) serveCard(w http.ResponseWriter, r *http.Request) {
 	scheme := "http"
 	if r.TLS != nil {
@@ -28,10 +28,10 @@ func (a *Agent) serveCard(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Vary", wire.VersionHeader)
-	_, _ = w.Write(append(text, '\n')) // who does not read the answer has gone
+	_, _ = w.Write(append(text, '\n')) // fails if the client has gone
 }
 
-// card says what the worker is.
+// card returns the agent card.
 func (a *Agent) card(url string, who *fleet.Announce, only10 bool) object {
 	if who == nil {
 		who = new(fleet.Announce)

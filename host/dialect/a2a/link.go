@@ -21,13 +21,13 @@ type link struct {
 	hasty context.CancelFunc
 	ended chan struct{} // closed when the host has ended
 
-	write sync.Mutex // held by who writes a line
+	write sync.Mutex // held while a line is written
 	in    *io.PipeWriter
 
 	mu       sync.Mutex // guards the fields below
 	waiting  map[string]func(*fleet.Result)
 	announce *fleet.Announce // the last one; nil = none yet
-	greeted  chan struct{}   // closed with the first
+	greeted  chan struct{}   // closed with the first announce
 }
 
 var errEnding = errors.New("the worker is ending; send the task to another one, or later")
@@ -45,7 +45,7 @@ func newLink(serve func(context.Context, io.Reader, io.Writer) error, log zerolo
 		if err != nil {
 			log.Error().Err(err).Msg("the host of the A2A endpoint ended with an error")
 		}
-		_ = in.CloseWithError(errEnding) // a line that is being written is lost
+		_ = in.CloseWithError(errEnding) // drops a line that is being written
 		_ = out.Close()
 	}()
 	go func() {
@@ -55,7 +55,7 @@ func newLink(serve func(context.Context, io.Reader, io.Writer) error, log zerolo
 	return l
 }
 
-// close ends the input of the host and waits for its end, in haste once ctx has ended.
+// close ends the input of the host and waits for its end. When ctx ends, the host must end quickly.
 func (l *link) close(ctx context.Context) {
 	_ = l.in.Close() // it never fails
 	defer context.AfterFunc(ctx, l.hasty)()
@@ -63,7 +63,7 @@ func (l *link) close(ctx context.Context) {
 	l.hasty()
 }
 
-// read takes the lines of the host until it ends. Tasks that have no result then get none from it.
+// read takes the lines of the host until it ends. Then tasks without a result get an error as their result.
 func (l *link) read(from io.Reader) {
 	lines := bufio.NewReaderSize(from, 64<<10)
 	for {
@@ -95,12 +95,12 @@ func (l *link) take(text []byte) {
 	switch protocol.Type(line.Type) {
 	case fleet.TypeAnnounce:
 		announce := new(fleet.Announce)
-		if json.Unmarshal(text, announce) == nil { // the host's own encoding
+		if json.Unmarshal(text, announce) == nil { // cannot fail: the host has encoded it
 			l.announced(announce)
 		}
 	case fleet.TypeResult:
 		result := new(fleet.Result)
-		if err := json.Unmarshal(text, result); err != nil { // its task shall not wait for it
+		if err := json.Unmarshal(text, result); err != nil { // the task must end all the same
 			result = fleet.NewResult(line.Object().Text("task_id"), fleet.StatusError)
 			result.Error = "the result of the worker cannot be read: " + err.Error()
 		}
@@ -133,7 +133,8 @@ func (l *link) settle(result *fleet.Result) {
 // greetTimeout bounds the wait for the first announcement.
 const greetTimeout = 5 * time.Second
 
-// who returns what the worker says of itself; nil = it has said nothing yet.
+// who returns the last announce of the worker. It waits for the first one, but at most for greetTimeout; nil = there is
+// none yet.
 func (l *link) who(ctx context.Context) *fleet.Announce {
 	select {
 	case <-l.greeted:
@@ -146,7 +147,7 @@ func (l *link) who(ctx context.Context) *fleet.Announce {
 	return l.announce
 }
 
-// dispatch sends a task. done gets its one result, unless there is an error: then the task was not sent.
+// dispatch sends a task. done receives its one result, unless dispatch returns an error: then the task was not sent.
 func (l *link) dispatch(d *fleet.Dispatch, done func(*fleet.Result)) error {
 	l.mu.Lock()
 	switch {
@@ -174,7 +175,7 @@ func (l *link) dispatch(d *fleet.Dispatch, done func(*fleet.Result)) error {
 	return nil
 }
 
-// send writes a message. The host always reads.
+// send writes a message to the host. It does not wait long, because the host always reads.
 func (l *link) send(message any) error {
 	line, err := protocol.AppendJSON(nil, message)
 	if err != nil {

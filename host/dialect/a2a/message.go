@@ -11,7 +11,7 @@ import (
 	"a2e/protocol/fleet"
 )
 
-// message is a message as it came, in any spelling.
+// message is a message as the client wrote it, in any spelling.
 type message struct {
 	Role      string          `json:"role"`
 	Parts     []part          `json:"parts"`
@@ -27,15 +27,15 @@ type part struct {
 	Text      *string        `json:"text,omitzero"`
 	Data      jsontext.Value `json:"data,omitzero"`
 	File      jsontext.Value `json:"file,omitzero"`      // of 0.3
-	Raw       jsontext.Value `json:"raw,omitzero"`       // of 1.0, as url is
-	URL       jsontext.Value `json:"url,omitzero"`       // of a file
+	Raw       jsontext.Value `json:"raw,omitzero"`       // of a file, in 1.0
+	URL       jsontext.Value `json:"url,omitzero"`       // of a file, in 1.0
 	MediaType string         `json:"mediaType,omitzero"` // of 1.0
 }
 
-// maxID bounds the ids that clients choose, in bytes.
+// maxID is the largest length of an id that a client chooses, in bytes.
 const maxID = 256
 
-// check says what is wrong with a message. One without an id gets one.
+// check returns what is wrong with a message. It gives an id to a message without one.
 func (m *message) check() *rpcError {
 	switch {
 	case len(m.Parts) == 0:
@@ -65,10 +65,10 @@ func (m *message) check() *rpcError {
 	return nil
 }
 
-// given reports whether a member is there, and not null.
+// given reports whether a member is present and not null.
 func given(v jsontext.Value) bool { return len(v) > 0 && v.Kind() != 'n' }
 
-// text returns all that the message says.
+// text returns all parts of the message as one text.
 func (m *message) text() string {
 	var texts []string
 	for _, p := range m.Parts {
@@ -81,8 +81,8 @@ func (m *message) text() string {
 	return strings.Join(texts, "\n\n")
 }
 
-// dispatch returns the task that a message asks for: a TASK_DISPATCH in JSON, or a brief, which may hold the inline
-// form. The task has an id in any case.
+// dispatch returns the task that a message asks for. The text is a TASK_DISPATCH in JSON or a brief, which may have the
+// inline form. A task without an id gets taskID.
 func (m *message) dispatch(taskID, token string) (*fleet.Dispatch, *rpcError) {
 	d := &fleet.Dispatch{Type: fleet.TypeDispatch, ProtocolVersion: fleet.Version, Brief: m.text()}
 	if text := strings.TrimSpace(d.Brief); strings.HasPrefix(text, "{") {
@@ -97,7 +97,7 @@ func (m *message) dispatch(taskID, token string) (*fleet.Dispatch, *rpcError) {
 	if strings.TrimSpace(d.Brief) == "" {
 		return nil, invalid("the message has no text: it should say what to do")
 	}
-	if inline := *d; inline.ReadInline() == nil { // else the host says what is wrong with it
+	if inline := *d; inline.ReadInline() == nil { // else the host reports what is wrong with the inline form
 		d = &inline
 	}
 	d.Task.TaskID = cmp.Or(d.Task.TaskID, taskID)
@@ -111,5 +111,5 @@ func (m *message) dispatch(taskID, token string) (*fleet.Dispatch, *rpcError) {
 // handshakeContext begins the contextId of a greeting.
 const handshakeContext = "handshake:"
 
-// handshakeText begins the answer to one. What the worker is follows as a SESSION_ANNOUNCE.
+// handshakeText begins the answer to a greeting. A SESSION_ANNOUNCE of the worker follows.
 const handshakeText = "[A2A HANDSHAKE ACK v1]"

@@ -17,20 +17,20 @@ import (
 	"a2e/protocol/fleet"
 )
 
-// sendParams are those of a message in both versions.
+// sendParams are the params of a message in both versions.
 type sendParams struct {
 	Message       message `json:"message"`
 	Configuration struct {
 		HistoryLength     *int           `json:"historyLength"`
 		Blocking          *bool          `json:"blocking"`                   // of 0.3
 		ReturnImmediately bool           `json:"returnImmediately"`          // of 1.0
-		Push03            jsontext.Value `json:"pushNotificationConfig"`     // not taken
-		Push10            jsontext.Value `json:"taskPushNotificationConfig"` // not taken
+		Push03            jsontext.Value `json:"pushNotificationConfig"`     // of 0.3; refused
+		Push10            jsontext.Value `json:"taskPushNotificationConfig"` // of 1.0; refused
 	} `json:"configuration"`
 }
 
-// begin reads a message and has its task begin, or goes on with the task that it names. A greeting has an answer
-// of its own.
+// begin reads a message, and starts its task or passes its text to the task that it names. A greeting starts no task;
+// its answer is greeting.
 func (c *call) begin() (t *task, p *sendParams, greeting *a2a.Message, fault *rpcError) {
 	p = new(sendParams)
 	if fault = c.decode(p); fault != nil {
@@ -55,7 +55,7 @@ func (c *call) begin() (t *task, p *sendParams, greeting *a2a.Message, fault *rp
 	return t, p, nil, fault
 }
 
-// greet answers a greeting.
+// greet returns the answer to a greeting.
 func (c *call) greet(m *message) *a2a.Message {
 	said := &a2a.Message{ID: uuid.NewString(), ContextID: m.ContextID, Role: a2a.MessageRoleAgent}
 	text := handshakeText
@@ -70,7 +70,7 @@ func (c *call) greet(m *message) *a2a.Message {
 	return said
 }
 
-// start has a new task begin.
+// start starts a new task.
 func (c *call) start(m *message) (*task, *rpcError) {
 	id := uuid.NewString()
 	m.ContextID = cmp.Or(m.ContextID, uuid.NewString())
@@ -97,7 +97,7 @@ func (c *call) start(m *message) (*task, *rpcError) {
 	return t, nil
 }
 
-// steer gives the text of a message to the worker of a task.
+// steer passes the text of a message to the worker of a task.
 func (c *call) steer(m *message) (*task, *rpcError) {
 	t := c.agent.tasks.find(m.TaskID, c.owner)
 	switch {
@@ -130,8 +130,8 @@ func noTask(id string) *rpcError {
 		"long ago", id)}
 }
 
-// send answers a message with its task, or in the plain spelling with the result. One that takes longer than
-// simple clients wait is answered before its end.
+// send answers a message with its task, or in the plain spelling with the result. It waits for the end of the task, but
+// no longer than Options.Patience.
 func (c *call) send() (any, *rpcError) {
 	t, p, greeting, fault := c.begin()
 	switch {
@@ -160,7 +160,7 @@ func (c *call) send() (any, *rpcError) {
 	return c.spell.sent(seen), nil
 }
 
-// length is a historyLength; negative = all.
+// length returns the number of messages for a historyLength; negative = all.
 func length(given *int) int {
 	if given == nil {
 		return -1
@@ -187,7 +187,7 @@ func (c *call) sendStreaming() (any, *rpcError) {
 	return nil, nil
 }
 
-// subscribe answers with a stream of a task that was begun before.
+// subscribe answers with a stream of the events of an earlier task.
 func (c *call) subscribe() (any, *rpcError) {
 	t, fault := c.named()
 	if fault != nil {
@@ -201,7 +201,7 @@ func (c *call) subscribe() (any, *rpcError) {
 	return nil, nil
 }
 
-// follow tells the events of a task from one on, until its end.
+// follow passes the events of a task to tell, from the index at on, until the task ends.
 func (c *call) follow(t *task, at int, tell func(a2a.Event)) {
 	for {
 		some, more, over := t.since(at)
@@ -220,7 +220,7 @@ func (c *call) follow(t *task, at int, tell func(a2a.Event)) {
 	}
 }
 
-// stream writes server-sent events, each a response.
+// stream writes server-sent events. Each is a response of JSON-RPC.
 func (c *call) stream(do func(tell func(a2a.Event))) {
 	h := c.w.Header()
 	h.Set("Content-Type", "text/event-stream")
@@ -229,7 +229,7 @@ func (c *call) stream(do func(tell func(a2a.Event))) {
 	out := http.NewResponseController(c.w)
 	do(func(e a2a.Event) {
 		line := append(append([]byte("data: "), c.response(c.spell.event(e), nil)...), "\n\n"...)
-		_, _ = c.w.Write(line) // a client that has gone ends the context
+		_, _ = c.w.Write(line) // if the client has gone, the context ends
 		_ = out.Flush()
 	})
 }
@@ -348,7 +348,7 @@ func (c *call) list() (any, *rpcError) {
 	return object{"tasks": page, "nextPageToken": next, "pageSize": p.PageSize, "totalSize": len(all)}, nil
 }
 
-// states lists those of a task, as 0.3 spells them; "" and unspecified stand for any.
+// states returns the states of a task as 0.3 spells them; "" and unspecified stand for any.
 func states() []string {
 	return []string{
 		"", "unspecified", "submitted", "working", "completed", "failed", "canceled", "input-required",

@@ -19,7 +19,7 @@ const (
 	replyTries   = 8
 )
 
-// reply posts the result of a task, which came later than its client waited, to the orchestrator.
+// reply posts the result of a task to the orchestrator, because it came later than the client has waited.
 func (a *Agent) reply(t *task) {
 	t.mu.Lock()
 	text := resultText(t.result)

@@ -15,7 +15,7 @@ import (
 	wire "a2e/protocol/a2a"
 )
 
-// Error codes of JSON-RPC, and those of A2A.
+// The error codes of JSON-RPC and of A2A.
 const (
 	codeParse         = -32700
 	codeRequest       = -32600
@@ -54,10 +54,10 @@ type call struct {
 	params protocol.Object
 }
 
-// method serves a request. nil = the answer was written.
+// method serves a request. If the result and the error are nil, the answer was written already.
 type method func(*call) (any, *rpcError)
 
-// methods returns what serves a method of either version, and how that is spelled.
+// methods returns the method of either version that has a name, and its spelling; nil = there is none.
 func methods(name string) (method, spelling) {
 	switch name {
 	case "SendMessage":
@@ -148,7 +148,7 @@ func bearer(r *http.Request) string {
 	return strings.TrimSpace(token)
 }
 
-// read finds out what a request is.
+// read reads a request and returns the method that serves it.
 func (c *call) read(body []byte, version string) (method, *rpcError) {
 	body = bytes.TrimSpace(bytes.TrimPrefix(body, []byte("\ufeff")))
 	if !jsontext.Value(body).IsValid(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)) {
@@ -191,7 +191,8 @@ func (c *call) read(body []byte, version string) (method, *rpcError) {
 	return serve, nil
 }
 
-// spelled tells clients of 1.0, who name the version or the role as its types do, from plain ones.
+// spelled returns the spelling for a method name of 1.0. It is v10 if the client names version 1 or writes the role as
+// 1.0 does, else plain.
 func spelled(version string, params protocol.Object) (spelling, *rpcError) {
 	major, _, _ := strings.Cut(strings.TrimSpace(version), ".")
 	switch {
@@ -208,7 +209,7 @@ func spelled(version string, params protocol.Object) (spelling, *rpcError) {
 	return plain, nil
 }
 
-// textOf is what an error says, without its code.
+// textOf returns the text of an error without its code.
 func textOf(err error) string {
 	var e *protocol.Error
 	if errors.As(err, &e) {
@@ -229,7 +230,7 @@ func (c *call) decode(into any) *rpcError {
 func (c *call) answer(status int, result any, fault *rpcError) {
 	c.w.Header().Set("Content-Type", "application/json")
 	c.w.WriteHeader(status)
-	_, _ = c.w.Write(append(c.response(result, fault), '\n')) // who does not read the answer has gone
+	_, _ = c.w.Write(append(c.response(result, fault), '\n')) // fails if the client has gone
 }
 
 func (c *call) response(result any, fault *rpcError) []byte {

@@ -18,7 +18,7 @@ const (
 // object is a JSON object.
 type object = map[string]any
 
-// task writes a task. In 0.3 the types of the library write themselves.
+// task returns a task in the spelling. For 0.3 the types of the library have the right JSON.
 func (s spelling) task(t *a2a.Task) any {
 	if s == v03 {
 		return t
@@ -89,7 +89,7 @@ func (s spelling) artifact(a *a2a.Artifact) any {
 	return object{"artifactId": a.ID, "name": a.Name, "parts": parts(a.Parts)}
 }
 
-// sent writes the answer to a message: a message, or a task.
+// sent returns the answer to a message, which is a message or a task.
 func (s spelling) sent(answer a2a.Event) any {
 	switch answer := answer.(type) {
 	case *a2a.Task:
@@ -109,7 +109,7 @@ func (s spelling) sent(answer a2a.Event) any {
 	return nil
 }
 
-// event writes an event of a stream.
+// event returns an event of a stream.
 func (s spelling) event(e a2a.Event) any {
 	if s == v03 {
 		return e

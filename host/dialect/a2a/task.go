@@ -11,22 +11,22 @@ import (
 	"a2e/protocol/fleet"
 )
 
-// task is one task. Its message, and what is set with it, does not change.
+// task is one task. The fields above mu do not change, except counted.
 type task struct {
 	id, context string
 	fleetID     string // task_id of the TASK_DISPATCH
-	owner       string // whom it is shown to; "" = everybody
+	owner       string // the agent that it belongs to; "" = no particular agent
 	asked       *a2a.Message
-	over        chan struct{} // closed with its end
-	counted     bool          // as ended; guarded by tasks.mu
+	over        chan struct{} // closed when it has ended
+	counted     bool          // it is counted as ended; guarded by tasks.mu
 
 	mu      sync.Mutex // guards the fields below
 	status  a2a.TaskStatus
-	events  []a2a.Event // after the first, which is the task as it was submitted
-	more    chan struct{}
+	events  []a2a.Event   // events after the submission of the task
+	more    chan struct{} // closed when there are further events
 	result  *fleet.Result // nil = not yet
 	stopped bool          // somebody has cancelled it
-	late    bool          // its result is to be posted
+	late    bool          // its result must be posted
 	size    int           // of the message and the result, in bytes
 }
 
@@ -54,7 +54,7 @@ func (t *task) TaskInfo() a2a.TaskInfo {
 	return a2a.TaskInfo{TaskID: a2a.TaskID(t.id), ContextID: t.context}
 }
 
-// works notes that the task was handed to the worker.
+// works sets the state to working, because the task was passed to the worker.
 func (t *task) works() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -63,7 +63,7 @@ func (t *task) works() {
 	}
 }
 
-// moveLocked changes the state, and tells of it.
+// moveLocked changes the state and adds an event for it.
 func (t *task) moveLocked(state a2a.TaskState, said *a2a.Message) {
 	t.status = stamped(state, said)
 	t.events = append(t.events, &a2a.TaskStatusUpdateEvent{
@@ -73,7 +73,7 @@ func (t *task) moveLocked(state a2a.TaskState, said *a2a.Message) {
 	t.more = make(chan struct{})
 }
 
-// end takes the result: the task has ended. It reports whether that is to be posted.
+// end stores the result and ends the task. It reports whether the result must be posted.
 func (t *task) end(result *fleet.Result) (late bool) {
 	text := resultText(result)
 	said := a2a.NewMessageForTask(a2a.MessageRoleAgent, t, a2a.TextPart{Text: text})
@@ -91,7 +91,7 @@ func (t *task) end(result *fleet.Result) (late bool) {
 	return t.late
 }
 
-// resultText is a TASK_RESULT as a text.
+// resultText returns a TASK_RESULT as JSON.
 func resultText(result *fleet.Result) string {
 	text, err := protocol.AppendJSON(nil, result)
 	if err != nil { // a text that is not UTF-8
@@ -100,7 +100,7 @@ func resultText(result *fleet.Result) string {
 	return string(text)
 }
 
-// stateOf is what A2A calls the status of a result.
+// stateOf returns the state in A2A for a result. stopped = somebody has cancelled the task.
 func stateOf(result *fleet.Result, stopped bool) a2a.TaskState {
 	switch {
 	case result.Status == fleet.StatusDone, result.Status == fleet.StatusPartial:
@@ -113,7 +113,8 @@ func stateOf(result *fleet.Result, stopped bool) a2a.TaskState {
 	return a2a.TaskStateFailed
 }
 
-// artifactOf has the summary as a text, and all of the result as data; nil = nothing was made.
+// artifactOf returns the artifact of a result, with the summary as a text and the whole result as data; nil = the task
+// was not done.
 func artifactOf(result *fleet.Result, text string) *a2a.Artifact {
 	if result.Status != fleet.StatusDone && result.Status != fleet.StatusPartial {
 		return nil
@@ -126,7 +127,7 @@ func artifactOf(result *fleet.Result, text string) *a2a.Artifact {
 	return artifact
 }
 
-// seen is the task as it is now. history is how many messages are shown; negative = all.
+// seen returns the task as it is now. history is the number of messages to show; negative = all.
 func (t *task) seen(history int, artifacts bool) *a2a.Task {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -142,20 +143,21 @@ func (t *task) seen(history int, artifacts bool) *a2a.Task {
 	return now
 }
 
-// since returns the events from one on, and what is closed when there are more.
+// since returns the events from the index at on, a channel that is closed when there are further ones, and whether the
+// task has ended.
 func (t *task) since(at int) (some []a2a.Event, more <-chan struct{}, over bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.events[at:], t.more, t.result != nil
 }
 
-// fails ends a task that the worker never got.
+// fails ends a task that could not be passed to the worker.
 func (t *task) fails(err error) {
 	r := fleet.Blocked(t.fleetID, err.Error())
 	t.end(r)
 }
 
-// cancelled notes that somebody has cancelled the task; false = it has ended.
+// cancelled marks the task as cancelled; false = it has ended already.
 func (t *task) cancelled() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -163,7 +165,7 @@ func (t *task) cancelled() bool {
 	return t.result == nil
 }
 
-// post has the result posted when it comes; false = the task has ended.
+// post arranges that the result is posted when it comes; false = the task has ended already.
 func (t *task) post() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -6,37 +6,37 @@ import (
 	"a2e/protocol"
 )
 
-// Bounds of what is known of tasks that have ended. The oldest go first.
+// Limits of the tasks that are kept after their end. The oldest are dropped first.
 const (
 	maxEnded      = 1000
 	maxEndedBytes = 64 << 20
-	// maxOpen bounds the tasks that have not ended; the host bounds what waits for its workers, too.
+	// maxOpen is how many tasks may be under way. The host also limits the tasks that wait for its workers.
 	maxOpen = 10_000
 )
 
-// tasks are those that are known.
+// tasks has all known tasks.
 type tasks struct {
 	mu       sync.Mutex // guards the fields below
 	all      map[string]*task
-	messages map[string]string // task ids by messageId
-	order    []*task           // all, the oldest first
-	ended    int               // of all
-	bytes    int               // of those
-	closed   bool
+	messages map[string]string // messageId -> id of the task
+	order    []*task           // the same as all, the oldest first
+	ended    int               // number of tasks that have ended
+	bytes    int               // size of the tasks that have ended
+	closed   bool              // no task may begin any more
 }
 
 func newTasks() tasks {
 	return tasks{all: make(map[string]*task), messages: make(map[string]string)}
 }
 
-// close has no further task begin.
+// close makes add refuse further tasks.
 func (s *tasks) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closed = true
 }
 
-// add takes in a task that begins.
+// add adds a task that begins.
 func (s *tasks) add(t *task) *rpcError {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -56,7 +56,7 @@ func (s *tasks) add(t *task) *rpcError {
 	return nil
 }
 
-// over counts a task that has ended, and forgets the oldest beyond the bounds.
+// over counts a task as ended, and drops the oldest ended tasks beyond the limits.
 func (s *tasks) over(t *task) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -81,7 +81,7 @@ func (s *tasks) over(t *task) {
 	s.order = kept
 }
 
-// find returns a task that may be shown to owner; nil = there is none.
+// find returns the task with an id, or nil if there is none or it does not belong to owner.
 func (s *tasks) find(id, owner string) *task {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,7 +91,7 @@ func (s *tasks) find(id, owner string) *task {
 	return nil
 }
 
-// of returns the tasks of an owner that fit, the newest first.
+// of returns the tasks of an owner for which fits is true, the newest first.
 func (s *tasks) of(owner string, fits func(*task) bool) (all []*task) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -17,18 +17,17 @@ import (
 	"a2e/protocol/fleet"
 )
 
-// A worker that was announced looks every watchEvery whether it is still as it said: its tools,
-// its servers, the repository. While a server is being connected for the first time, it looks
-// every watchStart.
+// After the first announce, a worker checks every watchEvery whether its tools, its servers and the repository are
+// still as announced. While a server is being connected for the first time, it checks every watchStart.
 const (
 	watchEvery = 2 * time.Second
 	watchStart = 100 * time.Millisecond
 )
 
-// announce says what this worker is, unless it is still as it last said. Before and after a
-// task it gets what git says of the workspace; without that git is asked if need be.
+// announce sends what this worker is, unless nothing has changed since the last announce. seen is what git says of the
+// workspace; if it is nil, git is asked if need be. starting = a server is still being connected for the first time.
 func (f *Front) announce(ctx context.Context, seen *view) (starting bool) {
-	f.session() // waits for plugins that are not ready, for which the time below is too short
+	f.session() // waits for the plugins, because checkTimeout may be too short for that
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	f.telling.Lock()
@@ -38,12 +37,12 @@ func (f *Front) announce(ctx context.Context, seen *view) (starting bool) {
 	f.mu.Unlock()
 	next, starting := f.describe(ctx, last)
 	if f.ctx.Err() != nil {
-		return false // it was told nothing any more
+		return false // the end of the context made the answers incomplete
 	}
 	if seen == nil {
 		seen = f.repo.lately(ctx)
 	}
-	if next.Session.RepoState = seen.state(); last != nil { // tasks that begin and end are no news
+	if next.Session.RepoState = seen.state(); last != nil { // a changed number of tasks is no reason to announce
 		next.Session.ActiveTasks, next.Session.SessionFresh = last.Session.ActiveTasks, last.Session.SessionFresh
 		if bytes.Equal(f.encode(next), f.encode(last)) {
 			return starting
@@ -63,8 +62,8 @@ func (f *Front) announce(ctx context.Context, seen *view) (starting bool) {
 	return starting
 }
 
-// describe makes the announce, but for what it says of the session's state. What cannot be
-// found out in time is as it was. A server may be starting, and soon known.
+// describe makes an announce without the state of the session. What cannot be found out in time is taken from last.
+// starting = a server is being connected, and its state will be known soon.
 func (f *Front) describe(ctx context.Context, last *fleet.Announce) (a *fleet.Announce, starting bool) {
 	a = &fleet.Announce{
 		Type: fleet.TypeAnnounce, ProtocolVersion: fleet.Version, Worker: f.opts.Worker,
@@ -88,7 +87,7 @@ func (f *Front) describe(ctx context.Context, last *fleet.Announce) (a *fleet.An
 	return a, len(x.connecting) > 0
 }
 
-// watch announces again what has changed.
+// watch announces again whenever something has changed.
 func (f *Front) watch(starting bool) {
 	for {
 		pace := f.pace.watch
@@ -104,34 +103,33 @@ func (f *Front) watch(starting bool) {
 	}
 }
 
-// connectGrace is how long after the start of the host a task that came before the first
-// announce waits for the first connection to an MCP server that it needs. Later tasks wait for
-// none: a server that is being connected is announced as one that does not answer.
+// connectGrace is how long after the start of the host a task waits for the first connection to an MCP server that it
+// needs, if the task came before the first announce. Later tasks do not wait: a server that is being connected is
+// announced as one that does not answer.
 const connectGrace = 2 * time.Second
 
-// executors is what those have who do the work.
+// executors is what the workers can use.
 type executors struct {
-	able       map[string]protocol.Capability // tools, toolkits and capabilities, and what they belong to
+	able       map[string]protocol.Capability // name of a tool, toolkit or capability -> its capability
 	tools      []string                       // as an announce names them, sorted
 	health     map[string]fleet.Health        // of the MCP servers
-	connecting []string                       // of these servers, for the first time: nobody knows yet how they are
-	unknown    bool                           // some say themselves what they have, and have not yet
-	err        error                          // why it is not known what there is
+	connecting []string                       // ids of servers that connect for the first time: their state is unknown
+	unknown    bool                           // a worker that announces what it has, has not done so yet
+	err        error                          // why the rest is not known
 }
 
-// has reports whether a task's requirement is met, as far as may says that its agent may use
-// what meets it.
+// has reports whether a requirement of a task is met by something that may allows the agent to use.
 func (x *executors) has(name string, may func(string) bool) bool {
 	return fleet.Serves(func(name string) bool { return x.able[name] != "" && may(name) }, name)
 }
 
-// starting reports whether a tool is, by its name, one of a server that is being connected.
+// starting reports whether a tool, by its name, belongs to a server that is being connected.
 func (x *executors) starting(tool string) bool {
 	return slices.ContainsFunc(x.connecting, func(id string) bool { return strings.HasPrefix(tool, id+"__") })
 }
 
-// executors asks the workers what they have, and the host, whose own it is of a worker that
-// works in it or says nothing. Nothing is waited for that is on its way.
+// executors asks the workers what they have. For workers with the host's tools it also asks the host. It does not wait
+// for lists that are on their way.
 func (f *Front) executors(ctx context.Context) *executors {
 	x := &executors{able: make(map[string]protocol.Capability), health: make(map[string]fleet.Health)}
 	workers := f.workers()
@@ -152,7 +150,7 @@ func (f *Front) executors(ctx context.Context) *executors {
 		}
 		x.unknown = x.unknown || w.Unknown
 		for _, name := range w.Tools {
-			if h, server := own[name]; server { // the config names both
+			if h, server := own[name]; server { // Tools in the config may also name servers
 				x.health[name] = h
 			} else if x.tools = append(x.tools, name); x.able[name] == "" {
 				x.able[name] = protocol.CapTools
@@ -180,7 +178,7 @@ func allows(w *host.WorkerInfo, tool string) bool {
 	return w.Only == nil || pattern.Listed(w.Only, tool)
 }
 
-// workers lists the workers of the host.
+// workers returns the workers of the host.
 func (f *Front) workers() []host.WorkerInfo {
 	if pool := host.ServicesOf(f.ctx).Workers(); pool != nil {
 		return pool.Workers()
@@ -188,8 +186,8 @@ func (f *Front) workers() []host.WorkerInfo {
 	return nil
 }
 
-// unmet says what this worker lacks for a task; "" = nothing, or nothing that is known:
-// pending tells that a server which it needs is connecting.
+// unmet returns what this worker lacks for a task; "" = nothing, as far as is known. pending = a server that the task
+// needs is still connecting.
 func (f *Front) unmet(ctx context.Context, t *task) (why string, pending bool) {
 	if len(f.workers()) == 0 {
 		return host.NoWorker().Message, false
@@ -200,7 +198,7 @@ func (f *Front) unmet(ctx context.Context, t *task) (why string, pending bool) {
 	return f.executors(ctx).unmet(t)
 }
 
-// unmet is what they lack for a task.
+// unmet returns what x lacks for a task; see Front.unmet.
 func (x *executors) unmet(t *task) (why string, pending bool) {
 	if x.err != nil {
 		return "what the task requires cannot be looked up: " + reason(x.err), false
@@ -222,8 +220,8 @@ func (x *executors) unmet(t *task) (why string, pending bool) {
 	return strings.Join(lacking, "; "), starting && lacking == nil
 }
 
-// lackingServers names the MCP servers that a task requires and that are not there, or do
-// not work. Of an early task those count that are being connected.
+// lackingServers returns what is wrong with the MCP servers that a task requires and that are missing or do not work.
+// For an early task, a server that is being connected only sets starting.
 func (x *executors) lackingServers(t *task, early bool) (lacking []string, starting bool) {
 	required := t.Requirements.RequiredMCP
 	if a := t.Agent; a != nil && a.ToolScope == protocol.ToolsIsolated && len(required) > 0 {
@@ -244,7 +242,7 @@ func (x *executors) lackingServers(t *task, early bool) (lacking []string, start
 	return lacking, starting
 }
 
-// servers asks for the state of each MCP server of the host. The error is that of ctx.
+// servers returns the state of each MCP server of the host that is not disabled.
 func (f *Front) servers(ctx context.Context, x *executors) (map[string]fleet.Health, error) {
 	health := make(map[string]fleet.Health)
 	var resp protocol.MCPServerListResponse
@@ -253,7 +251,7 @@ func (f *Front) servers(ctx context.Context, x *executors) (map[string]fleet.Hea
 		id, _ := server["server_id"].(string)
 		switch {
 		case server["state"] == "disabled":
-		case server["status"] == "ready" && server["listed"] != false: // else its tools are on their way
+		case server["status"] == "ready" && server["listed"] != false: // else its list of tools is still to come
 			health[id] = fleet.HealthOK
 		case server["status"] == "ready", server["status"] == "connecting":
 			health[id] = fleet.HealthTimeout
@@ -267,8 +265,8 @@ func (f *Front) servers(ctx context.Context, x *executors) (map[string]fleet.Hea
 	return health, err
 }
 
-// abilities adds the host's own tools that are allowed; where all are, also the toolkits that are
-// configured and the capabilities.
+// abilities adds the host's tools that are allowed to x. If all are allowed, it also adds the configured toolkits and
+// the capabilities.
 func (f *Front) abilities(ctx context.Context, x *executors, allowed func(tool string) bool) error {
 	var tools protocol.ToolListResponse
 	if err := f.ask(ctx, protocol.TypeToolListReq, &protocol.ToolListRequest{IncludeDeferred: true},
@@ -276,7 +274,7 @@ func (f *Front) abilities(ctx context.Context, x *executors, allowed func(tool s
 		return err
 	}
 	for _, def := range tools.Tools {
-		if allowed(def.Name) && !x.starting(def.Name) { // a server's tools come before its other lists
+		if allowed(def.Name) && !x.starting(def.Name) { // the tools of a server come before its other lists
 			x.able[def.Name] = protocol.CapTools
 			x.tools = append(x.tools, def.Name)
 		}
@@ -293,17 +291,17 @@ func (f *Front) abilities(ctx context.Context, x *executors, allowed func(tool s
 			x.able[kit.Name] = protocol.CapToolkits
 		}
 	}
-	for _, p := range host.ServicesOf(f.ctx).Plugins() { // what they serve now: one may have learned it late
+	for _, p := range host.ServicesOf(f.ctx).Plugins() { // asked anew, because a plugin may learn late what it serves
 		info := p.Info()
 		for _, name := range append([]protocol.Capability{info.Capability}, info.Also...) {
 			x.able[string(name)] = name
 		}
 	}
-	delete(x.able, "") // of a plugin that does not know yet
+	delete(x.able, "") // from a plugin that does not know yet what it serves
 	return nil
 }
 
-// extensions names what can be done with a task under way.
+// extensions returns the extensions of the protocol that this worker supports for tasks under way.
 func (f *Front) extensions() []string {
 	names := []string{fleet.ExtensionCancel}
 	if slices.ContainsFunc(f.workers(), takesTexts) {
@@ -315,8 +313,7 @@ func (f *Front) extensions() []string {
 // takesTexts reports whether a worker takes texts while it works.
 func takesTexts(w host.WorkerInfo) bool { return slices.Contains(w.Extensions, fleet.ExtensionSteer) }
 
-// ask makes a request of the plugins. What no plugin answers stays empty; the error is one
-// that says nothing about what there is.
+// ask sends a request to the plugins. If no plugin serves it, resp stays empty and there is no error.
 func (f *Front) ask(ctx context.Context, t protocol.Type, req, resp any) error {
 	if err := host.ServicesOf(f.ctx).Call(f.in(ctx), t, req, resp, nil); !dialect.IsMissing(err) {
 		return err
@@ -324,5 +321,5 @@ func (f *Front) ask(ctx context.Context, t protocol.Type, req, resp any) error {
 	return nil
 }
 
-// in returns the session's context with the end of ctx.
+// in returns the context of the session, which also ends with ctx.
 func (f *Front) in(ctx context.Context) context.Context { return dialect.Merge(f.session().Ctx, ctx) }

@@ -21,31 +21,31 @@ import (
 // maxFiles bounds the list of changed files in a result.
 const maxFiles = 1000
 
-// changes asks git what happens in the workspace.
+// changes asks git for the state of a working tree.
 type changes struct {
 	dir      string
 	launcher func() (*sandbox.Launcher, error)
 	log      zerolog.Logger
-	patience time.Duration // with git, for one look
+	patience time.Duration // time limit for each question to git
 	grant    []string      // further folders that git may write in
 
 	once sync.Once
 	repo *git.Repo // nil = there is none
 
 	mu    sync.Mutex // guards the fields below
-	last  *view      // that git could tell
-	stamp string     // of the repository before it was looked at last
-	again time.Time  // when it is to be looked at again without a new stamp
+	last  *view      // the last view that git could tell
+	stamp string     // result of mark before the last look
+	again time.Time  // when to look again even if mark has not changed
 }
 
-// Where git takes long, it is asked less often whether the workspace is clean: its work shall
-// be no more than one part in lookShare of the time, but it is asked within lookLater.
+// If git is slow, it is asked less often whether the workspace is clean: git may work for at most one part in lookShare
+// of the time. It is still asked after lookLater at the latest.
 const (
 	lookShare = 100
 	lookLater = 30 * time.Second
 )
 
-// open finds the repository, once.
+// open returns the repository; nil = there is none. It looks for it only once.
 func (c *changes) open() *git.Repo {
 	c.once.Do(func() {
 		if !c.there() {
@@ -65,11 +65,11 @@ func (c *changes) open() *git.Repo {
 // view is what git says of the workspace at one time.
 type view struct {
 	branch string            // "" = HEAD is detached
-	head   string            // the commit; "" = there is none
-	dirty  map[string]string // files that differ from it, and what tells their content apart
+	head   string            // hash of the commit; "" = there is none
+	dirty  map[string]string // path of a file that differs from head -> result of print
 }
 
-// state returns the view as an announce says it; nil = the workspace is no repository.
+// state returns the view as an announce has it; nil = there is no view.
 func (v *view) state() *fleet.RepoState {
 	if v == nil {
 		return nil
@@ -77,13 +77,13 @@ func (v *view) state() *fleet.RepoState {
 	return &fleet.RepoState{Branch: v.branch, Clean: len(v.dirty) == 0}
 }
 
-// there reports whether the workspace is the top of a repository.
+// there reports whether the folder is the top of a working tree, and git may be asked.
 func (c *changes) there() bool {
 	_, err := os.Lstat(filepath.Join(c.dir, ".git"))
 	return c.launcher != nil && err == nil
 }
 
-// mark changes with each commit, checkout and add.
+// mark returns a text that changes with each commit, checkout and add.
 func (c *changes) mark() string {
 	stamp := ""
 	for _, name := range []string{"HEAD", "index"} {
@@ -94,8 +94,8 @@ func (c *changes) mark() string {
 	return stamp
 }
 
-// lately is look, unless a view from a short time ago will do. Where git cannot tell it is the
-// last one that git could.
+// lately returns a recent view, and asks git only if the last one is too old. If git cannot tell, it returns the last
+// view that git could tell.
 func (c *changes) lately(ctx context.Context) *view {
 	c.mu.Lock()
 	stale := c.stamp != c.mark() || !time.Now().Before(c.again)
@@ -108,8 +108,8 @@ func (c *changes) lately(ctx context.Context) *view {
 	return c.last
 }
 
-// look returns the view now; nil = the workspace is no repository, or git cannot tell. It takes
-// no lock, which would be in the way of a worker's own git.
+// look returns the view now; nil = the workspace is not a repository, or git cannot tell. It takes no lock of git,
+// which could block a worker's own git.
 func (c *changes) look(ctx context.Context) (v *view) {
 	repo := c.open()
 	if repo == nil {
@@ -124,7 +124,7 @@ func (c *changes) look(ctx context.Context) (v *view) {
 			c.last = v
 		}
 	}()
-	// git waits for as long as a pipe in the place of a file does
+	// The time limit is needed: git waits forever if a file was replaced by a named pipe.
 	within, cancel := context.WithTimeout(ctx, c.patience)
 	defer cancel()
 	out, err := repo.Run(within, "--no-optional-locks", "status", "--porcelain=v2", "--branch", "-z", "--no-renames",
@@ -137,13 +137,13 @@ func (c *changes) look(ctx context.Context) (v *view) {
 	}
 	v = &view{dirty: make(map[string]string)}
 	records := strings.Split(out.Text, "\x00")
-	for _, record := range records[:len(records)-1] { // the last is empty, or was cut
+	for _, record := range records[:len(records)-1] { // the last one is empty or incomplete
 		v.read(record, c)
 	}
 	return v
 }
 
-// read takes one record of git's status.
+// read adds one record of git's status to the view.
 func (v *view) read(record string, c *changes) {
 	if head, ok := strings.CutPrefix(record, "# branch.head "); ok && head != "(detached)" {
 		v.branch = head
@@ -153,7 +153,7 @@ func (v *view) read(record string, c *changes) {
 		v.head = oid
 		return
 	}
-	fields := map[byte]int{'1': 9, 'u': 11, '?': 2} // of which the last is the path
+	fields := map[byte]int{'1': 9, 'u': 11, '?': 2} // number of fields by kind; the last field is the path
 	kind, _, _ := strings.Cut(record, " ")
 	if len(kind) != 1 || fields[kind[0]] == 0 {
 		return
@@ -164,7 +164,7 @@ func (v *view) read(record string, c *changes) {
 	}
 }
 
-// print tells versions of a file apart, by what changes with its content.
+// print returns a text that differs for different versions of a file, made from its time, mode and size.
 func (c *changes) print(name string) string {
 	info, err := os.Lstat(filepath.Join(c.dir, filepath.FromSlash(name)))
 	if err != nil {
@@ -173,7 +173,7 @@ func (c *changes) print(name string) string {
 	return fmt.Sprint(info.ModTime().UnixNano(), info.Mode(), info.Size())
 }
 
-// without returns the view as if files had been by then as they are in a later one.
+// without returns the view as if some files had already been then as they are in a later view.
 func (v *view) without(files []string, later *view) *view {
 	if v == nil {
 		return nil
@@ -189,7 +189,7 @@ func (v *view) without(files []string, later *view) *view {
 	return w
 }
 
-// since lists the files that changed between two views, sorted; false = git could not tell all.
+// since returns the files that changed between two views, sorted; false = git could not tell all.
 func (c *changes) since(ctx context.Context, before, after *view) (files []string, known bool) {
 	files = []string{}
 	if before == nil || after == nil {
@@ -202,14 +202,14 @@ func (c *changes) since(ctx context.Context, before, after *view) (files []strin
 	}
 	for name := range before.dirty {
 		if _, still := after.dirty[name]; !still && after.head == before.head {
-			files = append(files, name) // put back as it was
+			files = append(files, name) // it was restored
 		}
 	}
 	committed, known := c.committed(ctx, before.head, after.head)
 	return joined(files, committed), known
 }
 
-// really leaves out of the files that a task wrote those that are as they were when it began, where git can tell.
+// really returns the files that a task wrote, without those that are again as when it began, as far as git can tell.
 func (c *changes) really(ctx context.Context, written []string, began, after *view) []string {
 	if len(written) == 0 || began == nil || after == nil {
 		return written
@@ -224,7 +224,7 @@ func (c *changes) really(ctx context.Context, written []string, began, after *vi
 	})
 }
 
-// joined returns the files of two lists, sorted, each once.
+// joined returns the files of two lists, sorted, without duplicates, at most maxFiles.
 func joined(a, b []string) []string {
 	all := append(append([]string{}, a...), b...)
 	slices.Sort(all)
@@ -232,8 +232,8 @@ func joined(a, b []string) []string {
 	return all[:min(len(all), maxFiles)]
 }
 
-// committed lists the files in which two commits differ; "" is the one before the first. False = git
-// could not tell.
+// committed returns the files in which two commits differ; before "" stands for an empty tree. False = git could not
+// tell.
 func (c *changes) committed(ctx context.Context, before, after string) (files []string, known bool) {
 	args := []string{"diff", "--name-only", "-z", "--no-renames", "--no-ext-diff", "--no-textconv", before, after, "--"}
 	switch {

@@ -1,15 +1,15 @@
-// Package fleet is the worker's side of the fleet protocol 2.0 on the host's pipe: it takes
-// tasks, checks what they need, has them done by the configured workers, and gives exactly
-// one result for each. A task is one host.Work, which the host's scheduler runs up to three times:
+// Package fleet is the worker's side of the fleet protocol 2.0 on the host's pipe. It takes
+// tasks, checks what they need, has the configured workers do them, and sends exactly one
+// result for each. A task is one host.Work, which the host's scheduler runs up to three times:
 //
 //	TASK_DISPATCH ─ line by line: check ─┬─ unmet: TASK_RESULT blocked, at once
 //	                                     ├─ a server is connecting: wait, one task after the other
 //	                                     └─ place, by priority: worker pool ─ files from git ─ keep ─► TASK_RESULT
 //	TASK_STEER, TASK_CANCEL ─ line by line ─► the task, wherever it is
 //
-//	fleet.go   the dialect                          announce.go  SESSION_ANNOUNCE, and what a task needs
-//	intake.go  what came, and whether it can be done  results.go   results that are kept, what they carry
-//	run.go     a task from its place to its result  isolation.go  a worktree for a task
+//	fleet.go    the dialect                          announce.go   SESSION_ANNOUNCE, and what a task needs
+//	intake.go   messages, checks of a task           results.go    stored results, files and patches in them
+//	run.go      a task from its place to its result  isolation.go  a worktree for a task
 //	changes.go  what git says of the workspace
 package fleet
 
@@ -36,30 +36,30 @@ import (
 	"a2e/protocol/fleet"
 )
 
-// Options is what a Front gets from outside.
+// Options say how a Front serves.
 type Options struct {
-	Worker    fleet.Worker // what it says of itself; what is empty is the default worker's
-	AtStartup bool         // announce before any task
+	Worker    fleet.Worker // what it announces of itself; empty model fields are those of the default worker
+	AtStartup bool         // announce at the start, before any task
 	MaxTasks  int          // at once; 0 = 1
-	Tokens    auth.Tokens  // of which each dispatch must bring one as auth_token; none = open
+	Tokens    auth.Tokens  // each dispatch must bring one as auth_token; none = open
 
-	Workspace    string // the folder whose git state is announced, absolute
-	StateDir     string // where worktrees are made, absolute
+	Workspace    string // absolute folder whose git state is announced
+	StateDir     string // absolute folder for worktrees
 	Isolated     bool   // each task has a worktree of its own
-	RequireClean bool   // refuse tasks that write while the workspace is not clean
-	// Launcher starts git, made when it is first needed; it stays the caller's to close. nil
-	// = nothing is asked of git.
+	RequireClean bool   // refuse tasks that write while the workspace has uncommitted changes
+	// Launcher returns what starts git. It is called when git is first needed, and the caller closes the launcher. nil
+	// = git is not used.
 	Launcher func() (*sandbox.Launcher, error)
-	// Store keeps results over the end of the host; nil = none of them.
+	// Store keeps results beyond the end of the host; nil = they are kept in memory only.
 	Store store.Opener
 
-	// Announced gets each announce, with all that a task may require of who does the work: tools,
-	// toolkits, capabilities and Words. It must not wait. nil = nobody asks.
+	// Announced receives each announce, with all that a task may require: tools, toolkits, capabilities and
+	// fleet.Words. It must not wait. nil = not called.
 	Announced func(a *fleet.Announce, able []string)
-	// results carry the changes themselves, for an orchestrator that has not this workspace, and that keeps the results
-	// itself
+	// results carry the changes themselves, for an orchestrator without this workspace; it also keeps the results
+	// itself, so Store is not used
 	Carry bool
-	Wall  *wall.Wall // around files that Carry leaves out; nil = none
+	Wall  *wall.Wall // protects files, which Carry leaves out; nil = none
 
 	Log zerolog.Logger
 	Now func() time.Time // nil = time.Now
@@ -68,36 +68,36 @@ type Options struct {
 // Front speaks the fleet protocol on the pipe. It implements host.Dialect.
 type Front struct {
 	opts    Options
-	ctx     context.Context // of the host; ends also when what is left is cut off. Set by Open
+	ctx     context.Context // made from the host's by Open; also ends when Drain stops what is left
 	stop    context.CancelFunc
 	out     host.Output
-	places  *host.Places // of tasks at work
+	places  *host.Places // for tasks under way
 	guard   dialect.Guard
 	begin   sync.Once                       // begins the session
-	begun   atomic.Pointer[dialect.Session] // that all tasks share; nil = not yet
+	begun   atomic.Pointer[dialect.Session] // shared by all tasks; nil = not begun yet
 	context string                          // the context_id
 	results results
 	repo    *changes
 	pace    pace
-	open    sync.WaitGroup // what was taken and is not answered
-	runs    sync.WaitGroup // workers at work; Add under mu for a task that is not answered
+	open    sync.WaitGroup // messages that are not answered yet
+	runs    sync.WaitGroup // workers under way; Add is called under mu for a task that is not answered
 	goes    sync.WaitGroup
 
 	opened  time.Time
-	greeted chan struct{} // closed when the announce at the start, if there is one, is made
+	greeted chan struct{} // closed after the announce at the start, or at once if there is none
 	trees   sync.Mutex    // held while git makes or removes a worktree
-	telling sync.Mutex    // held while an announce is made and sent: the last one sent is the last one kept
+	telling sync.Mutex    // held while an announce is made and sent, so that announced is the last one sent
 	able    []string      // what a task may require, by the last announce; guarded by telling
-	looking sync.Mutex    // held while what a task changed is told from what others did
+	looking sync.Mutex    // held while the changes of one task are told from those of others
 
 	mu        sync.Mutex // guards the fields below, and those of tasks that say so
 	tasks     map[string]*task
-	texts     int             // bytes of texts for tasks that wait
-	running   map[*task]bool  // those that are done in the workspace itself
+	texts     int             // bytes of TASK_STEER texts for tasks that have not started
+	running   map[*task]bool  // tasks under way in the workspace itself
 	announced *fleet.Announce // the last one; nil = none yet
 }
 
-// pace is how patient the Front is; tests are in a hurry.
+// pace has the time limits of a Front. Tests shorten them.
 type pace struct {
 	late    time.Duration // answerGrace
 	connect time.Duration // connectGrace
@@ -122,7 +122,7 @@ func New(opts Options) *Front {
 	}
 }
 
-// session returns the host's session, begun once the plugins know what they serve.
+// session returns the host's session. The first call waits until the plugins know what they serve, and begins it.
 func (f *Front) session() *dialect.Session {
 	f.begin.Do(func() {
 		dialect.AwaitPlugins(f.ctx)
@@ -137,7 +137,7 @@ func (f *Front) Open(ctx context.Context, out host.Output) {
 	f.out, f.opened, f.places = out, time.Now(), host.NewPlaces(ctx, f.opts.MaxTasks)
 	f.goes.Go(func() {
 		if f.opts.AtStartup {
-			f.announce(f.ctx, nil) // also where the input ends at once
+			f.announce(f.ctx, nil) // even if the input ends at once
 		}
 		close(f.greeted)
 		if f.opts.StateDir != "" && f.repo.there() {
@@ -182,15 +182,15 @@ func (f *Front) Take(line *protocol.Line) *host.Work {
 	return nil
 }
 
-// taskID reads the id of a dispatch that does not decode, as far as there is one.
+// taskID returns the task_id of a dispatch that does not decode; "" = it cannot be read.
 func taskID(o protocol.Object) string {
 	raw, _ := o.Get("task")
 	var inner protocol.Line
-	_ = inner.Scan(raw) // the id may be told all the same
+	_ = inner.Scan(raw) // the id may be readable even if this fails
 	return inner.Object().Text("task_id")
 }
 
-// Broken implements host.Dialect: a task that cannot be read is blocked.
+// Broken implements host.Dialect. The result of a task that cannot be read is blocked.
 func (f *Front) Broken(line *protocol.Line, err *protocol.Error) {
 	t, id := protocol.Type(line.Type), line.Object().Text("task_id")
 	switch of := taskID(line.Object()); {
@@ -203,7 +203,8 @@ func (f *Front) Broken(line *protocol.Line, err *protocol.Error) {
 	}
 }
 
-// refuseTask answers a dispatch that cannot be read. Its id may be that of a task under way.
+// refuseTask answers a dispatch that cannot be read. If a task with its id is under way, the result is marked as a
+// duplicate.
 func (f *Front) refuseTask(from origin, id, why string) {
 	r := fleet.Blocked(id, why)
 	f.mu.Lock()
@@ -212,10 +213,11 @@ func (f *Front) refuseTask(from origin, id, why string) {
 	f.send(f.report(from, r))
 }
 
-// fail says what is wrong with a message that names no task.
+// fail reports what is wrong with a message that names no task.
 func (f *Front) fail(err *protocol.Error) { f.send(f.failure(err)) }
 
-// failure returns the line for that: the protocol has no other message for it than a result without a task.
+// failure returns the line that reports an error: a result without a task, because the protocol has no other message
+// for this.
 func (f *Front) failure(err *protocol.Error) []byte {
 	r := fleet.NewResult("", fleet.StatusError)
 	r.Error = err.Message
@@ -224,7 +226,7 @@ func (f *Front) failure(err *protocol.Error) []byte {
 	return line
 }
 
-// report returns the line of the result of a dispatch, and puts that into the audit trail.
+// report returns the line of the result of a dispatch, and records it in the audit trail.
 func (f *Front) report(from origin, r *fleet.Result) []byte {
 	line := f.encode(r)
 	e := event.Event{
@@ -238,7 +240,7 @@ func (f *Front) report(from origin, r *fleet.Result) []byte {
 	return line
 }
 
-// encode makes the line of a message; nil = it does not encode, which is logged.
+// encode returns the line of a message; nil = it does not encode, which is logged.
 func (f *Front) encode(message any) []byte {
 	line, err := json.Marshal(message, json.Deterministic(true), jsontext.AllowInvalidUTF8(true))
 	if err != nil {
@@ -254,7 +256,7 @@ func (f *Front) send(line []byte) {
 	}
 }
 
-// Drain implements host.Dialect. The host ends what is left when ctx ends.
+// Drain implements host.Dialect. When ctx ends, it stops the workers that are left.
 func (f *Front) Drain(ctx context.Context) {
 	defer context.AfterFunc(ctx, f.stop)()
 	<-f.greeted

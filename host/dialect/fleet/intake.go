@@ -13,26 +13,26 @@ import (
 	"a2e/protocol/fleet"
 )
 
-// origin is what the audit trail tells of a line that came.
+// origin has what the audit trail records of a line.
 type origin struct {
 	bytes int
 	came  time.Time
 	span  context.Context
 }
 
-// What the lines of the pipe claim, one after the other in order, and tasks that wait for servers.
+// Claims of the lines of the pipe, and of tasks that wait for servers. Each kind runs one after the other, in order.
 var (
 	claimLine    = []protocol.Claim{{Key: "fleet/lines/", Access: protocol.Exclusive}}
 	claimServers = []protocol.Claim{{Key: "fleet/servers/", Access: protocol.Exclusive}}
 )
 
-// lineOverhead is what a message costs in memory beyond its line, and beyond what the host counts.
+// lineOverhead is the memory that a message takes beyond its line and beyond what the host counts, in bytes.
 const lineOverhead = 1536
 
-// workOf makes a task one of the host's scheduler, which checks it first.
+// workOf returns the host.Work of a task. It first checks the task.
 func (f *Front) workOf(t *task) *host.Work {
 	f.mu.Lock()
-	if f.announced == nil { // whoever sent it could not know yet how the servers are
+	if f.announced == nil { // the sender could not know the state of the servers
 		t.patience = f.opened.Add(f.pace.connect)
 	}
 	f.mu.Unlock()
@@ -47,7 +47,7 @@ func (f *Front) workOf(t *task) *host.Work {
 	return t.work
 }
 
-// controlOf makes a message about a task one of the host's scheduler. Only what cannot be done is answered.
+// controlOf returns the host.Work of a message about a task. It is answered only if it cannot be done.
 func (f *Front) controlOf(c *fleet.Control, size int) *host.Work {
 	f.open.Add(1)
 	return &host.Work{
@@ -67,7 +67,7 @@ func (f *Front) controlOf(c *fleet.Control, size int) *host.Work {
 	}
 }
 
-// refusal is what an error of the host says to the peer.
+// refusal converts an error of the host to the one that the peer gets.
 func refusal(err error) error {
 	var e *protocol.Error
 	switch {
@@ -79,7 +79,7 @@ func refusal(err error) error {
 	return err
 }
 
-// ended returns a line with its end.
+// ended returns a line with a newline.
 func ended(line []byte) []byte {
 	if line == nil {
 		return nil
@@ -87,7 +87,7 @@ func ended(line []byte) []byte {
 	return append(line, '\n')
 }
 
-// consider checks a task. It returns its result where it is not to be done, and its work otherwise.
+// consider checks a task. It returns the result of a task that is not to be done, else its host.Work, which runs again.
 func (f *Front) consider(ctx context.Context, t *task) any {
 	select {
 	case <-f.greeted:
@@ -115,7 +115,7 @@ func (f *Front) consider(ctx context.Context, t *task) any {
 		return f.decline(fleet.Blocked(t.Task.TaskID, "the deadline "+t.Deadline+" is past"))
 	}
 	if len(t.Requirements.RequiredMCP)+len(t.Requirements.RequiredCapabilities) > 0 {
-		f.session() // waits for plugins that are not ready, for which the time below is too short
+		f.session() // waits for the plugins, because checkTimeout may be too short for that
 	}
 	if decided := f.decide(ctx, t); decided != nil {
 		return decided
@@ -125,8 +125,8 @@ func (f *Front) consider(ctx context.Context, t *task) any {
 	return t.work
 }
 
-// resultID is what the result of a task is kept under. Where agents have tokens, nobody gets the result of another one
-// by the task_id alone.
+// resultID returns the id under which the result of a task is kept. If agents have tokens, it contains the agent, so
+// that nobody gets the result of another agent by the task_id.
 func (f *Front) resultID(t *task) string {
 	if len(f.opts.Tokens) == 0 || t.Agent == nil {
 		return t.Task.TaskID
@@ -134,8 +134,8 @@ func (f *Front) resultID(t *task) string {
 	return t.Agent.AgentID + "\n" + t.Task.TaskID
 }
 
-// awaitServers waits until the MCP servers that a task requires are connected, or are known not to be. Tasks that came
-// before the first announce do so one after the other, so that they start in order.
+// awaitServers waits until the MCP servers that a task requires are connected, or known to be unusable. Tasks that came
+// before the first announce wait one after the other, so that they start in order.
 func (f *Front) awaitServers(ctx context.Context, t *task) any {
 	for {
 		if decided := f.decide(ctx, t); decided != nil || ctx.Err() != nil {
@@ -148,8 +148,8 @@ func (f *Front) awaitServers(ctx context.Context, t *task) any {
 	}
 }
 
-// decide returns the result of a task that requires what is not there, and its work, which waits for a place, where
-// all is there; nil = a server that it requires is connecting.
+// decide returns the result of a task whose requirements are not met, or, if all are met, its host.Work, which waits
+// for a place. nil = a server that the task requires is still connecting.
 func (f *Front) decide(ctx context.Context, t *task) any {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
@@ -161,14 +161,14 @@ func (f *Front) decide(ctx context.Context, t *task) any {
 	}
 	w := t.work
 	w.Claims, w.Ahead, w.Places, w.Priority = nil, false, f.places, t.Task.Priority.Rank()
-	if t.Task.ContextID != "" { // what is said in a conversation is said in order
+	if t.Task.ContextID != "" { // the tasks of one conversation run in order
 		w.Claims = []protocol.Claim{{Key: "fleet/context/" + t.Task.ContextID, Access: protocol.Exclusive}}
 	}
 	w.Run = func(ctx context.Context) (any, error) { return f.run(ctx, t), nil }
 	return w
 }
 
-// enter notes a task as one that is under way; false = another one is by that name.
+// enter adds a task to those under way; false = one with this id is under way already.
 func (f *Front) enter(t *task) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -179,8 +179,8 @@ func (f *Front) enter(t *task) bool {
 	return true
 }
 
-// decline returns the result of a task that is not to be done. Who has sent one, and no more than that it
-// cannot be done, learns before the first such answer what this worker is.
+// decline returns the result of a task that is not to be done. If nothing was announced yet, it sends an announce
+// first, so that the sender learns what this worker is.
 func (f *Front) decline(result *fleet.Result) *fleet.Result {
 	f.mu.Lock()
 	known := f.announced != nil
@@ -191,7 +191,7 @@ func (f *Front) decline(result *fleet.Result) *fleet.Result {
 	return result
 }
 
-// reason is what an error says to a peer, which gets no code with it.
+// reason returns the text of an error for a peer, without its code.
 func reason(err error) string {
 	var e *protocol.Error
 	if errors.As(err, &e) {
@@ -202,11 +202,11 @@ func reason(err error) string {
 
 const (
 	maxTaskID    = 256             // bytes
-	checkTimeout = 5 * time.Second // for what plugins are asked before a task starts
+	checkTimeout = 5 * time.Second // for questions to plugins before a task starts
 )
 
-// wrong says what is wrong with the dispatch itself, but for a deadline that is past; "" =
-// nothing. It sets defaults.
+// wrong returns what is wrong with a dispatch itself; "" = nothing. It does not check whether the deadline is past. It
+// also sets defaults.
 func (f *Front) wrong(t *task) string {
 	d := &t.Dispatch
 	if d.Task.Priority == "" {
@@ -236,11 +236,11 @@ func (f *Front) wrong(t *task) string {
 	case err != nil:
 		return reason(err)
 	}
-	d.AuthToken = "" // it is of no use to a worker
+	d.AuthToken = "" // workers do not need it
 	return wrongAgent(d.Agent)
 }
 
-// wrongAgent says what is wrong with the agent that a task is done as; "" = nothing.
+// wrongAgent returns what is wrong with the agent as which a task is done; "" = nothing.
 func wrongAgent(a *fleet.Agent) string {
 	switch {
 	case a == nil:
@@ -261,8 +261,8 @@ func wrongAgent(a *fleet.Agent) string {
 	return ""
 }
 
-// admits reports whether the token of a dispatch is for the agent that its task is done as, see
-// auth.AdmitFor, and notes which that is. After some wrong tokens each answer waits.
+// admits reports whether the token of a dispatch allows the agent as which its task is done, and stores that agent in
+// the dispatch; see auth.AdmitFor. After some wrong tokens it waits before it returns.
 func (f *Front) admits(d *fleet.Dispatch) bool {
 	if len(f.opts.Tokens) == 0 {
 		return true
@@ -278,10 +278,10 @@ func (f *Front) admits(d *fleet.Dispatch) bool {
 	return f.guard.Checked(f.ctx, ok)
 }
 
-// maxTexts is how many texts may wait for a worker to take them, of one task.
+// maxTexts is how many texts for one task may wait until its worker takes them.
 const maxTexts = 16
 
-// control does what a message about a task says, or says why it cannot.
+// control does what a message about a task asks for, or returns why it cannot.
 func (f *Front) control(ctx context.Context, c *fleet.Control) (refused string) {
 	f.mu.Lock()
 	t := f.tasks[c.TaskID]
@@ -301,16 +301,16 @@ func (f *Front) control(ctx context.Context, c *fleet.Control) (refused string) 
 	return ""
 }
 
-// impossible is the error of a message about a task that cannot be done.
+// impossible returns the error for a message about a task that cannot be done.
 func impossible(t protocol.Type, id, why string) *protocol.Error {
 	return protocol.Errorf(protocol.CodeInvalidMessage, "%s of the task %.64q: %s", t, id, why)
 }
 
-// cannot tells that something cannot be done with a task.
+// cannot reports that a message about a task cannot be done.
 func (f *Front) cannot(t protocol.Type, id, why string) { f.fail(impossible(t, id, why)) }
 
-// steer gives a text to the worker of a task; one that has not started gets it with its
-// brief. It says why it cannot, or why the worker does not take it.
+// steer passes a text to the worker of a task. If the task has not started, it appends the text to the brief. It
+// returns why it cannot, or that the worker does not take the text.
 func (f *Front) steer(ctx context.Context, t *task, text string) (refused string) {
 	taken := make(chan bool, 1)
 	_, limits := host.ServicesOf(f.ctx).Bounds()

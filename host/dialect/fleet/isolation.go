@@ -22,26 +22,25 @@ import (
 	"a2e/protocol/fleet"
 )
 
-// isolateTimeout is for making a worktree, and for saving what a task left in one.
+// isolateTimeout bounds the making of a worktree, and the saving of the changes in it.
 const isolateTimeout = time.Minute
 
-// worktree is where one task is done apart from others: a working tree of the workspace's
-// repository, without a branch. Its folder is locked while its host lives.
+// worktree is the place of one isolated task: a working tree of the workspace's repository,
+// without a branch. Its folder is locked while its host lives.
 //
 //	state_dir/worktrees/WORKSPACE/TASK-RANDOM/{base,tree}
 type worktree struct {
 	changes           // of tree
-	main    *git.Repo // the workspace's
+	main    *git.Repo // the workspace's repository
 	folder  string
-	alone   *sync.Mutex // held while git changes what worktrees there are
+	alone   *sync.Mutex // held while git adds or removes worktrees
 	lock    *os.File
 	base    string // the commit that it began with
-	branch  string // that its changes shall get
+	branch  string // the branch for its changes
 	entry   string // the name of its folder in .git/worktrees of the workspace; set by linked
 }
 
-// runIsolated is run in a worktree, whose changes end up on a branch. The workspace and its
-// index stay as they are.
+// runIsolated does a task in a worktree and saves its changes on a branch. The workspace and its index stay unchanged.
 func (f *Front) runIsolated(ctx context.Context, t *task) *fleet.Result {
 	w, err := f.addWorktree(ctx, t.Task.TaskID)
 	if err != nil {
@@ -51,7 +50,7 @@ func (f *Front) runIsolated(ctx context.Context, t *task) *fleet.Result {
 	result := f.have(ctx, t, w.dir)
 	within, cancel := context.WithTimeout(context.WithoutCancel(ctx), isolateTimeout)
 	defer cancel()
-	if !w.linked() { // git would work on whatever repository took its place
+	if !w.linked() { // else git would work on another repository
 		w.remove(context.WithoutCancel(ctx))
 		r := stopped(t, errReplaced)
 		r.TokensSpent, r.TokensEstimated, r.Summary = result.TokensSpent, result.TokensEstimated, result.Summary
@@ -73,7 +72,7 @@ func (f *Front) runIsolated(ctx context.Context, t *task) *fleet.Result {
 var errReplaced = errors.New("the task replaced or removed .git of its worktree, which links it to the repository; " +
 	"the worktree was removed, and nothing of it is kept")
 
-// linked reports whether .git is still the file that names the entry of this worktree in the workspace's repository.
+// linked reports whether .git is still the file that links this worktree to its entry in the workspace's repository.
 func (w *worktree) linked() bool {
 	link := filepath.Join(w.dir, ".git")
 	info, err := os.Lstat(link)
@@ -91,23 +90,23 @@ func (w *worktree) linked() bool {
 		sameFile(strings.TrimSpace(string(back)), link)
 }
 
-// maxLink is how long the file .git of a worktree may be, in bytes.
+// maxLink is the largest size of the file .git of a worktree, in bytes.
 const maxLink = 64 << 10
 
-// sameFile reports whether two names lead to one file.
+// sameFile reports whether two paths lead to the same file.
 func sameFile(a, b string) bool {
 	x, errA := os.Stat(a)
 	y, errB := os.Stat(b)
 	return errA == nil && errB == nil && os.SameFile(x, y)
 }
 
-// worktrees is the folder of the worktrees of the workspace.
+// worktrees returns the folder for the worktrees of the workspace.
 func (f *Front) worktrees() string {
 	sum := sha256.Sum256([]byte(f.opts.Workspace))
 	return filepath.Join(f.opts.StateDir, "worktrees", hex.EncodeToString(sum[:8]))
 }
 
-// worktreeIn returns the worktree in a folder that is locked; it need not be there.
+// worktreeIn returns the worktree in a folder that lock locks. The tree itself may be missing.
 func (f *Front) worktreeIn(folder string, lock *os.File) (*worktree, error) {
 	launcher, err := f.opts.Launcher()
 	if err != nil {
@@ -128,7 +127,7 @@ func (f *Front) worktreeIn(folder string, lock *os.File) (*worktree, error) {
 	}, nil
 }
 
-// addWorktree makes a worktree for a task.
+// addWorktree makes a worktree for a task. If it fails, it removes what it has made.
 func (f *Front) addWorktree(ctx context.Context, id string) (w *worktree, err error) {
 	if info, err := os.Stat(filepath.Join(f.opts.Workspace, ".git")); err != nil || !info.IsDir() || !f.repo.there() {
 		return nil, errors.New("the workspace is not the top of a git repository, its main working tree; make it " +
@@ -165,13 +164,13 @@ func (f *Front) addWorktree(ctx context.Context, id string) (w *worktree, err er
 	if err == nil && w.open() == nil {
 		err = errors.New("git cannot be run in it")
 	}
-	if err == nil { // by itself, as the config may have filters for a worktree alone, by includeIf
+	if err == nil { // a command of its own, because includeIf in the config may set filters for a worktree only
 		_, err = w.repo.Run(within, "reset", "--quiet", "--hard")
 	}
 	return w, err
 }
 
-// plainName makes a part of the name of a branch, and of a folder, of the id of a task.
+// plainName makes a name from the id of a task that is valid in the names of branches and folders.
 func plainName(id string) string {
 	name := strings.Trim(strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' {
@@ -182,18 +181,18 @@ func plainName(id string) string {
 	return cmp.Or(name[:min(len(name), 100)], "task")
 }
 
-// commitOf returns the commit that is checked out.
+// commitOf returns the hash of the commit that is checked out.
 func commitOf(ctx context.Context, repo *git.Repo) (string, error) {
 	out, err := repo.Run(ctx, "rev-parse", "--verify", "HEAD^{commit}")
 	if err != nil {
 		return "", fmt.Errorf("the repository has no commit to start from: %s",
-			reason(err)) // not wrapped: the rest alone would be told
+			reason(err)) // not wrapped, because reason would return only the inner text
 	}
 	return strings.TrimSpace(out.Text), nil
 }
 
-// save commits what is not committed, and gives the commits a branch. It returns the files
-// that they change; where there are none, there is no branch either.
+// save commits all changes that are not committed, and makes a branch for the commits. It returns the files that they
+// change; without changes there is no branch.
 func (w *worktree) save(ctx context.Context) (files []string, branch string, err error) {
 	files = []string{}
 	seen := w.look(ctx)
@@ -202,7 +201,7 @@ func (w *worktree) save(ctx context.Context) (files []string, branch string, err
 	}
 	if len(seen.dirty) > 0 {
 		for name := range seen.dirty {
-			if strings.HasSuffix(name, "/") { // its commits would go with the worktree
+			if strings.HasSuffix(name, "/") { // its commits would be lost with the worktree
 				return files, "", fmt.Errorf("%s is a git repository of its own, which no branch can keep", name)
 			}
 		}
@@ -219,11 +218,11 @@ func (w *worktree) save(ctx context.Context) (files []string, branch string, err
 	if err != nil || head == w.base {
 		return files, "", err
 	}
-	committed, _ := w.committed(ctx, w.base, head) // the branch has them all
+	committed, _ := w.committed(ctx, w.base, head) // if the list fails, the branch still has all files
 	files = append(files, committed...)
 	for n := 1; ; n++ {
 		if branch = w.branch; n > 1 {
-			branch = fmt.Sprintf("%s-%d", w.branch, n) // the task was done before
+			branch = fmt.Sprintf("%s-%d", w.branch, n) // the branch of an earlier run of the task exists
 		}
 		err = w.inMain(ctx, "branch", "--no-track", branch, head)
 		if err == nil {
@@ -235,8 +234,8 @@ func (w *worktree) save(ctx context.Context) (files []string, branch string, err
 	}
 }
 
-// unlock takes away the lock of the index that a git has left which ended with its task, or with
-// a host that was killed: nobody else works in the tree. Mostly there is none; git tells of one that stays.
+// unlock removes the lock file of the index. A git that was stopped with its task or its host may have left it, and
+// nobody else works in the tree now. Errors are ignored: usually there is no lock, and git reports one that stays.
 func (w *worktree) unlock() {
 	if all, err := os.OpenRoot(filepath.Join(w.main.Dir, ".git", "worktrees")); err == nil {
 		defer all.Close()
@@ -244,9 +243,8 @@ func (w *worktree) unlock() {
 	}
 }
 
-// inMain runs git in the workspace itself. Each one looks at all worktrees, and fails where
-// another one is just making or removing one: in this host they wait for each other, those of
-// another host are over soon.
+// inMain runs git in the workspace itself. Such a command reads all worktrees, and fails while another one makes or
+// removes a worktree. In this host the commands wait for each other; because of other hosts a command is tried again.
 func (w *worktree) inMain(ctx context.Context, args ...string) error {
 	w.alone.Lock()
 	defer w.alone.Unlock()
@@ -260,15 +258,15 @@ func (w *worktree) inMain(ctx context.Context, args ...string) error {
 	return err
 }
 
-// maxBranches is how many branches of one task there may be.
+// maxBranches is how many branches one task may have.
 const maxBranches = 1000
 
-// remove takes the worktree away. It never has git prune: that would take those for gone that it
-// may not see.
+// remove deletes the worktree. It never runs git worktree prune, which would treat worktrees that git may not see as
+// deleted.
 func (w *worktree) remove(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, isolateTimeout)
 	defer cancel()
-	_ = sandbox.RemoveTree(ctx, w.dir) // what stays goes with the folder, or is told then
+	_ = sandbox.RemoveTree(ctx, w.dir) // what is left is removed with the folder below, or reported there
 	if gone := w.inMain(ctx, "worktree", "remove", "--force", "--force", w.dir); gone != nil {
 		w.log.Debug().Err(gone).Str("folder", w.folder).Msg("git does not know a worktree")
 	}
@@ -279,7 +277,7 @@ func (w *worktree) remove(ctx context.Context) {
 
 // sweep saves and removes the worktrees of hosts that were killed.
 func (f *Front) sweep() {
-	entries, _ := os.ReadDir(f.worktrees()) // none where there is none
+	entries, _ := os.ReadDir(f.worktrees()) // empty if there is no folder
 	for _, e := range entries {
 		folder := filepath.Join(f.worktrees(), e.Name())
 		if _, err := os.Stat(filepath.Join(folder, "base")); err != nil && f.fresh(e) {
@@ -296,13 +294,13 @@ func (f *Front) sweep() {
 	}
 }
 
-// fresh reports whether a folder was made within a minute.
+// fresh reports whether a folder was changed within the last minute.
 func (f *Front) fresh(e fs.DirEntry) bool {
 	info, err := e.Info()
 	return err != nil || f.opts.Now().Sub(info.ModTime()) < time.Minute
 }
 
-// recover saves and removes one of them.
+// recover saves and removes the worktree of a host that was killed.
 func (f *Front) recover(folder string, lock *os.File) error {
 	ctx, cancel := context.WithTimeout(f.ctx, isolateTimeout)
 	defer cancel()
@@ -310,9 +308,9 @@ func (f *Front) recover(folder string, lock *os.File) error {
 	if err != nil {
 		return err
 	}
-	base, _ := os.ReadFile(filepath.Join(folder, "base")) // without it there is no tree either
+	base, _ := os.ReadFile(filepath.Join(folder, "base")) // without the file there is no tree either
 	w.base = string(base)
-	if !w.there() || !w.linked() { // its host did not get so far, or its task replaced .git
+	if !w.there() || !w.linked() { // its host was killed before it made the tree, or its task replaced .git
 		w.remove(ctx)
 		return nil
 	}

@@ -22,41 +22,38 @@ import (
 
 const (
 	maxRemembered      = 1000     // results in memory
-	maxRememberedBytes = 16 << 20 // of those
+	maxRememberedBytes = 16 << 20 // bytes of results in memory
 	maxKept            = 10_000   // results in the store
-	maxKeptBytes       = 64 << 20 // of those, by and large
-	largeResult        = 64 << 10 // one after which the bytes in the store are counted
+	maxKeptBytes       = 64 << 20 // bytes of results in the store, approximately
+	largeResult        = 64 << 10 // the bytes in the store are counted only after a result of this size
 	keepTimeout        = 2 * time.Second
 )
 
-// results keeps the results of tasks that were done, which are not done again when they are
-// sent again.
-// In the store they are those of one workspace: another one has tasks of its own, which may
-// have the same ids.
+// results keeps the results of tasks that are done, so that a task that is sent again is not done again. In the store
+// they belong to one workspace, because tasks of another workspace may have the same ids.
 type results struct {
 	workspace string
-	store     store.Opener // nil = memory alone
+	store     store.Opener // nil = memory only
 	log       zerolog.Logger
 	room      room
-	patience  time.Duration // with the store, for one result
-	off       bool          // who sends the tasks keeps their results, by what they are
+	patience  time.Duration // how long the store may take for one result
+	off       bool          // nothing is kept: the sender of the tasks keeps the results
 
 	mu    sync.Mutex
-	known []kept // what is not in the store, the oldest first; guarded by mu
+	known []kept // results that are not in the store, the oldest first; guarded by mu
 }
 
-// room is how many bytes of results there is room for.
+// room is how many bytes of results may be kept.
 type room struct{ memory, store int }
 
-// kept is a result that is kept.
+// kept is a stored result.
 type kept struct {
-	Workspace string         `json:"workspace"` // the folder that the task was done in
+	Workspace string         `json:"workspace"` // the workspace of the task
 	Result    jsontext.Value `json:"result"`    // the TASK_RESULT
-	task      string         // of one in memory
+	task      string         // the id it is kept under, in memory only
 }
 
-// get returns the result of a task that was done before, by what it was kept under, whatever its brief was; nil = there
-// is none.
+// get returns the result that is kept under an id, whatever the brief of its task was; nil = there is none.
 func (r *results) get(ctx context.Context, id string) *fleet.Result {
 	if r.off {
 		return nil
@@ -80,19 +77,19 @@ func (r *results) get(ctx context.Context, id string) *fleet.Result {
 	}
 	result := new(fleet.Result)
 	if text == "" || json.Unmarshal([]byte(text), result) != nil || result.Status != fleet.StatusDone {
-		return nil // one that is not done is of an earlier version
+		return nil // earlier versions stored other results, too
 	}
 	return result
 }
 
-// keep remembers the result of a task under an id.
+// keep stores the result of a task under an id: in the store, or in memory if there is none or it fails.
 func (r *results) keep(ctx context.Context, id string, result *fleet.Result) {
 	if r.off {
 		return
 	}
 	text, err := json.Marshal(result, jsontext.AllowInvalidUTF8(true))
 	if err != nil {
-		return // then it cannot be sent either, which is logged
+		return // then it cannot be sent either, and encode logs that
 	}
 	k := kept{r.workspace, text, id}
 	if r.store != nil {
@@ -112,7 +109,7 @@ func (r *results) keep(ctx context.Context, id string, result *fleet.Result) {
 	r.remember(k)
 }
 
-// remember keeps a result in memory, and forgets the oldest where there are too many.
+// remember keeps a result in memory, and drops the oldest ones beyond the limits.
 func (r *results) remember(k kept) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -126,7 +123,7 @@ func (r *results) remember(k kept) {
 	}
 }
 
-// write puts one result into the store, and takes the oldest out where there are too many.
+// write puts a result into the store, and deletes the oldest ones beyond the limits.
 func (k kept) write(tx *store.Tx, id string, room int) error {
 	if _, err := tx.Exec("DELETE FROM fleet_results WHERE workspace = $1 AND task_id = $2", k.Workspace,
 		id); err != nil {
@@ -149,7 +146,7 @@ func (k kept) write(tx *store.Tx, id string, room int) error {
 //go:embed sql/*.sql
 var tables embed.FS
 
-// Part is what the package keeps in a store.
+// Part returns the part of a store that the package keeps.
 func Part() store.Part {
 	records := store.Kinds{store.RecordsOf("fleet.result", "SELECT workspace, result FROM fleet_results ORDER BY "+
 		"number", func(k *kept) []any {
@@ -167,15 +164,15 @@ func Part() store.Part {
 	}
 }
 
-// What a result carries of the changes at most, in bytes.
+// Limits of the changes that a result carries, in bytes.
 const (
 	maxPatch = 2 << 20
 	maxFile  = 1 << 20
-	maxBytes = 4 << 20 // of all files together
+	maxBytes = 4 << 20 // all files together
 )
 
-// carry puts what the files hold that a task has changed in the workspace into its result, but
-// for those that agents must not see.
+// carry adds the contents of the files that a task has changed in the workspace to its result. It leaves out files that
+// agents must not see.
 func (f *Front) carry(result *fleet.Result) {
 	if !f.opts.Carry || len(result.Artifacts.FilesChanged) == 0 {
 		return
@@ -203,7 +200,7 @@ func (f *Front) carry(result *fleet.Result) {
 	}
 }
 
-// carryPatch puts the changes that a branch has into the result.
+// carryPatch adds the changes of a branch to the result.
 func (f *Front) carryPatch(ctx context.Context, w *worktree, result *fleet.Result) {
 	if !f.opts.Carry || result.Artifacts.Branch == "" {
 		return

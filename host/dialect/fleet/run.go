@@ -17,20 +17,20 @@ type task struct {
 	fleet.Dispatch
 	origin
 	work   *host.Work
-	unread error  // why the fields in its brief cannot be understood
+	unread error  // why the fields in its brief cannot be read
 	kept   bool   // the result is that of an earlier dispatch
-	keptAs string // what its result is kept under
+	keptAs string // the id under which its result is kept, see resultID
 
 	patience time.Time   // until when it waits for MCP servers to connect; zero = not at all
-	due      *time.Timer // its deadline
+	due      *time.Timer // stops it at its deadline
 
-	// Guarded by Front.mu.
+	// The fields below are guarded by Front.mu.
 	answered bool
-	texts    int                // bytes of texts in its brief, until it starts
-	began    *view              // what git said of the workspace when it began
-	before   *view              // the same, or when another one ended
-	steer    chan host.Steering // set when it starts, as over is
-	over     <-chan struct{}    // closed when it is to stop or has ended
+	texts    int                // bytes of texts that were appended to its brief; 0 once it has started
+	began    *view              // the view of the workspace when it began
+	before   *view              // began, with the changes of tasks that have ended since
+	steer    chan host.Steering // set when it starts, with over
+	over     <-chan struct{}    // closed when it must stop or has ended
 }
 
 // Why a task is stopped or refused; the first three are causes of its context.
@@ -43,16 +43,16 @@ var (
 )
 
 const (
-	// answerGrace is how long the worker of a task that is to stop may take to give its
-	// result. Then the task is answered without it.
+	// answerGrace is how long the worker of a stopped task may take to return its result. After that the task is
+	// answered without it.
 	answerGrace = 500 * time.Millisecond
-	// endGrace is how long the store may take to keep a result when the host ends.
+	// endGrace is how long the store may take for a result when the host ends.
 	endGrace = 100 * time.Millisecond
-	// filesTimeout is for each thing that git is asked before a task, and once it has ended.
+	// filesTimeout bounds each question to git before and after a task.
 	filesTimeout = 5 * time.Second
 )
 
-// dueAt has a task end at its deadline; false = it is past.
+// dueAt stops a task at its deadline; false = the deadline is past.
 func (f *Front) dueAt(t *task, at time.Time) bool {
 	left := at.Sub(f.opts.Now())
 	if left <= 0 {
@@ -64,8 +64,9 @@ func (f *Front) dueAt(t *task, at time.Time) bool {
 	return true
 }
 
-// start notes that a task has its place; false = it is answered already. The context is for its workers. They know
-// of the deadline and may have a better result for it: they are stopped when the task is answered without them.
+// start marks a task as started; false = it is answered already. within is the context for its workers. They know the
+// deadline and may return a better result at that time, so a deadline ends within only pace.late later. Any other stop
+// ends it at once.
 func (f *Front) start(ctx context.Context, t *task) (within context.Context, end func(), ok bool) {
 	within, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	f.mu.Lock()
@@ -96,14 +97,14 @@ func (f *Front) start(ctx context.Context, t *task) (within context.Context, end
 	}, true
 }
 
-// stopped is the result of a task that was stopped.
+// stopped returns the result of a task that was stopped.
 func stopped(t *task, why error) *fleet.Result {
 	r := fleet.NewResult(t.Task.TaskID, fleet.StatusError)
 	r.Error = reason(why)
 	return r
 }
 
-// unstarted is the result of a task that was stopped before it began.
+// unstarted returns the result of a task that was stopped before it began.
 func unstarted(t *task, why error) *fleet.Result {
 	if errors.Is(why, errDeadline) {
 		return stopped(t, why)
@@ -111,11 +112,11 @@ func unstarted(t *task, why error) *fleet.Result {
 	return fleet.Blocked(t.Task.TaskID, reason(why))
 }
 
-// run has the task done and completes its result.
+// run has a task done and completes its result.
 func (f *Front) run(ctx context.Context, t *task) *fleet.Result {
 	ctx, end, ok := f.start(ctx, t)
 	if !ok {
-		return stopped(t, errEnding) // nobody gets it
+		return stopped(t, errEnding) // nobody receives it
 	}
 	defer end()
 	before := f.repo.look(ctx)
@@ -137,8 +138,7 @@ func (f *Front) run(ctx context.Context, t *task) *fleet.Result {
 	return result
 }
 
-// have has the workers do the task, in a folder of its own or the workspace (""). A task that
-// was done in part says what remains.
+// have has the workers do a task in a folder; "" = the workspace. A partial result says what remains.
 func (f *Front) have(ctx context.Context, t *task, folder string) *fleet.Result {
 	pool := host.ServicesOf(f.ctx).Workers()
 	if pool == nil {
@@ -158,8 +158,8 @@ func (f *Front) have(ctx context.Context, t *task, folder string) *fleet.Result 
 	return result
 }
 
-// account tells what a task has changed in the workspace from what others have: what it says,
-// else what its calls wrote and what is found at its end, is its own and not counted for those that go on.
+// account finds out which files of the workspace a task has changed. If the worker does not name them itself, they are
+// what the task's calls wrote and what has changed at its end. They are not counted for tasks that are still running.
 func (f *Front) account(ctx context.Context, t *task, result *fleet.Result) {
 	f.looking.Lock()
 	defer f.looking.Unlock()
@@ -186,7 +186,7 @@ func (f *Front) account(ctx context.Context, t *task, result *fleet.Result) {
 	}
 }
 
-// outcome makes the result of what the workers gave.
+// outcome makes the result of a task from what the workers returned.
 func outcome(ctx context.Context, t *task, result *fleet.Result, err error) *fleet.Result {
 	if cause := context.Cause(ctx); cause != nil && (err != nil || result == nil || result.Status != fleet.StatusDone) {
 		r := stopped(t, cause)
@@ -199,7 +199,7 @@ func outcome(ctx context.Context, t *task, result *fleet.Result, err error) *fle
 	var refusal *protocol.Error
 	switch {
 	case errors.As(err, &refusal):
-		return fleet.Blocked(t.Task.TaskID, reason(err)) // nobody has begun with it
+		return fleet.Blocked(t.Task.TaskID, reason(err)) // no worker has begun
 	case err != nil:
 		return stopped(t, err)
 	case result == nil:
@@ -208,7 +208,8 @@ func outcome(ctx context.Context, t *task, result *fleet.Result, err error) *fle
 	return result
 }
 
-// answer returns the line of the one result of a task. Only what was done is kept: any other may be tried again.
+// answer returns the line of the one result of a task. It stores only results of tasks that are done; a task with any
+// other result may be tried again.
 func (f *Front) answer(t *task, resp any, err error) []byte {
 	f.mu.Lock()
 	began := t.steer != nil
@@ -231,7 +232,7 @@ func (f *Front) answer(t *task, resp any, err error) []byte {
 		f.results.keep(f.ctx, t.keptAs, result)
 	}
 	f.mu.Lock()
-	if f.tasks[t.Task.TaskID] == t { // before the answer: who has it may send the task again at once
+	if f.tasks[t.Task.TaskID] == t { // before the answer, after which the peer may send the task again
 		delete(f.tasks, t.Task.TaskID)
 	}
 	f.mu.Unlock()

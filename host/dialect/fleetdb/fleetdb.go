@@ -1,4 +1,4 @@
-// Package fleetdb has a fleet of workers on many machines share one queue of tasks, which a
+// Package fleetdb lets a fleet of workers on many machines share one queue of tasks, which a
 // PostgreSQL server keeps.
 //
 //	Sender ── tasks ──► table tasks ──► Worker ── TASK_DISPATCH ──► a host that speaks the fleet protocol
@@ -9,12 +9,11 @@
 //	tables.go   the tables (tables/*.sql), and the statements of a worker  look.go  the state of a fleet
 //	send.go     tasks of a sender  result.go  their results  work.go  a worker: its loops
 //
-// A worker takes a task by one statement that looks whether it can do it, and that no two
-// workers take the same (FOR UPDATE SKIP LOCKED); with it go the results of tasks that it has
-// done. It holds what it took for as long as its heartbeat goes on; of one that died the tasks go
-// back into the queue. A task ends once: the first result that comes of it is the one that counts.
-// Notifications make all of it quick and nothing depends on them: whoever waits looks again now
-// and then.
+// A worker takes tasks by one statement, which selects tasks that the worker can do and makes
+// sure that no two workers take the same one (FOR UPDATE SKIP LOCKED). The same transaction
+// stores the results of tasks that it has done. A worker holds its tasks as long as its heartbeat
+// goes on; the tasks of a worker that died go back into the queue. A task ends once, with the
+// first result. Notifications only make this quick: whoever waits also looks at intervals.
 package fleetdb
 
 import (
@@ -46,36 +45,34 @@ const (
 	leastLease   = time.Second
 	mostLease    = time.Hour
 
-	queryTimeout = 10 * time.Second // for a server that does not answer
+	queryTimeout = 10 * time.Second // for the answer of the server
 
 	connections = 2           // of a process, beside the one that listens
-	maxAnswer   = 2 * maxText // longest message that is taken from the server, in bytes: one row
+	maxAnswer   = 2 * maxText // longest message that is accepted from the server (one row), in bytes
 )
 
-// Example is a URL of a fleet, for help and errors.
+// Example is the URL of a fleet, for help texts and errors.
 const Example = "postgres://user@host:5432/database?fleet=team"
 
-// Fleet is a fleet on a server. It is safe for concurrent use, and connects when it is first
-// asked for something.
+// Fleet is a fleet on a server. It is safe for concurrent use. It connects when it is first used.
 type Fleet struct {
 	config *pgxpool.Config
 	name   string
-	schema string        // that its tables are in, and its channel
-	lease  time.Duration // how long a worker may be silent before its tasks go elsewhere
+	schema string        // of its tables; also the name of its channel
+	lease  time.Duration // how long a worker may be silent before its tasks go to others
 
-	existing bool // its tables must be there
+	existing bool // its tables must exist
 
 	mu   sync.Mutex    // held while the tables are made; guards the fields below
-	pool *pgxpool.Pool // nil = none
-	made bool          // the tables are known to be there
+	pool *pgxpool.Pool // nil = not connected
+	made bool          // the tables are known to exist
 
 	notices notices
 }
 
-// Open returns the fleet of a URL such as Example; password, certificates and the rest are as
-// PostgreSQL's own clients have them, also from PGPASSWORD and ~/.pgpass. Of its parameters
-// fleet names one of several fleets in a database, and lease (10s) is how long a worker may be
-// silent. The error shows nothing of the URL.
+// Open returns the fleet of a URL such as Example. Password, certificates and other settings work as in PostgreSQL's
+// own clients, also from PGPASSWORD and ~/.pgpass. The parameter fleet names one of several fleets in a database; lease
+// (10s) is how long a worker may be silent. The error contains nothing of the URL.
 func Open(text string) (*Fleet, error) {
 	wrong := errors.New("the URL of a fleet should be such as " + Example)
 	u, err := url.Parse(text)
@@ -118,27 +115,28 @@ func Open(text string) (*Fleet, error) {
 	return f, nil
 }
 
-// setUp has a connection make plans for the values of each statement: one that was made while the tables were
-// empty would read them from end to end for ever. As a parameter of the connection pgbouncer would refuse it.
+// setUp makes a connection plan each statement for its values: a plan that was made while the tables were empty would
+// always read them from end to end. It is a statement because pgbouncer would refuse it as a parameter of the
+// connection.
 func setUp(ctx context.Context, conn *pgx.Conn) error {
 	_, err := conn.Exec(ctx, "SET plan_cache_mode = force_custom_plan")
 	return err
 }
 
-// Name is the name of the fleet.
+// Name returns the name of the fleet.
 func (f *Fleet) Name() string { return f.name }
 
-// server names the server for errors: never who asks it, and by which password.
+// server returns the address of the server and the database for errors, without user and password.
 func (f *Fleet) server() string {
 	c := f.config.ConnConfig
 	return net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port))) + "/" + c.Database
 }
 
-// Ping makes the fleet, unless it is there. The error says that the server cannot be reached, or
+// Ping makes the tables of the fleet if there are none. The error says that the server cannot be reached, or that it
 // refuses.
 func (f *Fleet) Ping(ctx context.Context) error { return f.do(ctx, "SELECT") }
 
-// Close ends the connections; the next statement makes new ones.
+// Close closes the connections. The next statement opens new ones.
 func (f *Fleet) Close() {
 	f.notices.goes.Wait()
 	f.mu.Lock()
@@ -149,7 +147,7 @@ func (f *Fleet) Close() {
 	}
 }
 
-// ready returns the connections, when the tables are there.
+// ready returns the connections. It first makes sure that the tables exist.
 func (f *Fleet) ready(ctx context.Context) (pool *pgxpool.Pool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -167,14 +165,13 @@ func (f *Fleet) ready(ctx context.Context) (pool *pgxpool.Pool, err error) {
 	return f.pool, nil
 }
 
-// batch is statements that go to the server together, in one transaction.
+// batch has statements that go to the server together, in one transaction.
 type batch struct {
 	pgx.Batch
 	fleet *Fleet
 }
 
-// queue adds a statement, in which ~ stands for the schema of the fleet, and whose rows are read into to,
-// each as it comes.
+// queue adds a statement, in which ~ stands for the schema of the fleet. Its rows are read into to.
 func queue[T any](b *batch, to *[]T, read pgx.RowToFunc[T], sql string, args ...any) {
 	b.Queue(b.fleet.named(sql), args...).Query(func(rows pgx.Rows) (err error) {
 		*to, err = pgx.CollectRows(rows, read)
@@ -182,8 +179,8 @@ func queue[T any](b *batch, to *[]T, read pgx.RowToFunc[T], sql string, args ...
 	})
 }
 
-// send runs the statements. The error is store_unavailable while the server is away; what they asked for
-// may be done all the same.
+// send runs the statements. The error is store_unavailable while the server is away; the statements may have taken
+// effect all the same.
 func (b *batch) send(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, queryTimeout)
 	defer cancel()
@@ -208,11 +205,11 @@ func (f *Fleet) do(ctx context.Context, sql string, args ...any) error {
 	return err
 }
 
-// named puts the schema of the fleet into a statement.
+// named replaces ~ in a statement by the schema of the fleet.
 func (f *Fleet) named(sql string) string { return strings.ReplaceAll(sql, "~", f.schema) }
 
-// failure says what a statement failed with, and nothing of how the server is asked: of errors of the
-// network the innermost alone, as the outer ones name the user.
+// failure converts the error of a statement to one that reveals nothing of the connection. Of a network error it shows
+// only the innermost text, because the outer ones contain the user.
 func (f *Fleet) failure(err error) error {
 	var said *pgconn.PgError
 	var own *protocol.Error
@@ -235,8 +232,8 @@ func (f *Fleet) failure(err error) error {
 		"the server of the fleet %q (%s) cannot be used now: %s; try again later", f.name, f.server(), reason)
 }
 
-// away reports whether a server that answers with this code is one that starts, ends, is full, had
-// to break off a statement, or is a standby that is not promoted yet: the same one may succeed later.
+// away reports whether the code of a server's answer says that the same statement may succeed later: the server starts,
+// ends, is full, had to break off the statement, or is a standby that is not promoted yet.
 func away(code string) bool {
 	switch code[:min(len(code), 2)] {
 	case "08", "40", "53":
@@ -245,20 +242,20 @@ func away(code string) bool {
 	return strings.HasPrefix(code, "57P") || code == "55P03" || code == "57014" || code == "25006"
 }
 
-// unavailable reports whether an error is that of a server that is away.
+// unavailable reports whether an error says that the server is away.
 func unavailable(err error) bool {
 	var own *protocol.Error
 	return errors.As(err, &own) && own.Code == protocol.CodeStoreUnavailable
 }
 
-// newPace is how long who found the server away waits before the next try.
+// newPace returns the waiting times between tries while the server is away.
 func newPace() *backoff.ExponentialBackOff {
 	pace := backoff.NewExponentialBackOff()
 	pace.InitialInterval, pace.MaxInterval = 100*time.Millisecond, 5*time.Second
 	return pace
 }
 
-// pause waits for a bell, or for a time.
+// pause waits for a bell, at most for the time most or until ctx ends.
 func pause(ctx context.Context, bell dialect.Bell, most time.Duration) {
 	clock := time.NewTimer(most)
 	defer clock.Stop()

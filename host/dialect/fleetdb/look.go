@@ -18,11 +18,11 @@ type WorkerState struct {
 	MaxTasks  int            `json:"max_tasks"`
 	Active    int            `json:"active_tasks"`
 	State     string         `json:"state"`      // ready, draining (it takes no more), or lost (its lease is over)
-	Begun     string         `json:"started_at"` // RFC 3339, as all times
+	Begun     string         `json:"started_at"` // RFC 3339, as all times here
 	Announce  jsontext.Value `json:"announce"`   // its SESSION_ANNOUNCE
 }
 
-// Workers lists the workers, by name.
+// Workers returns the workers, sorted by name.
 func (f *Fleet) Workers(ctx context.Context) ([]WorkerState, error) {
 	all, err := ask(ctx, f, pgx.RowToStructByPos[WorkerState], `SELECT w.id, w.name, w.place, w.model, w.tier, w.places,
 		(SELECT count(*) FROM ~.tasks t WHERE t.worker = w.id AND t.state = 1),
@@ -34,18 +34,18 @@ func (f *Fleet) Workers(ctx context.Context) ([]WorkerState, error) {
 	return all, err
 }
 
-// QueueState is how many tasks of a priority there are.
+// QueueState is the number of tasks of one priority.
 type QueueState struct {
 	Priority string `json:"priority"`
 	Waiting  int    `json:"waiting"`
-	Unfit    int    `json:"unfit"` // of those, the ones that no worker here can do
+	Unfit    int    `json:"unfit"` // waiting tasks that no worker can do now
 	Oldest   int    `json:"oldest_seconds"`
 	Running  int    `json:"running"`
-	Done     int    `json:"done"` // within the last hour, as the rest
+	Done     int    `json:"done"` // within the last hour, as Failed
 	Failed   int    `json:"failed"`
 }
 
-// Queue tells what waits, runs and has ended lately, the highest priority first.
+// Queue returns the numbers of waiting, running and recently ended tasks, the highest priority first.
 func (f *Fleet) Queue(ctx context.Context) ([]QueueState, error) {
 	return ask(ctx, f, pgx.RowToStructByPos[QueueState], `
 		SELECT (ARRAY['low','normal','high','urgent'])[rank + 1], count(*) FILTER (WHERE state = 0),
@@ -61,17 +61,17 @@ func (f *Fleet) Queue(ctx context.Context) ([]QueueState, error) {
 type TaskState struct {
 	TaskID   string         `json:"task_id"`
 	State    string         `json:"state"`  // waiting, running, or the status of its result
-	Worker   string         `json:"worker"` // that has it, or had it last; "" = none
+	Worker   string         `json:"worker"` // the worker that has it, or had it last; "" = none
 	Losses   int            `json:"lost_workers"`
 	Created  string         `json:"created_at"`
 	Taken    string         `json:"started_at"`
 	Ended    string         `json:"ended_at"`
 	Error    string         `json:"error"`    // why it ended without a worker's result
 	Dispatch jsontext.Value `json:"dispatch"` // its TASK_DISPATCH
-	Result   jsontext.Value `json:"result"`   // its TASK_RESULT; null = there is none
+	Result   jsontext.Value `json:"result"`   // its TASK_RESULT; null = none
 }
 
-// Task returns a task by its id; nil = there is none.
+// Task returns the task with an id, or nil if there is none.
 func (f *Fleet) Task(ctx context.Context, id string) (*TaskState, error) {
 	all, err := ask(ctx, f, pgx.RowToAddrOfStructByPos[TaskState], `SELECT task_id,
 			CASE state WHEN 0 THEN 'waiting' WHEN 1 THEN 'running' ELSE status END, coalesce(w.name, t.worker, ''),
@@ -85,8 +85,8 @@ func (f *Fleet) Task(ctx context.Context, id string) (*TaskState, error) {
 	return t, nil
 }
 
-// Drain has workers take no more tasks, and end when they have done those they have: the one
-// with this id, all with this name, or "" = all. It returns their names.
+// Drain makes workers take no more tasks, and end when they have done those that they have. who is the id of one
+// worker, the name of some, or "" for all. Drain returns their names.
 func (f *Fleet) Drain(ctx context.Context, who string) ([]string, error) {
 	type worker struct{ Name, ID string }
 	all, err := ask(ctx, f, pgx.RowToStructByPos[worker], `WITH off AS (
@@ -100,18 +100,18 @@ func (f *Fleet) Drain(ctx context.Context, who string) ([]string, error) {
 	return names, err
 }
 
-// Existing has the fleet be one that is there: to look at it makes no tables.
+// Existing makes f use only tables that exist, so that looking at a fleet does not make any. It returns f.
 func (f *Fleet) Existing() *Fleet {
 	f.existing = true
 	return f
 }
 
-// stamp is a time in a statement, as RFC 3339; "" = it is not set.
+// stamp returns the SQL for a time column as RFC 3339; "" = the time is not set.
 func stamp(column string) string {
 	return "coalesce(to_char(" + column + ` AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'), '')`
 }
 
-// valid returns JSON that others wrote; null where it is none.
+// valid returns JSON from the tables, or null if it is not valid.
 func valid(text jsontext.Value) jsontext.Value {
 	if text.IsValid() {
 		return text

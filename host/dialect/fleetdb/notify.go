@@ -13,26 +13,26 @@ import (
 )
 
 const (
-	collectFor    = 10 * time.Millisecond // at most: notifications go together
+	collectFor    = 10 * time.Millisecond // longest time to collect notifications that are sent together
 	tellTime      = time.Second           // for the server to take them
-	noticesAtOnce = 380                   // in one notification, of up to 20 bytes each; PostgreSQL takes 8000 bytes
+	noticesAtOnce = 380                   // texts in one notification, up to 20 bytes each; PostgreSQL takes 8000 bytes
 )
 
-// notice is a notification: To names the sender whose task Text has ended; "" = all workers, of which
-// Text names one, or "" where there are tasks.
+// notice is a notification. To names the sender whose task with the number Text has ended. To "" = it is for all
+// workers: Text names one of them, or is "" if there are tasks.
 type notice struct{ To, Text string }
 
-// notices collects notifications, which go in transactions of their own: PostgreSQL has those that
-// notify commit one after the other.
+// notices collects notifications. They are sent in transactions of their own, because PostgreSQL lets transactions that
+// notify commit only one after the other.
 type notices struct {
-	goes sync.WaitGroup // of who sends
+	goes sync.WaitGroup // the goroutine that sends
 
 	mu      sync.Mutex // guards the fields below
 	waiting []notice
 	sending bool
 }
 
-// tell notifies soon: at once when nobody was told anything for a while, else with what comes until then.
+// tell sends notifications soon: at once if none were sent for a while, else together with the next ones.
 func (f *Fleet) tell(all ...notice) {
 	n := &f.notices
 	n.mu.Lock()
@@ -44,7 +44,7 @@ func (f *Fleet) tell(all ...notice) {
 	}
 }
 
-// tellAll sends notifications until there are none. Who misses one looks by itself.
+// tellAll sends notifications until there are none. Errors are ignored, because whoever misses one looks by itself.
 func (f *Fleet) tellAll() {
 	for {
 		var channels, texts []string
@@ -64,11 +64,11 @@ func (f *Fleet) tellAll() {
 				SELECT DISTINCT c, t FROM unnest($1::text[], $2::text[]) AS n (c, t)) each) AS p (c, t, part)
 			GROUP BY c, part`, channels, texts, noticesAtOnce)
 		cancel()
-		pause(context.Background(), nil, min(4*time.Since(begun), collectFor)) // the longer, the busier the server is
+		pause(context.Background(), nil, min(4*time.Since(begun), collectFor)) // longer if the server is busy
 	}
 }
 
-// channel is that of a sender; "" = that of the workers.
+// channel returns the channel of a sender; "" = that of the workers.
 func (f *Fleet) channel(sender string) string {
 	if sender == "" {
 		return f.schema
@@ -76,16 +76,15 @@ func (f *Fleet) channel(sender string) string {
 	return f.schema + "_" + sender
 }
 
-// changes runs a statement that returns notices of what it changed, and sends them. It returns how
-// many there were.
+// changes runs a statement that returns notices of what it changed, and sends them. It returns their number.
 func (f *Fleet) changes(ctx context.Context, sql string, args ...any) (int, error) {
 	all, err := ask(ctx, f, pgx.RowToStructByPos[notice], sql, args...)
 	f.tell(all...)
 	return len(all), err
 }
 
-// listen gives what comes on a channel to take, and nothing when some may have been missed, until ctx
-// ends. It has a connection of its own.
+// listen passes the texts of notifications on a channel to take until ctx ends. It passes nil when some may have been
+// missed. It has a connection of its own.
 func (f *Fleet) listen(ctx context.Context, channel string, log zerolog.Logger, take func(texts []string)) {
 	pace := newPace()
 	for ctx.Err() == nil {
@@ -97,10 +96,10 @@ func (f *Fleet) listen(ctx context.Context, channel string, log zerolog.Logger, 
 	}
 }
 
-// hear listens until the connection breaks.
+// hear listens until the connection breaks or ctx ends.
 func (f *Fleet) hear(ctx context.Context, channel string, take func(texts []string)) error {
 	config := f.config.ConnConfig.Copy()
-	// To stop waiting is nothing to tell the server.
+	// The end of a wait does not need a cancel request to the server.
 	config.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
 		return &pgconn.DeadlineContextWatcherHandler{Conn: conn.Conn()}
 	}

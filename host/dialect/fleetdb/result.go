@@ -14,7 +14,8 @@ import (
 	"a2e/protocol/fleet"
 )
 
-// hear takes what the server tells: what has ended, or nothing, when it is time to look.
+// hear takes notifications: the numbers of tasks that have ended. nil = some may have been missed, so all tasks must be
+// checked.
 func (s *Sender) hear(texts []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -27,8 +28,8 @@ func (s *Sender) hear(texts []string) {
 	s.news.Ring()
 }
 
-// lookAll fetches results as they come, those that have come meanwhile together. What it does not get it
-// looks for again, as notifications may be late or lost.
+// lookAll fetches results as they are reported, those reported meanwhile together. At intervals it looks for all
+// results, because notifications may be late or lost.
 func (s *Sender) lookAll(ctx context.Context) {
 	var looked time.Time
 	for ctx.Err() == nil {
@@ -41,7 +42,7 @@ func (s *Sender) lookAll(ctx context.Context) {
 			numbers = slices.Collect(maps.Keys(s.pending))
 		}
 		for n := range s.told {
-			if s.pending[n] != nil { // else its number is not known yet
+			if s.pending[n] != nil { // else the number is not known here yet
 				numbers = append(numbers, n)
 				delete(s.told, n)
 			}
@@ -49,7 +50,7 @@ func (s *Sender) lookAll(ctx context.Context) {
 		s.mu.Unlock()
 		var err error
 		if whole && len(numbers) > 0 {
-			err = s.fleet.rescue(ctx) // there may be no worker that does
+			err = s.fleet.rescue(ctx) // there may be no worker that does this
 		}
 		if err == nil {
 			s.fetch(ctx, numbers)
@@ -58,7 +59,7 @@ func (s *Sender) lookAll(ctx context.Context) {
 	}
 }
 
-// settle takes a task off the list of those that are waited for; nil = it is not on it.
+// settle removes a task from those that wait for a result; nil = it does not wait.
 func (s *Sender) settle(number int64) *sending {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -67,15 +68,15 @@ func (s *Sender) settle(number int64) *sending {
 	return one
 }
 
-// end is how a task ended, as the server has it.
+// end is how a task ended, as the tables have it.
 type end struct {
 	Number            int64
 	Result            []byte
-	Fate              string  // where there is no result
+	Fate              string  // set if there is no result
 	Name, Model, Tier *string // of its worker
 }
 
-// fetch answers those of the tasks that have ended.
+// fetch answers the tasks of numbers that have ended.
 func (s *Sender) fetch(ctx context.Context, numbers []int64) {
 	for part := range slices.Chunk(numbers, fetchAtOnce) {
 		_, err := ask(ctx, s.fleet, func(row pgx.CollectableRow) (none struct{}, err error) {
@@ -96,7 +97,7 @@ func (s *Sender) fetch(ctx context.Context, numbers []int64) {
 	}
 }
 
-// read makes the answer of a row: what a worker wrote there is checked as any other.
+// read makes the answer from a row. It checks the result, because a worker wrote it.
 func (one *sending) read(e *end) *answer {
 	failed := fleet.NewResult(one.ID, fleet.StatusError)
 	if e.Result == nil {

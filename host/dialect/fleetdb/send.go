@@ -21,23 +21,23 @@ import (
 )
 
 const (
-	sendAtOnce  = 256              // tasks that one statement puts into the queue
-	sendBytes   = 4 << 20          // of those; one larger task goes alone
-	sendTime    = 10 * time.Second // for a server that is away to come back, before a task is refused
-	closeTime   = 3 * time.Second  // for it to take what was sent last, and what was cancelled, at the end
-	lateResult  = 2 * time.Second  // for the result of a task whose time is up, which its worker knows too
-	fetchAtOnce = 256              // tasks whose end is looked for at once; each result is taken as it comes
-	maxTold     = 1 << 16          // results that were told of and not fetched yet
+	sendAtOnce  = 256              // tasks, or results, in one statement
+	sendBytes   = 4 << 20          // bytes in one statement; a larger task or result goes alone
+	sendTime    = 10 * time.Second // how long a task waits while the server is away, before it is refused
+	closeTime   = 3 * time.Second  // how long Close waits until the server has taken the cancellations
+	lateResult  = 2 * time.Second  // how long Do waits for a result after the deadline, which the worker knows, too
+	fetchAtOnce = 256              // tasks whose results one statement fetches
+	maxTold     = 1 << 16          // results that were reported but not fetched yet
 )
 
 // Task is a task for a fleet.
 type Task struct {
 	Dispatch fleet.Dispatch
-	Model    string        // that its worker must announce; "" = any
-	Tier     string        // likewise
-	Fallback bool          // any worker may do it where none has that model or tier
-	Retries  int           // how often it is begun again when its worker dies
-	Timeout  time.Duration // that a worker may take; 0 = as that has it
+	Model    string        // the model that its worker must announce; "" = any
+	Tier     string        // the tier that its worker must announce; "" = any
+	Fallback bool          // any worker may do it if none has that model and tier
+	Retries  int           // how often it is begun again if its worker dies
+	Timeout  time.Duration // how long a worker may take; 0 = as the worker's config says
 }
 
 // Sender puts tasks into the queue of a fleet and waits for their results.
@@ -45,22 +45,22 @@ type Sender struct {
 	fleet *Fleet
 	id    string
 	log   zerolog.Logger
-	stop  context.CancelFunc // of what listens
-	cut   context.CancelFunc // of what sends
+	stop  context.CancelFunc // stops the goroutines that listen and fetch
+	cut   context.CancelFunc // stops the goroutine that sends
 	goes  sync.WaitGroup
-	bell  dialect.Bell // there is something to send
-	news  dialect.Bell // something has ended, or may have
+	bell  dialect.Bell // rings when there is something to send
+	news  dialect.Bell // rings when tasks may have ended
 
 	mu      sync.Mutex // guards the fields below
-	queue   []*sending // not in the queue yet, nor on the way
-	back    []*sending // in the queue, and nobody waits for them any more
+	queue   []*sending // tasks that are not sent yet
+	back    []*sending // tasks that were sent, and that nobody waits for any more
 	closing bool
-	pending map[int64]*sending
-	told    map[int64]bool // numbers of what has ended, by the server
-	whole   bool           // any may have ended: the server was not heard for a while
+	pending map[int64]*sending // tasks that wait for a result, by number
+	told    map[int64]bool     // numbers of tasks that have ended, as the server reported
+	whole   bool               // notifications may have been missed, so any task may have ended
 }
 
-// sending is a task on its way, and its columns in the queue.
+// sending is a task on its way. The fields with JSON are its columns in the queue.
 type sending struct {
 	ID       string     `json:"task_id"`
 	Digest   string     `json:"digest"`
@@ -74,12 +74,12 @@ type sending struct {
 	Retries  int        `json:"retries"`
 	Fallback bool       `json:"fallback"`
 
-	until  time.Time    // when a server that is away is not waited for any longer
-	answer chan *answer // takes one
+	until  time.Time    // how long it waits while the server is away
+	answer chan *answer // has room for one
 
-	// Guarded by Sender.mu.
-	number int64 // in the queue; 0 = it is not known to be there
-	sent   bool  // it may be there
+	// The fields below are guarded by Sender.mu.
+	number int64 // in the queue; 0 = not known
+	sent   bool  // it may be in the queue
 	gone   bool  // nobody waits for it
 }
 
@@ -89,7 +89,7 @@ type answer struct {
 	err    error
 }
 
-// NewSender begins to send.
+// NewSender makes a sender and starts its goroutines.
 func (f *Fleet) NewSender(log zerolog.Logger) *Sender {
 	ctx, stop := context.WithCancel(context.Background())
 	sends, cut := context.WithCancel(context.Background())
@@ -103,8 +103,8 @@ func (f *Fleet) NewSender(log zerolog.Logger) *Sender {
 	return s
 }
 
-// Close ends the sender; tasks that are in the queue stay there, but for those that were cancelled,
-// as far as the server takes that before ctx ends, and within some seconds.
+// Close ends the sender. Tasks in the queue stay there, except those that were cancelled: the server gets some seconds,
+// at most until ctx ends, to take the cancellations.
 func (s *Sender) Close(ctx context.Context) {
 	s.stop()
 	s.mu.Lock()
@@ -118,12 +118,11 @@ func (s *Sender) Close(ctx context.Context) {
 	s.fleet.Close()
 }
 
-// Do has a task done by some worker of the fleet and returns its TASK_RESULT. The id of the task
-// names it in the whole fleet: one that is there already with the same content is joined, or its
-// result returned if it is done; with another content the result is blocked, as a duplicate. The
-// end of ctx cancels the task, wherever it is. The error is store_unavailable where the server
-// cannot be reached to take the task, schema_violation for one that it cannot take, or the cause
-// of ctx.
+// Do has some worker of the fleet do a task, and returns its TASK_RESULT. The id of the task is unique in the whole
+// fleet. If there is a task with the same id and the same content, Do waits for its result, or returns it if it is
+// done. If the content differs, the result is blocked, as a duplicate. The end of ctx cancels the task, wherever it is.
+// The error is store_unavailable if the server cannot be reached to take the task, schema_violation if the queue cannot
+// take the task, or the cause of ctx.
 func (s *Sender) Do(ctx context.Context, t Task) (protocol.Object, error) {
 	one, err := newSending(t)
 	if err != nil {
@@ -156,7 +155,7 @@ func deadlined(ctx context.Context) bool {
 	return ok && !time.Now().Before(at)
 }
 
-// newSending checks a task.
+// newSending checks a task and returns it with its columns.
 func newSending(t Task) (*sending, error) {
 	d := &t.Dispatch
 	d.Type, d.ProtocolVersion, d.AuthToken = fleet.TypeDispatch, fleet.Version, ""
@@ -189,8 +188,8 @@ func newSending(t Task) (*sending, error) {
 	return one, err
 }
 
-// sendAll puts tasks into the queue, as many at once as there are, and takes back those that
-// nobody waits for. When the sender closes it does the latter alone.
+// sendAll puts tasks into the queue, many at once, and takes back those that nobody waits for. When the sender closes,
+// it only takes back.
 func (s *Sender) sendAll(ctx context.Context) {
 	pace := newPace()
 	for ctx.Err() == nil {
@@ -215,8 +214,8 @@ func (s *Sender) sendAll(ctx context.Context) {
 	}
 }
 
-// sendSome puts tasks into the queue; those that the server refuses are answered so. The error is that
-// of a server that is away.
+// sendSome puts tasks into the queue. A task that the server refuses is answered with that error. The returned error
+// says that the server is away.
 func (s *Sender) sendSome(ctx context.Context, batch []*sending) error {
 	if len(batch) == 0 {
 		return nil
@@ -229,7 +228,7 @@ func (s *Sender) sendSome(ctx context.Context, batch []*sending) error {
 		batch[0].answer <- &answer{err: err}
 		return nil
 	}
-	for _, one := range batch { // one of them may be at fault
+	for _, one := range batch { // only one of them may be the reason
 		if err := s.send(ctx, []*sending{one}); err != nil {
 			one.answer <- &answer{err: err}
 		}
@@ -237,8 +236,8 @@ func (s *Sender) sendSome(ctx context.Context, batch []*sending) error {
 	return nil
 }
 
-// next returns what goes into the queue by one statement, in which each id stands once, and what
-// is taken back before; over = nothing more ever does.
+// next returns the tasks for the next statement, without two of the same id, and the tasks to take back before. over =
+// there will be no more of either.
 func (s *Sender) next() (batch, back []*sending, over bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -251,7 +250,7 @@ func (s *Sender) next() (batch, back []*sending, over bool) {
 		if size += len(one.Dispatch); len(batch) > 0 && size > sendBytes || ids[one.ID] {
 			break
 		}
-		s.queue[0], s.queue = nil, s.queue[1:] // nil, as a task may be large
+		s.queue[0], s.queue = nil, s.queue[1:] // nil frees the task, which may be large
 		if !one.gone {
 			ids[one.ID], one.sent = true, true
 			batch = append(batch, one)
@@ -260,8 +259,7 @@ func (s *Sender) next() (batch, back []*sending, over bool) {
 	return batch, s.back, false
 }
 
-// keep puts tasks back that the server, which is away, may not have, and refuses those for which it was
-// away for too long.
+// keep puts tasks back that a server that is away may not have. It refuses those that have waited too long.
 func (s *Sender) keep(batch []*sending, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -275,19 +273,19 @@ func (s *Sender) keep(batch []*sending, err error) {
 	}), s.queue...)
 }
 
-// put is what the queue says of a task that it takes, or has.
+// put is the row that the queue returns for a task that it takes or already has.
 type put struct {
 	Number int64
 	ID     string
 	State  int
 }
 
-// send puts tasks into the queue. One that has its id from an earlier try that came to nothing
-// takes its place.
+// send puts tasks into the queue. A task replaces an earlier one with its id that another sender sent and that has
+// ended without being done.
 func (s *Sender) send(ctx context.Context, tasks []*sending) error {
 	text, err := protocol.AppendJSON(nil, tasks)
 	if err != nil {
-		return err // a task is text
+		return err // does not happen: a task is text
 	}
 	var ids []string
 	for _, one := range tasks {
@@ -317,7 +315,8 @@ func (s *Sender) send(ctx context.Context, tasks []*sending) error {
 	return nil
 }
 
-// taken notes what the queue has taken: the others are there already, with another content.
+// taken stores the numbers of the tasks that the queue has taken. The others have an id that is in use with another
+// content.
 func (s *Sender) taken(tasks []*sending, all []put) {
 	there := make(map[string]put, len(all))
 	for _, p := range all {
@@ -345,7 +344,7 @@ func (s *Sender) taken(tasks []*sending, all []put) {
 	s.news.Ring()
 }
 
-// cancel takes back what nobody waits for any more, wherever it is.
+// cancel takes back a task that nobody waits for any more, wherever it is.
 func (s *Sender) cancel(one *sending) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -357,13 +356,13 @@ func (s *Sender) cancel(one *sending) {
 	}
 }
 
-// takeBack ends tasks of this sender that wait, and tells the workers of those that run. The error
-// is that of a server that is away.
+// takeBack ends tasks of this sender that wait, and notifies the workers of those that run. The error says that the
+// server is away.
 func (s *Sender) takeBack(ctx context.Context, all []*sending) error {
 	if len(all) == 0 {
 		return nil
 	}
-	var ids, digests []string // another task may have the id
+	var ids, digests []string // the digests are needed because another task may have the id
 	for _, one := range all {
 		ids, digests = append(ids, one.ID), append(digests, one.Digest)
 	}
@@ -381,7 +380,7 @@ func (s *Sender) takeBack(ctx context.Context, all []*sending) error {
 		s.log.Warn().Err(err).Int("tasks", len(all)).Msg("tasks could not be cancelled; they go on until their " +
 			"deadlines")
 		if unavailable(err) {
-			return err // it is tried again
+			return err // sendAll tries again
 		}
 	}
 	s.mu.Lock()

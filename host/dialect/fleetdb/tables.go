@@ -16,7 +16,7 @@ import (
 	"a2e/protocol/fleet"
 )
 
-// maxText is how long the message of a task may be, and that of a result, in bytes.
+// maxText is the largest size of the message of a task, and of a result, in bytes.
 const maxText = 8 << 20
 
 // tables has the statements that bring the tables from each version to the next.
@@ -27,17 +27,17 @@ var tables embed.FS
 // latest is the version of the tables.
 const latest = 2
 
-// makeVersion makes the table that has the version of the others.
+// makeVersion makes the schema and the table with the version of the other tables.
 const makeVersion = `CREATE SCHEMA IF NOT EXISTS ~; CREATE TABLE IF NOT EXISTS ~.version (version integer NOT NULL);
 	INSERT INTO ~.version SELECT 0 WHERE NOT EXISTS (SELECT FROM ~.version)`
 
-// migrate makes the tables of the fleet, or brings them up to date. It refuses those of a newer a2e.
+// migrate makes the tables of the fleet or brings them up to date. It refuses tables of a newer a2e.
 func (f *Fleet) migrate(ctx context.Context, pool *pgxpool.Pool) error {
 	version := 0
 	look := f.named("SELECT version FROM ~.version")
 	err := pool.QueryRow(ctx, look).Scan(&version)
 	var said *pgconn.PgError
-	none := errors.As(err, &said) && (said.Code == "3F000" || said.Code == "42P01") // no schema, no table
+	none := errors.As(err, &said) && (said.Code == "3F000" || said.Code == "42P01") // no schema or no table
 	switch {
 	case none && f.existing:
 		return protocol.Errorf(protocol.CodeRuntimeError, "there is no fleet %q on the server (%s): its first worker "+
@@ -57,7 +57,7 @@ func (f *Fleet) migrate(ctx context.Context, pool *pgxpool.Pool) error {
 			err = tx.QueryRow(ctx, look).Scan(&version) // someone else may have made the tables meanwhile
 		}
 		for n := version + 1; err == nil && n <= latest; n++ {
-			text, _ := tables.ReadFile(fmt.Sprintf("tables/%d.sql", n)) // it is there
+			text, _ := tables.ReadFile(fmt.Sprintf("tables/%d.sql", n)) // cannot fail: it is embedded
 			if _, err = tx.Exec(ctx, f.named(string(text))); err == nil {
 				_, err = tx.Exec(ctx, f.named("UPDATE ~.version SET version = $1"), n)
 			}
@@ -67,10 +67,10 @@ func (f *Fleet) migrate(ctx context.Context, pool *pgxpool.Pool) error {
 }
 
 const (
-	claimsAtOnce = 16 // tasks that one statement takes: their messages are in memory together
-	maxRefusals  = 3  // workers that cannot begin with a task, before the last one's answer is its result
+	claimsAtOnce = 16 // tasks that one statement takes; their messages are in memory together
+	maxRefusals  = 3  // when so many workers could not begin with a task, the answer of the last is its result
 	maxAnnounce  = 1 << 20
-	keepTasks    = 7 * 24 * time.Hour // that have ended
+	keepTasks    = 7 * 24 * time.Hour // after their end
 	keepWorkers  = time.Hour          // after their lease
 )
 
@@ -82,9 +82,9 @@ type claim struct {
 	Dispatch       string
 }
 
-// exchange ends tasks with results and takes up to n that the worker can do, the most urgent and oldest
-// first, in one transaction. A task that the worker does not hold any more ends all the same if the work
-// is done and nobody has ended it.
+// exchange stores results and takes up to n tasks that the worker can do, the most urgent and oldest first, in one
+// transaction. If the worker does not hold a task any more, its result still counts if the work is done and the task
+// has not ended.
 func (w *Worker) exchange(ctx context.Context, ended []*report, n int) (claims []claim, err error) {
 	b := &batch{fleet: w.fleet}
 	var told []notice
@@ -113,10 +113,10 @@ func (w *Worker) exchange(ctx context.Context, ended []*report, n int) (claims [
 	return claims, err
 }
 
-// register says what the worker is, that it lives, and which tasks it does. It returns whether it shall
-// drain, and which tasks the server has as its own, with whether they are to be cancelled. Of those that it
-// does it takes back what it lost and nobody has taken since: in one statement, as what is lost between two
-// would be neither its own nor taken back.
+// register tells the server what the worker is, that it is alive, and which tasks it does. It returns whether the
+// worker must drain, and which tasks the server has as the worker's own (number -> cancelled). It takes back tasks that
+// the worker does, has lost, and nobody has taken since. This is one statement: with two, a task that is lost between
+// them would be neither own nor taken back.
 func (w *Worker) register(ctx context.Context, a *fleet.Announce, text string, offers []string, does []int64) (
 	draining bool, own map[int64]bool, err error,
 ) {
@@ -149,9 +149,9 @@ func (w *Worker) register(ctx context.Context, a *fleet.Announce, text string, o
 	return drains[0], own, nil
 }
 
-// rescue puts the tasks of workers whose lease is over back into the queue, or ends those that
-// have had their tries, and ends what waited beyond its deadline. Workers have the time of a
-// lease to say that they live when the server was away itself.
+// rescue puts the tasks of workers whose lease is over back into the queue. It ends those that have no tries left or
+// were cancelled, and those that waited beyond their deadline. After a restart of the server, workers have the time of
+// a lease to report that they are alive.
 func (f *Fleet) rescue(ctx context.Context) error {
 	_, err := f.changes(ctx, `WITH gone AS (
 		SELECT number, canceled OR losses >= retries AS over
@@ -172,17 +172,17 @@ func (f *Fleet) rescue(ctx context.Context) error {
 	return err
 }
 
-// noticeOf is what is told of a task that has ended or waits, in a statement.
+// noticeOf is the part of a statement that makes the notice of a task that has ended or waits again.
 const noticeOf = "CASE state WHEN 0 THEN '' ELSE sender END, CASE state WHEN 0 THEN '' ELSE number::text END"
 
-// prune takes out what is of no use any more.
+// prune deletes old ended tasks and workers.
 func (f *Fleet) prune(ctx context.Context) error {
 	return f.do(ctx, `WITH old AS (DELETE FROM ~.tasks WHERE state = 2 AND ended < now() - $1::interval)
 		DELETE FROM ~.workers WHERE lease < now() - $2::interval`, keepTasks, keepWorkers)
 }
 
-// refuse gives a task that the worker could not begin with to another one; false = there is
-// none, or too many could not.
+// refuse passes a task that the worker could not begin with to another worker; false = there is none, or too many
+// workers could not begin.
 func (w *Worker) refuse(ctx context.Context, r *report) (bool, error) {
 	n, err := w.fleet.changes(ctx, `
 		UPDATE ~.tasks t SET state = 0, worker = NULL, refused = refused || $1::text
@@ -193,8 +193,8 @@ func (w *Worker) refuse(ctx context.Context, r *report) (bool, error) {
 	return n > 0, err
 }
 
-// giveBack puts tasks back into the queue that the worker holds and does not do, or all where
-// none is named; what nobody wants any more ends.
+// giveBack puts tasks that the worker holds back into the queue, or all of them if no number is given. Cancelled tasks
+// end.
 func (w *Worker) giveBack(ctx context.Context, numbers ...int64) error {
 	_, err := w.fleet.changes(ctx, `
 		UPDATE ~.tasks SET worker = NULL, state = CASE WHEN canceled THEN 2 ELSE 0 END,

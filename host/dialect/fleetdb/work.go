@@ -23,19 +23,19 @@ import (
 	"a2e/protocol/fleet"
 )
 
-// lookEvery is how often who waits for something looks for it without a notification.
+// lookEvery is the interval at which tasks and results are looked for without a notification.
 const lookEvery = 2 * time.Second
 
-// lastReports is how long a worker that ends tries to deliver what it has.
+// lastReports is how long a worker that ends tries to deliver its results.
 const lastReports = 5 * time.Second
 
 // Host is a host that speaks the fleet protocol and nothing else.
 type Host interface {
 	Serve(in io.Reader, out io.Writer) error
-	Interrupt() // ends it at once, with a result for each task
+	Interrupt() // makes it end at once, with a result for each task
 }
 
-// Worker gives the tasks of a fleet to a host, as a pipe would.
+// Worker passes the tasks of a fleet to a host, as a pipe would.
 type Worker struct {
 	fleet  *Fleet
 	id     string // of this process
@@ -43,27 +43,27 @@ type Worker struct {
 	log    zerolog.Logger
 
 	feed io.Writer     // input of the host; set by Run
-	take dialect.Bell  // there may be tasks, places or reports
-	beat dialect.Bell  // the server has something to say
-	done chan struct{} // closed when it is drained
+	take dialect.Bell  // rings when there may be tasks, places or reports
+	beat dialect.Bell  // rings when the next heartbeat is due at once
+	done chan struct{} // closed when the worker is drained
 	end  sync.Once     // closes done
-	asks sync.Mutex    // held while tasks are taken, and while is looked which ones it has
+	asks sync.Mutex    // held during an exchange of tasks, and during a heartbeat
 
 	mu       sync.Mutex // guards the fields below
 	said     *fleet.Announce
 	offers   []string
-	known    bool            // the server knows it
-	draining bool            // it takes no more
-	ending   bool            // it gives back what is not done
+	known    bool            // the server knows the worker
+	draining bool            // it takes no more tasks
+	ending   bool            // it gives back tasks that are not done
 	held     map[string]*job // by the id of the task
 	reports  []*report
-	away     bool // the server was, when it was last asked
+	away     bool // the server was away when it was last asked
 }
 
-// job is a task that the worker holds, until its result is on the server.
+// job is a task that the worker holds until its result is on the server.
 type job struct {
 	claim
-	lost     bool // another one has it by now, or it was cancelled: the host was told
+	lost     bool // another worker has it, or it was cancelled; the host is told to stop it
 	reported bool // the host has answered
 }
 
@@ -72,10 +72,10 @@ type report struct {
 	*job
 	status fleet.Status
 	text   string
-	idle   bool // no work was done
+	idle   bool // blocked, and no tokens were spent
 }
 
-// NewWorker makes a worker that does this many tasks at once.
+// NewWorker makes a worker that does as many tasks at once as it has places.
 func (f *Fleet) NewWorker(places int, log zerolog.Logger) *Worker {
 	return &Worker{
 		fleet: f, id: newID(), places: max(places, 1), log: log, done: make(chan struct{}), held: make(map[string]*job),
@@ -88,9 +88,9 @@ func newID() string {
 	return hex.EncodeToString(id[:8])
 }
 
-// Announced takes what the host says of itself, and what a task may require of it.
+// Announced takes an announce of the host, and what a task may require of it.
 func (w *Worker) Announced(a *fleet.Announce, able []string) {
-	offers := append([]string{}, able...) // nil would be NULL
+	offers := append([]string{}, able...) // not nil, which would be NULL
 	for id, health := range a.MCPHealth {
 		if health == fleet.HealthOK {
 			offers = append(offers, serverPrefix+id)
@@ -103,15 +103,15 @@ func (w *Worker) Announced(a *fleet.Announce, able []string) {
 	w.beat.Ring()
 }
 
-// serverPrefix tells MCP servers from other things that a task requires.
+// serverPrefix marks MCP servers among the things that a task may require.
 const serverPrefix = "mcp:"
 
-// Run serves until ctx ends, which ends what runs and gives it back, or the worker is drained.
+// Run serves until ctx ends or the worker is drained. When ctx ends, it stops the running tasks and gives them back.
 func (w *Worker) Run(ctx context.Context, h Host) error {
 	switch err := w.fleet.Ping(ctx); {
 	case ctx.Err() != nil:
 		w.fleet.Close()
-		return nil // it ends before it has begun
+		return nil // ended before it began
 	case err != nil && !unavailable(err):
 		w.fleet.Close()
 		return err
@@ -121,7 +121,7 @@ func (w *Worker) Run(ctx context.Context, h Host) error {
 	served := make(chan error, 1)
 	go func() {
 		err := h.Serve(in, &child.Splitter{Max: math.MaxInt, Line: w.heard})
-		_ = in.Close() // nobody writes into it any more
+		_ = in.Close() // fails later writes to feed
 		served <- err
 	}()
 	loops, stop := context.WithCancel(context.Background())
@@ -144,7 +144,7 @@ func (w *Worker) Run(ctx context.Context, h Host) error {
 	if ctx.Err() != nil {
 		h.Interrupt()
 	}
-	_ = feed.Close() // of a pipe
+	_ = feed.Close() // never fails
 	err = errors.Join(err, <-served)
 	last, enough := context.WithTimeout(context.Background(), lastReports)
 	defer enough()
@@ -154,7 +154,8 @@ func (w *Worker) Run(ctx context.Context, h Host) error {
 	return err
 }
 
-// leave takes the worker off the list. What it cannot tell the server any more, its lease does.
+// leave gives back the tasks and removes the worker from the server. If the server is away, the tasks go back when the
+// lease is over.
 func (w *Worker) leave(ctx context.Context) {
 	err := w.giveBack(ctx)
 	if err == nil {
@@ -166,7 +167,7 @@ func (w *Worker) leave(ctx context.Context) {
 	}
 }
 
-// notified takes what the server says: that there is a task, or something for one worker.
+// notified takes notifications: that there is a task, or the id of a worker that must ask the server.
 func (w *Worker) notified(texts []string) {
 	if slices.Contains(texts, w.id) {
 		w.beat.Ring()
@@ -174,8 +175,8 @@ func (w *Worker) notified(texts []string) {
 	w.take.Ring()
 }
 
-// turning brings results to the server, however long it is away, and takes tasks while there are places.
-// When the worker ends, it ends with the last result, or with ctx.
+// turning delivers results, however long the server is away, and takes tasks while there are free places. It ends with
+// ctx, or, when the worker ends, after the last result.
 func (w *Worker) turning(ctx context.Context) {
 	pace := newPace()
 	for ctx.Err() == nil {
@@ -198,8 +199,7 @@ func (w *Worker) turning(ctx context.Context) {
 	}
 }
 
-// turn brings what results there are, as many as go together, and takes what there is for the free places.
-// It returns how much that was.
+// turn delivers as many results as go together, and takes tasks for the free places. It returns the number of both.
 func (w *Worker) turn(ctx context.Context) (int, error) {
 	w.asks.Lock()
 	defer w.asks.Unlock()
@@ -221,12 +221,12 @@ func (w *Worker) turn(ctx context.Context) (int, error) {
 	return len(reports) + len(claims), nil
 }
 
-// freeLocked is how many tasks the worker can take.
+// freeLocked returns how many tasks the worker can take.
 func (w *Worker) freeLocked() int {
 	free := w.places
 	for _, j := range w.held {
 		if j.lost && !j.reported {
-			return 0 // what is being stopped may be what would come again
+			return 0 // the next task might be the one that is just being stopped
 		}
 		if !j.reported {
 			free--
@@ -238,12 +238,12 @@ func (w *Worker) freeLocked() int {
 	return free
 }
 
-// hand gives a task to the host, which checks it as it does one from a pipe. One that it has
-// already, which was lost and taken again before anybody noticed, goes on.
+// hand passes a task to the host. If the host has the task already, because it was lost and taken again before the
+// worker noticed, it goes on.
 func (w *Worker) hand(j *job) {
 	w.mu.Lock()
 	if has := w.held[j.ID]; has != nil && has.Number == j.Number && !has.lost {
-		if !has.reported { // else its result is on the way
+		if !has.reported { // else its result is on its way
 			has.Claims = j.Claims
 		}
 		w.mu.Unlock()
@@ -258,7 +258,7 @@ func (w *Worker) hand(j *job) {
 	}
 	j.Dispatch = ""
 	if err == nil && j.ID == "" {
-		err = errors.New("it has no task_id") // nor would its result
+		err = errors.New("it has no task_id") // so its result could have none either
 	}
 	if err != nil {
 		w.answered(fleet.Blocked(j.ID, "the task in the queue does not fit the protocol: "+err.Error()), nil)
@@ -274,7 +274,8 @@ func (w *Worker) hand(j *job) {
 	w.send(&d)
 }
 
-// send writes a message to the host. One that has ended gives its tasks back.
+// send writes a message to the host. A failed write is only logged, because the worker of a host that has ended gives
+// its tasks back.
 func (w *Worker) send(message any) {
 	line, err := protocol.AppendJSON(nil, message)
 	if err == nil {
@@ -285,7 +286,7 @@ func (w *Worker) send(message any) {
 	}
 }
 
-// heard takes a line of the host.
+// heard takes a line that the host writes.
 func (w *Worker) heard(text []byte) {
 	var line protocol.Line
 	if line.Scan(text) != nil || protocol.Type(line.Type) != fleet.TypeResult {
@@ -299,15 +300,15 @@ func (w *Worker) heard(text []byte) {
 	w.answered(result, bytes.TrimSpace(text))
 }
 
-// answered notes the result of a task; nil as text = it is encoded here.
+// answered stores the result of a task as a report. text is its JSON; nil = it is encoded here.
 func (w *Worker) answered(result *fleet.Result, text []byte) {
-	if len(text) > maxText { // without the changes themselves
+	if len(text) > maxText { // leave out the files and the patch
 		result.Artifacts.Patch, result.Artifacts.Files, text = "", nil, nil
 		result.NextSteps = append(result.NextSteps, "fetch the changes from the worker's workspace: they are too "+
 			"large for the queue")
 	}
 	if text == nil {
-		text, _ = protocol.AppendJSON(nil, result) // it came as JSON
+		text, _ = protocol.AppendJSON(nil, result) // cannot fail: it came as JSON
 	}
 	if len(text) > maxText {
 		result = fleet.NewResult(result.TaskID, fleet.StatusError)
@@ -326,7 +327,7 @@ func (w *Worker) answered(result *fleet.Result, text []byte) {
 	w.take.Ring()
 }
 
-// some returns the first reports, as many as one statement brings to the server in time.
+// some returns the first reports, as many as one statement can deliver in time.
 func some(all []*report) []*report {
 	size := 0
 	for i, r := range all[:min(len(all), sendAtOnce)] {
@@ -337,8 +338,8 @@ func some(all []*report) []*report {
 	return all[:min(len(all), sendAtOnce)]
 }
 
-// passOn gives to other workers what is not done where this one ends, or could not be begun. It returns
-// the other results.
+// passOn passes tasks to other workers: those that are not done when this worker ends, and those that it could not
+// begin with. It returns the other reports.
 func (w *Worker) passOn(ctx context.Context, reports []*report) (ended []*report, err error) {
 	for _, r := range reports {
 		w.mu.Lock()
@@ -362,7 +363,7 @@ func (w *Worker) passOn(ctx context.Context, reports []*report) (ended []*report
 	return ended, nil
 }
 
-// delivered takes reports off the list of those that the server must have.
+// delivered removes reports that the server has.
 func (w *Worker) delivered(all []*report) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -375,14 +376,15 @@ func (w *Worker) delivered(all []*report) {
 	w.checkDrainedLocked()
 }
 
-// checkDrainedLocked ends the worker that shall take no more and has nothing left.
+// checkDrainedLocked ends a worker that drains and holds no task.
 func (w *Worker) checkDrainedLocked() {
 	if w.draining && len(w.held) == 0 {
 		w.end.Do(func() { close(w.done) })
 	}
 }
 
-// beating tells the server that the worker lives, and asks which tasks are still its own.
+// beating sends the heartbeat, at the latest after a third of the lease. It also rescues lost tasks and prunes the
+// tables.
 func (w *Worker) beating(ctx context.Context) {
 	pace := newPace()
 	pruned := time.Time{}
@@ -453,11 +455,10 @@ func (w *Worker) heartbeat(ctx context.Context) error {
 	if len(own) == 0 {
 		return nil
 	}
-	return w.giveBack(ctx, slices.Collect(maps.Keys(own))...) // taken by a statement whose answer did not come
+	return w.giveBack(ctx, slices.Collect(maps.Keys(own))...) // taken by a statement whose answer was lost
 }
 
-// trouble tells of an error of the server, once until it answers again, and how long to wait
-// after it.
+// trouble logs an error of the server, once until the server is back, and returns how long to wait.
 func (w *Worker) trouble(ctx context.Context, err error, pace *backoff.ExponentialBackOff) time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -33,7 +33,7 @@ func (s *Server) call(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer c.end()
-	defer c.listen()() // it is in use
+	defer c.listen()() // so that the session is in use
 	token, _ := bearer(r)
 	text, err := c.ask(r.Context(), token, &req)
 	switch refused, _ := errors.AsType[*client.RefusedError](err); {
@@ -46,11 +46,11 @@ func (s *Server) call(w http.ResponseWriter, r *http.Request) {
 	default:
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(statusOf(text))
-		_, _ = w.Write(append(text, '\n')) // who does not read the answer has gone
+		_, _ = w.Write(append(text, '\n')) // fails if the client has gone
 	}
 }
 
-// answered reads a message, and refuses one that has no answer.
+// answered reads a message, and refuses a message of a type that gets no answer.
 func answered(req *protocol.Line, body []byte) error {
 	if err := req.Scan(bytes.TrimSuffix(body, []byte{'\n'})); err != nil {
 		return err
@@ -66,7 +66,7 @@ func answered(req *protocol.Line, body []byte) error {
 	return nil
 }
 
-// ask makes a handshake and a request as the client of the session's host, and returns the line of the answer.
+// ask sends a handshake and a request to the session's host, and returns the line of the answer.
 func (c *session) ask(ctx context.Context, token string, req *protocol.Line) ([]byte, error) {
 	got, ended := make(chan []byte, 1), make(chan struct{})
 	host := client.Attach(c.output, toHost{ctx, c}, client.Options{OnLine: func(raw []byte) {
@@ -77,7 +77,7 @@ func (c *session) ask(ctx context.Context, token string, req *protocol.Line) ([]
 	}})
 	c.server.goes.Go(func() {
 		defer close(ended)
-		_ = host.Wait() // why it ended the host has logged
+		_ = host.Wait() // the host has logged the error
 	})
 	if _, err := host.Handshake(ctx, callAgent, nil, token); err != nil {
 		return nil, err
@@ -109,7 +109,7 @@ func answers(line, req *protocol.Line) bool {
 	return idOf(line.ReqID) == idOf(req.ID)
 }
 
-// idOf is an id as the host repeats it: a number becomes a string.
+// idOf returns an id as the host repeats it: a number becomes a string.
 func idOf(id protocol.Value) string {
 	if text, ok := id.Str(); ok {
 		return text
@@ -123,7 +123,7 @@ type toHost struct {
 	*session
 }
 
-// Write implements io.Writer: of one line.
+// Write implements io.Writer. p must be one line.
 func (t toHost) Write(line []byte) (int, error) { return len(line), t.put(t.ctx, line) }
 
 // Close implements io.Closer.
@@ -132,7 +132,7 @@ func (t toHost) Close() error {
 	return nil
 }
 
-// statusOf returns the status of an answer: 200, or that of an error.
+// statusOf returns the HTTP status for an answer: 200, or that of its error.
 func statusOf(answer []byte) int {
 	var line protocol.Line
 	if line.Scan(answer) != nil || protocol.Type(line.Type) != protocol.TypeError {

@@ -1,5 +1,5 @@
-// Package httpd serves clients that cannot spawn a child process: each of them has a session of
-// its own, which is a whole host whose input and output are HTTP requests in place of a pipe.
+// Package httpd serves clients that cannot start a child process. Each client has a session of
+// its own: a whole host whose input and output are HTTP requests in place of a pipe.
 //
 //	POST /session ──────────────────────────────► session: a host of its own
 //	POST /send    ─ guard ─ feed (bounded) ─────► its input
@@ -9,12 +9,12 @@
 //	POST /jsonrpc ─ guard ─ A2A: tasks of a fleet ─ one host for all, see package a2a
 //	GET  /health
 //
-//	httpd.go    Options, routes, who is let in (tokens, Host, Origin), the end of all sessions
+//	httpd.go    Options, routes, access checks (tokens, Host, Origin), the end of all sessions
 //	session.go  one session, its time limit, the feed
 //	call.go     a request and its answer in one
-//	stream.go   the output as numbered events, server-sent, that a client can ask for again
+//	stream.go   the output as numbered server-sent events, which a client can ask for again
 //	mcp.go      MCP's streamable HTTP
-//	message.go  the messages of a POST to it, and what is wrong with them
+//	message.go  the messages of a POST to /mcp, and what is wrong with them
 package httpd
 
 import (
@@ -43,7 +43,7 @@ import (
 	"a2e/protocol/a2a"
 )
 
-// Header names a client's session.
+// Header is the HTTP header with the id of a client's session.
 const Header = "X-Session-Id"
 
 // Protocol is what the host of a session speaks.
@@ -51,28 +51,28 @@ type Protocol int
 
 // The protocols.
 const (
-	A2E  Protocol = iota // and whatever else is on the pipe
-	MCP                  // alone
-	Call                 // A2E alone: a handshake and one request
+	A2E  Protocol = iota // A2E and the other protocols of the pipe
+	MCP                  // only MCP
+	Call                 // only A2E: a handshake and one request
 )
 
-// Options say how sessions are served. The zero value of a field is its default.
+// Options say how sessions are served. A zero field means its default, which its comment names.
 type Options struct {
-	// Serve runs the host of a session on its input and output until the input ends or it
-	// ends itself. ctx ends when the session is to end in haste. nil = there are no sessions.
+	// Serve runs the host of a session on its input and output, until the input ends or the host ends itself. When ctx
+	// ends, the host must end quickly. nil = there are no sessions.
 	Serve func(ctx context.Context, speaks Protocol, in io.Reader, out io.Writer) error
 
-	// Agent is an endpoint of A2A, at its own paths; its card is public. nil = there is none.
+	// Agent is an A2A endpoint, served at its own paths. Its card needs no token. nil = there is none.
 	Agent http.Handler
 
-	Tokens      auth.Tokens   // of which each request must bring one as its bearer; none = open
-	Loopback    bool          // only this machine can connect: names of other machines are refused
+	Tokens      auth.Tokens   // each request must bring one as its bearer token; none = open
+	Loopback    bool          // only this machine can connect: other names in the header Host are refused
 	Origins     []string      // of web pages that may connect, such as https://app.example.org
-	MaxSessions int           // at once; 1,000
-	Idle        time.Duration // after which a session without a stream that nothing is sent to ends; 10 minutes
-	MaxLine     int           // bytes of one message; 16 MiB
-	Kept        int           // bytes of events that are kept for a client that connects anew; 8 MiB
-	Beat        time.Duration // between the comments that show that a stream lives; 15 s
+	MaxSessions int           // at once; default 1,000
+	Idle        time.Duration // a session without a stream and without messages ends after this; default 10 minutes
+	MaxLine     int           // bytes of one message; default 16 MiB
+	Kept        int           // bytes of events that are kept for a client that connects again; default 8 MiB
+	Beat        time.Duration // between the comments that show that a stream is alive; default 15 s
 	Metrics     http.Handler  // at /metrics; nil = there is none
 	Log         zerolog.Logger
 }
@@ -85,17 +85,17 @@ func (o *Options) setDefaults() {
 	o.Beat = cmp.Or(o.Beat, 15*time.Second)
 }
 
-// Server has the sessions. It is an http.Handler.
+// Server is an http.Handler that has the sessions.
 type Server struct {
 	opts   Options
 	routes http.Handler
-	goes   sync.WaitGroup  // one for each session
-	hasty  context.Context // of all hosts
+	goes   sync.WaitGroup  // one goroutine for each session, and some of calls
+	hasty  context.Context // of all hosts; its end makes them end quickly
 	cut    context.CancelFunc
 
 	mu       sync.Mutex
 	sessions map[string]*session // guarded by mu
-	closed   bool                // no session begins any more; guarded by mu
+	closed   bool                // no session may begin any more; guarded by mu
 }
 
 // New makes a server without a session.
@@ -123,7 +123,7 @@ func New(opts Options) *Server {
 	return s
 }
 
-// serveSessions adds the routes of sessions.
+// serveSessions adds the routes for sessions.
 func (s *Server) serveSessions(routes *http.ServeMux) {
 	routes.HandleFunc("POST /session", s.open)
 	routes.HandleFunc("DELETE /session", s.of(func(w http.ResponseWriter, _ *http.Request, c *session) {
@@ -142,8 +142,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	r.Body = inTime(w, r.Body)
 	p := paced{w, http.NewResponseController(w)}
-	defer p.extend() // of what is written when this returns
-	// A redirect would lose a POST.
+	defer p.extend() // for what the server writes after this returns
+	// A trailing slash is removed here, because a redirect would lose the body of a POST.
 	if path := strings.TrimRight(r.URL.Path, "/"); path != r.URL.Path && path != "" {
 		r = r.Clone(r.Context())
 		r.URL.Path, r.URL.RawPath = path, ""
@@ -151,8 +151,8 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.routes.ServeHTTP(p, r)
 }
 
-// Close ends all sessions as the end of their input does, and in haste once ctx has ended.
-// It returns when their hosts have ended.
+// Close ends the input of all sessions and returns when their hosts have ended. When ctx ends, the hosts must end
+// quickly.
 func (s *Server) Close(ctx context.Context) {
 	s.mu.Lock()
 	s.closed = true
@@ -168,7 +168,7 @@ func (s *Server) Close(ctx context.Context) {
 	select {
 	case <-ended:
 	case <-ctx.Done():
-		s.cut() // those that are forgotten, but not over, too
+		s.cut() // this also ends hosts of sessions that are no longer in s.sessions
 		<-ended
 	}
 	s.cut()
@@ -202,7 +202,7 @@ func (s *Server) begin(speaks Protocol) (*session, error) {
 	return c, nil
 }
 
-// forget takes a session out of those that there are.
+// forget removes a session from the list.
 func (s *Server) forget(c *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -218,7 +218,7 @@ func (s *Server) find(id string, speaks Protocol) *session {
 	return nil
 }
 
-// of serves a request of a session that its header names.
+// of makes the handler for requests of the session that a request's header names.
 func (s *Server) of(f func(http.ResponseWriter, *http.Request, *session)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		id := r.Header.Get(Header)
@@ -237,7 +237,7 @@ func (s *Server) of(f func(http.ResponseWriter, *http.Request, *session)) http.H
 	}
 }
 
-// send takes one message. What is wrong with it beyond its being JSON the host says on the stream.
+// send takes one message. It checks only that the body is JSON; the host reports other faults on the stream.
 func (s *Server) send(w http.ResponseWriter, r *http.Request, c *session) {
 	body, err := s.body(w, r)
 	if err != nil {
@@ -256,16 +256,16 @@ func (s *Server) send(w http.ResponseWriter, r *http.Request, c *session) {
 	}
 }
 
-// bodyTimeout bounds the wait for the rest of a request.
+// bodyTimeout bounds the time in which the body of a request must arrive.
 const bodyTimeout = time.Minute
 
-// inTime has a body come in time, or not at all.
+// inTime sets the time limit for the body of a request.
 func inTime(w http.ResponseWriter, body io.ReadCloser) io.ReadCloser {
 	if body == http.NoBody {
 		return body
 	}
 	t := timely{body, http.NewResponseController(w)}
-	_ = t.to.SetReadDeadline(time.Now().Add(bodyTimeout)) // a test's writer may have none
+	_ = t.to.SetReadDeadline(time.Now().Add(bodyTimeout)) // the writers of tests may not support it
 	return t
 }
 
@@ -274,7 +274,7 @@ type timely struct {
 	to *http.ResponseController
 }
 
-// Read implements io.Reader. Once all is there the answer may take as long as it wants.
+// Read implements io.Reader. At the end of the body it removes the time limit, because the answer may take longer.
 func (t timely) Read(p []byte) (int, error) {
 	n, err := t.ReadCloser.Read(p)
 	if err == io.EOF {
@@ -283,7 +283,7 @@ func (t timely) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// bodyFault returns the status of a request whose body is not what it should be, and what to say of that.
+// bodyFault returns the HTTP status and the error text for a request whose body could not be read.
 func bodyFault(err error) (status int, why error) {
 	var long *http.MaxBytesError
 	switch {
@@ -295,7 +295,7 @@ func bodyFault(err error) (status int, why error) {
 	return http.StatusBadRequest, err
 }
 
-// body reads the one message of a request, as a line.
+// body reads the one message of a request and returns it as a line.
 func (s *Server) body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	raw, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(s.opts.MaxLine)))
 	if err != nil {
@@ -312,7 +312,7 @@ func (s *Server) body(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 func answer(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(body) // who does not read the answer has gone
+	_ = json.NewEncoder(w).Encode(body) // fails if the client has gone
 }
 
 func refuse(w http.ResponseWriter, status int, err error) {
@@ -330,7 +330,7 @@ func local(host string) bool {
 	return err == nil && ip.Unmap().IsLoopback() || strings.EqualFold(strings.TrimSuffix(host, "."), "localhost")
 }
 
-// guard lets in who has a token, if there are any, and comes from where it may.
+// guard refuses requests without a valid token, if there are tokens, and those that reach refuses.
 func (s *Server) guard(next http.Handler) http.Handler {
 	return s.reach(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		token, isBearer := bearer(r)
@@ -344,8 +344,8 @@ func (s *Server) guard(next http.Handler) http.Handler {
 	}))
 }
 
-// reach refuses web pages of others: a page may have the browser of this machine connect to it under a name of its
-// own.
+// reach refuses requests of foreign web pages. With Loopback it also checks the header Host, because a page may make
+// the browser of this machine connect under a name of its own.
 func (s *Server) reach(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		preflight := s.share(w, r)
@@ -356,7 +356,7 @@ func (s *Server) reach(next http.Handler) http.Handler {
 		case !s.mayConnect(r):
 			refuse(w, http.StatusForbidden, errors.New("web pages of this origin may not connect; http.origins of "+
 				"the config names those that may"))
-		case preflight: // has no token
+		case preflight: // a preflight has no token
 			w.WriteHeader(http.StatusNoContent)
 		default:
 			next.ServeHTTP(w, r)
@@ -364,8 +364,8 @@ func (s *Server) reach(next http.Handler) http.Handler {
 	})
 }
 
-// share tells the browser of a page of an origin that may connect that the page may read the
-// answers. It reports whether that is all that the browser asks.
+// share allows the web pages of an allowed origin to read the answers. It reports whether the request is a preflight,
+// which asks for nothing else.
 func (s *Server) share(w http.ResponseWriter, r *http.Request) (preflight bool) {
 	origin, h := r.Header.Get("Origin"), w.Header()
 	if len(s.opts.Origins) > 0 {
@@ -396,8 +396,8 @@ func bearer(r *http.Request) (token string, ok bool) {
 	return strings.TrimSpace(token), strings.EqualFold(scheme, "Bearer")
 }
 
-// mayConnect reports whether a request comes from no web page, from one of this server itself
-// or from one of the origins that may.
+// mayConnect reports whether a request comes from no web page, from a page of this server itself, or from a page of one
+// of Options.Origins.
 func (s *Server) mayConnect(r *http.Request) bool {
 	origin := r.Header.Get("Origin")
 	if origin == "" {

@@ -27,8 +27,8 @@ const (
 	mcpVersion = "MCP-Protocol-Version"
 )
 
-// mcp serves MCP's streamable HTTP: the go-sdk has the streams and their events, the host of the
-// session the rest.
+// mcp serves MCP's streamable HTTP. The go-sdk manages the streams and their events, the host of the session does the
+// rest.
 func (s *Server) mcp(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, int64(s.opts.MaxLine))
 	all, isBatch, err := messages(r)
@@ -90,13 +90,13 @@ func (s *Server) beginMCP(w http.ResponseWriter, r *http.Request, m message, isB
 		return
 	}
 	c.post(w, r, []message{m}, false)
-	if !c.greeted.Load() { // no client will use it
+	if !c.greeted.Load() { // no client will use the session
 		c.end()
 	}
 }
 
-// post hands the messages of a POST to the go-sdk, whose answer ends with the last of theirs. A batch has some with a
-// fault beside others: they go as pings, which hear answers with that fault.
+// post passes the messages of a POST to the go-sdk, which ends the response after the last answer. In a batch, each
+// faulty request is sent to the go-sdk as a ping, which endFaulty answers with the fault.
 func (c *session) post(w http.ResponseWriter, r *http.Request, all []message, isBatch bool) {
 	if !isBatch && all[0].fault != nil {
 		all[0].refuse(w)
@@ -107,7 +107,7 @@ func (c *session) post(w http.ResponseWriter, r *http.Request, all []message, is
 		switch {
 		case m.fault != nil:
 			c.faults.Store(sdkID(m.ID), m.fault)
-			defer c.faults.Delete(sdkID(m.ID)) // hear may never get it
+			defer c.faults.Delete(sdkID(m.ID)) // the ping may never reach hear
 			parts = append(parts, rpc.AppendCall(nil, m.ID, "ping", nil))
 		case !m.passedOver():
 			parts = append(parts, m.raw)
@@ -128,29 +128,29 @@ func (c *session) post(w http.ResponseWriter, r *http.Request, all []message, is
 	c.streamable.ServeHTTP(late, r)
 }
 
-// connectMCP has the go-sdk's transport stand between HTTP and the host of a session.
+// connectMCP puts the go-sdk's transport between HTTP and the host of the session.
 func (c *session) connectMCP() {
 	c.streamable = &mcp.StreamableServerTransport{SessionID: c.id, EventStore: &keptEvents{most: c.server.opts.Kept}}
 	var err error
-	if c.conn, err = c.streamable.Connect(c.hasty); err != nil { // it is connected once only
+	if c.conn, err = c.streamable.Connect(c.hasty); err != nil { // fails only at a second Connect
 		panic(err)
 	}
-	go c.guarded(func() error { return c.hear(c.conn) }) // it ends with the host
+	go c.guarded(func() error { return c.hear(c.conn) }) // ends with the host
 }
 
-// hear takes in what the client says.
+// hear passes the messages of the client to the host.
 func (c *session) hear(conn mcp.Connection) error {
 	defer c.end()
 	for {
 		msg, err := conn.Read(c.hasty)
 		if err != nil {
-			return nil // it is over
+			return nil // the connection is closed
 		}
 		if c.endFaulty(conn, msg) {
 			continue
 		}
 		line, err := jsonrpc.EncodeMessage(msg)
-		for full := err == nil; full; full = err != nil { // until there is room: what was taken in must be answered
+		for full := err == nil; full; full = err != nil { // tries until there is room: the message must be answered
 			if err = c.put(c.hasty, append(line, '\n')); errors.Is(err, errEnded) || c.hasty.Err() != nil {
 				return nil
 			}
@@ -159,7 +159,7 @@ func (c *session) hear(conn mcp.Connection) error {
 	}
 }
 
-// endFaulty ends the stream of a request with a fault.
+// endFaulty answers a faulty request with its fault; false = msg is not such a request.
 func (c *session) endFaulty(conn mcp.Connection, msg jsonrpc.Message) bool {
 	said, ok := msg.(*jsonrpc.Request)
 	if !ok || !said.ID.IsValid() {
@@ -169,12 +169,13 @@ func (c *session) endFaulty(conn mcp.Connection, msg jsonrpc.Message) bool {
 	if ok {
 		fault := v.(*rpc.Error)
 		e := &jsonrpc.Error{Code: int64(fault.Code), Message: fault.Message}
-		_ = conn.Write(c.hasty, &jsonrpc.Response{ID: said.ID, Error: e}) // a client that is not there has gone
+		_ = conn.Write(c.hasty, &jsonrpc.Response{ID: said.ID, Error: e}) // fails if the client has gone
 	}
 	return ok
 }
 
-// endCancelled ends the stream of a request that the client takes back: the host answers it no more.
+// endCancelled answers a request that the client cancels, because the host does not answer it any more. This ends its
+// stream.
 func (c *session) endCancelled(conn mcp.Connection, msg jsonrpc.Message) {
 	var params struct {
 		ID jsontext.Value `json:"requestId"`
@@ -185,16 +186,17 @@ func (c *session) endCancelled(conn mcp.Connection, msg jsonrpc.Message) {
 		return
 	}
 	var value any
-	_ = json.Unmarshal(params.ID, &value) // of no text there is no ID
+	_ = json.Unmarshal(params.ID, &value) // if there is no id, value stays nil and id is not valid
 	if id, err := jsonrpc.MakeID(value); err == nil && id.IsValid() {
 		_ = conn.Write(c.hasty, &jsonrpc.Response{ID: id, Error: &jsonrpc.Error{
 			Code:    -32800,
 			Message: "the request was cancelled",
-		}}) // it may have an answer
+		}}) // fails if it has an answer already
 	}
 }
 
-// toClient has the client of a session get what the host writes, which waits while the client is slow.
+// toClient is the output of the host of an MCP session. It passes each line to the client, and Write waits while the
+// client is slow.
 type toClient struct{ *session }
 
 // Write implements io.Writer.
@@ -225,7 +227,7 @@ func (c *session) say(line []byte) {
 	if resp, ok := msg.(*jsonrpc.Response); ok && resp.Error == nil {
 		c.greeted.Store(true)
 	}
-	_ = c.conn.Write(context.Background(), msg) // a client that is not there asks again, or has gone
+	_ = c.conn.Write(context.Background(), msg) // a client that is not connected asks again, or has gone
 }
 
 func isJSON(r *http.Request) bool {
@@ -233,7 +235,7 @@ func isJSON(r *http.Request) bool {
 	return err == nil && kind == "application/json"
 }
 
-// accepts reports whether a client takes a media type.
+// accepts reports whether a client accepts a media type.
 func accepts(r *http.Request, kind string) bool {
 	for _, value := range r.Header.Values("Accept") {
 		for one := range strings.SplitSeq(value, ",") {
@@ -247,26 +249,26 @@ func accepts(r *http.Request, kind string) bool {
 	return false
 }
 
-// What an event and a stream take in memory beside the text, in bytes.
+// The memory that an event and a stream take beside the text, in bytes.
 const (
 	eventSize  = 50
 	streamSize = 250
 )
 
-// keptEvents is the mcp.EventStore of one session: what was sent, for a client that connects
-// anew. The oldest events go first, and their streams with them: each request has one.
+// keptEvents is the mcp.EventStore of one session. It keeps sent events for a client that connects again. The oldest
+// events are dropped first. A stream belongs to one request, and is dropped with its last event.
 type keptEvents struct {
 	most int // bytes
 
 	mu      sync.Mutex // guards the fields below
 	bytes   int
 	streams map[string]*keptStream
-	order   []*keptStream // of each event, the oldest first
+	order   []*keptStream // the stream of each event, the oldest event first
 }
 
 type keptStream struct {
 	id     string
-	first  int // number of the oldest event, or of the next
+	first  int // number of the oldest event, or of the next one if there is none
 	events [][]byte
 }
 
@@ -294,7 +296,7 @@ func (k *keptEvents) openLocked(id string, first int) *keptStream {
 func (k *keptEvents) Append(_ context.Context, _, stream string, data []byte) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	s := k.openLocked(stream, math.MaxInt32) // of one that has gone nobody knows the numbers
+	s := k.openLocked(stream, math.MaxInt32) // the event numbers of a dropped stream are not known
 	s.events, k.order = append(s.events, data), append(k.order, s)
 	k.bytes += eventSize + len(data)
 	for k.bytes > k.most && len(k.order) > 1 {
@@ -308,14 +310,13 @@ func (k *keptEvents) dropLocked() {
 	k.bytes -= eventSize + len(s.events[0])
 	s.events[0], k.order[0] = nil, nil
 	s.events, k.order = s.events[1:], k.order[1:]
-	if s.first++; len(s.events) == 0 && s.id != "" { // that one goes on
+	if s.first++; len(s.events) == 0 && s.id != "" { // the stream "" belongs to no request and goes on
 		delete(k.streams, s.id)
 		k.bytes -= streamSize
 	}
 }
 
-// After implements mcp.EventStore. A client that knows no event gets all that are kept, and
-// from there on they are numbered anew.
+// After implements mcp.EventStore. A client that names no event gets all kept events, which are then numbered from 0.
 func (k *keptEvents) After(_ context.Context, _, stream string, index int) iter.Seq2[[]byte, error] {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -16,17 +16,17 @@ import (
 	rpc "a2e/protocol/jsonrpc"
 )
 
-// bom is the byte order mark, which some editors and shells put in front of a text.
+// bom is the byte order mark, which some editors and shells write at the beginning of a text.
 var bom = []byte("\ufeff")
 
-// message is one of a POST to /mcp.
+// message is one message of a POST to /mcp.
 type message struct {
 	rpc.Request
 	raw   []byte
-	fault *rpc.Error // what is wrong with it; nil = the go-sdk takes it
+	fault *rpc.Error // what is wrong with it; nil = the go-sdk accepts it
 }
 
-// messages reads the body of a POST. The error is one of the whole body.
+// messages reads the body of a POST. err is for a fault of the whole body.
 func messages(r *http.Request) (all []message, isBatch bool, err error) {
 	if r.Method != http.MethodPost {
 		return nil, false, nil
@@ -34,7 +34,7 @@ func messages(r *http.Request) (all []message, isBatch bool, err error) {
 	body, err := io.ReadAll(r.Body)
 	body = bytes.TrimSpace(bytes.TrimPrefix(body, bom))
 	if err != nil {
-		return []message{readMessage(body)}, false, err // of one that is too long the id may be told
+		return []message{readMessage(body)}, false, err // the id may be readable in a body that is too long
 	}
 	if !bytes.HasPrefix(body, []byte{'['}) {
 		return []message{readMessage(body)}, false, nil
@@ -62,7 +62,7 @@ func messages(r *http.Request) (all []message, isBatch bool, err error) {
 // lastBatches is the last version of MCP that has batches.
 const lastBatches = "2025-03-26"
 
-// readMessage reads one message and looks for what the go-sdk would refuse: the whole body, in plain text.
+// readMessage reads one message and finds faults for which the go-sdk would refuse the whole body in plain text.
 func readMessage(raw []byte) message {
 	var line protocol.Line
 	err := line.Scan(raw)
@@ -89,13 +89,13 @@ func readMessage(raw []byte) message {
 	case !m.Notification:
 		m.fault = m.unserved()
 	}
-	if m.Answer && m.fault != nil { // its id is none of a request
+	if m.Answer && m.fault != nil { // its id is not that of a request
 		m.ID = nil
 	}
 	return m
 }
 
-// The methods that the go-sdk takes, with params and without.
+// The methods that the go-sdk accepts, with params and without.
 const (
 	methodsWith = "initialize tools/call prompts/get resources/read resources/subscribe resources/unsubscribe " +
 		"completion/complete logging/setLevel subscriptions/listen"
@@ -116,7 +116,7 @@ func (m *message) unserved() *rpc.Error {
 	return nil
 }
 
-// passedOver reports whether a notification is none that the go-sdk knows: it gets no answer.
+// passedOver reports whether a notification is dropped, because the go-sdk does not know it. It gets no answer.
 func (m *message) passedOver() bool {
 	switch m.Method {
 	case "notifications/initialized", "notifications/roots/list_changed":
@@ -127,14 +127,14 @@ func (m *message) passedOver() bool {
 	return m.Notification
 }
 
-// exactID reports whether an id is kept as it is: the go-sdk makes numbers of 64 bits of
-// them by way of floating point.
+// exactID reports whether the go-sdk keeps an id as it is. The go-sdk converts numbers by floating point, so only whole
+// numbers up to 2^53 are exact.
 func exactID(id jsontext.Value) bool {
 	n, err := strconv.ParseInt(string(id), 10, 64)
 	return id.Kind() != '0' || err == nil && n <= 1<<53 && n >= -1<<53
 }
 
-// sdkID returns an exact id as the go-sdk has it.
+// sdkID returns an exact id as the go-sdk stores it.
 func sdkID(id jsontext.Value) any {
 	if text, ok := protocol.Value(id).Str(); ok {
 		return text
@@ -143,14 +143,14 @@ func sdkID(id jsontext.Value) any {
 	return n
 }
 
-// fail answers a request to /mcp with an error of JSON-RPC; a nil id is null.
+// fail answers a request to /mcp with a JSON-RPC error; a nil id becomes null.
 func fail(w http.ResponseWriter, status int, id jsontext.Value, e *rpc.Error) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(rpc.AppendFailure(nil, id, e.Code, e.Message, nil)) // who does not read the answer has gone
+	_, _ = w.Write(rpc.AppendFailure(nil, id, e.Code, e.Message, nil)) // fails if the client has gone
 }
 
-// failBody answers a POST to /mcp whose body is not what it should be.
+// failBody answers a POST to /mcp whose body cannot be read.
 func failBody(w http.ResponseWriter, id jsontext.Value, err error) {
 	fault, ok := errors.AsType[*rpc.Error](err)
 	if ok {

@@ -15,29 +15,29 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// session is a host and what connects it to its client.
+// session is a host and its connection to a client.
 type session struct {
 	server *Server
 	id     string
 	speaks Protocol
 	in     feed
-	out    *events        // of A2E
-	output *io.PipeReader // of a call
-	answer *io.PipeWriter // to output
+	out    *events        // the output, for A2E
+	output *io.PipeReader // the output, for Call
+	answer *io.PipeWriter // writes to output
 	idle   *time.Timer
 
-	streamable *mcp.StreamableServerTransport // and all up to faults: nil = it speaks A2E
-	conn       mcp.Connection                 // to the client, on that
-	part       []byte                         // of a line for the client that has no end yet
-	greeted    atomic.Bool                    // MCP's initialize had its result
-	faults     sync.Map                       // *rpc.Error of requests in batches, by the go-sdk's id; see post
+	streamable *mcp.StreamableServerTransport // this field and those up to faults are used for MCP only
+	conn       mcp.Connection                 // to the client, through streamable
+	part       []byte                         // the beginning of a line for the client
+	greeted    atomic.Bool                    // initialize was answered with a result
+	faults     sync.Map                       // the go-sdk's id of a faulty request -> *rpc.Error; see post
 
-	hasty context.Context // of the host
+	hasty context.Context // of the host; its end makes the host end quickly
 	cut   context.CancelFunc
 
 	mu      sync.Mutex
 	streams int  // open now; guarded by mu
-	over    bool // it is forgotten, and its time limit with it; guarded by mu
+	over    bool // the session is not in the list any more; guarded by mu
 }
 
 func newSession(s *Server, speaks Protocol) *session {
@@ -58,7 +58,7 @@ func newSession(s *Server, speaks Protocol) *session {
 	return c
 }
 
-// serve runs the host. What it wrote last can be read for as long as an idle session lives.
+// serve runs the host. After that the last output can be read until the session expires.
 func (c *session) serve() {
 	defer c.cut()
 	out := io.Writer(c.out)
@@ -72,17 +72,16 @@ func (c *session) serve() {
 	c.in.close()
 	switch c.speaks {
 	case MCP:
-		_ = c.conn.Close() // it has no error
+		_ = c.conn.Close() // never fails
 	case Call:
-		_ = c.answer.Close() // nor has this
+		_ = c.answer.Close() // never fails
 	}
 	if c.out == nil || c.out.close() {
 		c.gone()
 	}
 }
 
-// guarded does a part of the session's work. An error is logged, and a panic ends this session and
-// no other.
+// guarded runs a part of the session's work. It logs an error. A panic ends only this session.
 func (c *session) guarded(work func() error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -96,7 +95,7 @@ func (c *session) guarded(work func() error) {
 	}
 }
 
-// gone forgets a session whose host has ended and whose output was read.
+// gone removes a session whose host has ended and whose output was read, or which has expired.
 func (c *session) gone() {
 	c.mu.Lock()
 	c.over = true
@@ -105,7 +104,7 @@ func (c *session) gone() {
 	c.server.forget(c)
 }
 
-// end ends the input: the host answers what it has taken in, and ends.
+// end ends the input. The host answers what it has taken in, and then ends.
 func (c *session) end() { c.in.close() }
 
 // expire ends a session that nobody uses.
@@ -118,7 +117,7 @@ func (c *session) expire() {
 	c.gone()
 }
 
-// used says that the client is there.
+// used starts the idle time again, because the client has sent something.
 func (c *session) used() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -127,7 +126,7 @@ func (c *session) used() {
 	}
 }
 
-// listen counts a stream while it is open: a session with one is in use.
+// listen counts a stream until stop is called. A session with an open stream does not expire.
 func (c *session) listen() (stop func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -142,7 +141,7 @@ func (c *session) listen() (stop func()) {
 	}
 }
 
-// put adds a line to the input. It waits for room as long as ctx and putTimeout let it.
+// put adds a line to the input. It waits for room until ctx ends, but no longer than putTimeout.
 func (c *session) put(ctx context.Context, line []byte) error {
 	c.used()
 	return c.in.put(ctx, line)
@@ -150,14 +149,14 @@ func (c *session) put(ctx context.Context, line []byte) error {
 
 var errEnded = errors.New("the session has ended; POST /session starts another one")
 
-// putTimeout bounds the wait of a message for room in the input of its session.
+// putTimeout bounds the wait for room in the input of a session.
 const putTimeout = 2 * time.Second
 
-// feed is the input of a session: bounded, in the order of put.
+// feed is the input of a session. It is bounded and keeps the order of the lines.
 type feed struct {
 	mu      sync.Mutex
-	room    sync.Cond // also: there is something to read
-	max     int       // bytes waiting from which on put waits
+	room    sync.Cond // signals room, or something to read
+	max     int       // put waits while so many bytes are waiting
 	waiting []byte    // guarded by mu
 	closed  bool      // guarded by mu
 }

@@ -13,10 +13,10 @@ import (
 	"time"
 )
 
-// writeTimeout bounds the wait for a client that does not read; it can connect anew.
+// writeTimeout bounds each write to a client that does not read. The client can connect again.
 const writeTimeout = time.Minute
 
-// paced bounds the wait of each write, of answers and of streams.
+// paced sets the time limit of each write, of answers and of streams.
 type paced struct {
 	http.ResponseWriter
 	to *http.ResponseController
@@ -33,21 +33,22 @@ func (p paced) FlushError() error {
 	return p.to.Flush()
 }
 
-func (p paced) extend() { _ = p.to.SetWriteDeadline(time.Now().Add(writeTimeout)) } // a test's writer may have none
+func (p paced) extend() { _ = p.to.SetWriteDeadline(time.Now().Add(writeTimeout)) } // tests may not support it
 
 // Unwrap is for http.ResponseController.
 func (p paced) Unwrap() http.ResponseWriter { return p.ResponseWriter }
 
-// flushDelay is how long an event may wait for the next one, or for the end of the answer, to go out with it.
+// flushDelay is how long an event may wait, to be sent together with the next one or with the end of the answer.
 const flushDelay = time.Millisecond
 
-// lateWriter is an answer whose events go out together where they come together: a short answer is one write.
+// lateWriter writes an answer and sends events that come shortly after each other together. A short answer is one
+// write.
 type lateWriter struct {
 	http.ResponseWriter
 	to *http.ResponseController
 
 	mu    sync.Mutex  // guards the fields below, and the answer
-	timer *time.Timer // of a flush that is due; nil = none is
+	timer *time.Timer // of a planned flush; nil = none is planned
 	over  bool
 }
 
@@ -77,11 +78,11 @@ func (l *lateWriter) flush() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.timer = nil; !l.over {
-		_ = l.to.Flush() // the next write tells of a client that has gone
+		_ = l.to.Flush() // if the client has gone, the next write fails
 	}
 }
 
-// end is called when the answer is whole: its end goes out by itself.
+// end is called when the answer is complete. The server then sends the rest without a flush.
 func (l *lateWriter) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -92,7 +93,7 @@ func (l *lateWriter) end() {
 
 // stream sends the output of a session as server-sent events.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request, c *session) {
-	if r.Method != http.MethodGet { // HEAD would take the events of the one that reads them
+	if r.Method != http.MethodGet { // HEAD would take the events away from the reader
 		w.Header().Set("Allow", http.MethodGet)
 		refuse(w, http.StatusMethodNotAllowed, errors.New("should be GET"))
 		return
@@ -122,12 +123,12 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, c *session) {
 	c.copyEvents(r.Context(), out, reader, last)
 }
 
-// copyEvents sends events until the session or the connection ends, or the reader is another.
+// copyEvents sends events until the session or the connection ends, or another stream becomes the reader.
 func (c *session) copyEvents(ctx context.Context, out *sink, reader, last int) {
 	defer context.AfterFunc(ctx, c.out.wake)()
-	due := false // a comment; guarded by the lock of the events, under which next asks
+	due := false // whether a comment is due; guarded by events.mu, which next holds when it calls stopped
 	for {
-		began := time.Now() // before the timer begins, so that it is due when that wakes next
+		began := time.Now() // before the timer starts, so that a comment is due when the timer wakes next
 		beat := time.AfterFunc(out.beat, c.out.wake)
 		lines, end := c.out.next(reader, last, func() bool {
 			due = time.Since(began) >= out.beat
@@ -163,7 +164,7 @@ type sink struct {
 
 func (s *sink) comment() error { return s.flush(append(s.buf[:0], ":\n\n"...)) }
 
-// send writes lines as events, of which the first has a number.
+// send writes lines as events. number is the number of the first event.
 func (s *sink) send(lines [][]byte, number int) error {
 	buf := s.buf[:0]
 	for i, line := range lines {
@@ -189,8 +190,8 @@ func (s *sink) flush(buf []byte) error {
 	return s.to.Flush()
 }
 
-// appendLine adds JSON text with those characters escaped that some clients take for the end of
-// a line, such as all that split text by Python's str.splitlines.
+// appendLine appends JSON text. It escapes U+0085, U+2028 and U+2029, which some clients take for the end of a line,
+// such as those that use Python's str.splitlines.
 func appendLine(dst, line []byte) []byte {
 	if bytes.IndexByte(line, 0xc2) < 0 && bytes.IndexByte(line, 0xe2) < 0 {
 		return append(dst, line...)
@@ -213,9 +214,9 @@ func appendLine(dst, line []byte) []byte {
 	return append(dst, line...)
 }
 
-// events is the output of a session: lines, numbered from 1. Those that were sent are kept
-// until there are max bytes of them, for a client whose connection broke before it had read
-// them. Those that were not are never dropped: the host waits once there are max bytes.
+// events is the output of a session: lines, numbered from 1. Lines that were sent are kept up to max bytes, for a
+// client whose connection broke before it had read them. Lines that were not sent are never dropped: the host waits
+// when there are max bytes of them.
 type events struct {
 	max int
 
@@ -223,13 +224,13 @@ type events struct {
 	changed sync.Cond
 	lines   [][]byte // without their ends; the first is number first
 	first   int
-	sent    int    // the number of the last that was sent; 0 = none
-	old     int    // bytes of those that were sent
-	fresh   int    // bytes of the others
-	part    []byte // of a line that has no end yet
-	closed  bool   // there will be no more
+	sent    int    // the number of the last line that was sent; 0 = none
+	old     int    // bytes of the lines that were sent
+	fresh   int    // bytes of the lines that were not sent yet
+	part    []byte // the beginning of a line
+	closed  bool   // the host has ended
 	lost    bool   // nobody will read any more
-	reader  int    // counts the streams: the last one is the reader
+	reader  int    // number of streams so far; the last one is the reader
 }
 
 func newEvents(max int) *events {
@@ -261,7 +262,7 @@ func (e *events) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// close says that the host has ended, and reports whether all of its output was sent.
+// close marks the end of the host, and reports whether all of its output was sent or nobody will read it.
 func (e *events) close() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -270,7 +271,7 @@ func (e *events) close() bool {
 	return e.fresh == 0 || e.lost
 }
 
-// giveUp says that nobody reads any more.
+// giveUp marks that nobody will read any more.
 func (e *events) giveUp() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -278,15 +279,15 @@ func (e *events) giveUp() {
 	e.changed.Broadcast()
 }
 
-// wake has who waits look again.
+// wake makes all waiting goroutines check their conditions again.
 func (e *events) wake() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.changed.Broadcast()
 }
 
-// begin makes a new stream the reader, in place of the one before it. after is the number of
-// the last event that the client has; -1 = it does not say, and gets what was not sent yet.
+// begin makes a new stream the reader, in place of the one before. after is the number of the last event that the
+// client has; -1 = not known: the stream begins with the first event that was not sent yet.
 func (e *events) begin(after int) (reader, last int, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -304,12 +305,11 @@ func (e *events) begin(after int) (reader, last int, err error) {
 	return e.reader, after, nil
 }
 
-// maxBatch is how many events are sent before it is said that they were.
+// maxBatch is how many events are sent before they are marked as sent.
 const maxBatch = 512
 
-// next waits for the events after a number, and returns those that there are, with the number
-// of the last. None = the stream is over: the host has ended, the reader is another one, or
-// stopped says so.
+// next waits for events after a number. It returns those events, at most maxBatch, and the number of the last one. No
+// events = the stream is over: the host has ended, there is another reader, or stopped returns true.
 func (e *events) next(reader, after int, stopped func() bool) (lines [][]byte, last int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -328,8 +328,8 @@ func (e *events) next(reader, after int, stopped func() bool) (lines [][]byte, l
 	}
 }
 
-// delivered says that the events up to a number were sent, and forgets the oldest of them. It
-// reports whether the output is over with that.
+// delivered marks the events up to a number as sent, and drops the oldest ones beyond max bytes. It reports whether the
+// host has ended and all of its output was sent.
 func (e *events) delivered(last int) (over bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -21,10 +21,10 @@ import (
 type method struct {
 	run   handler
 	uses  uses
-	lets  bool // it decides on what the client may do, too
+	lets  bool // it may change what the client is allowed to do
 	takes shape
-	texts string                           // names of parameters that must be texts that are not blank
-	works func(f *Front) []host.WorkerInfo // rpc.handshake lists it where there are such workers; nil = in any case
+	texts string                           // names of parameters that must be non-blank strings, separated by spaces
+	works func(f *Front) []host.WorkerInfo // rpc.handshake lists the method if works returns any; nil = always
 }
 
 type handler func(f *Front, ctx context.Context, c *call) (any, error)
@@ -33,26 +33,26 @@ type handler func(f *Front, ctx context.Context, c *call) (any, error)
 type shape int
 
 const (
-	whatever  shape = iota // they are not looked at, or all of them are optional filters
+	whatever  shape = iota // not checked: the method ignores them, or they are optional filters
 	optional               // an object, or nothing
 	required               // an object
-	ofSession              // an object with a session_id, of which the session is call.on
+	ofSession              // an object with a session_id, whose session becomes call.on
 )
 
-// uses says what the requests of a method use, which decides their order.
+// uses says what the requests of a method use. This decides their order.
 type uses int
 
 const (
-	aChange uses = iota // they change sessions, or what else the store keeps
-	aLook               // they read that
-	aside               // they need none of that: they tell what the client may do, or change what it is told
+	aChange uses = iota // they change sessions or other data of the store
+	aLook               // they read such data
+	aside               // they need no such data: they report what the client may do, or change what it is sent
 	nothing
-	aList // they ask plugins, one of each method after the other
-	aTool // they run a tool: they take a slot
+	aList // they ask plugins; the requests of one method run one after the other
+	aTool // they run a tool, and take a slot
 )
 
-// The keys of what requests use. A change takes effect before what comes after it, whoever it
-// is for: a session is mentioned in the state and in the history, too.
+// The keys of the claims of requests. A change takes effect before all later requests, even of other sessions, because
+// the state and the history show each session.
 const (
 	keySessions = "rpc/sessions/"
 	keyAccess   = "rpc/access/"
@@ -90,22 +90,22 @@ type call struct {
 	params  protocol.Object
 	shape   byte     // of the parameters, as jsonrpc.Request has it
 	session string   // session_id
-	on      *session // that
-	args    []string // of a command that is no tool
+	on      *session // the session of session_id; nil = the method takes none
+	args    []string // of a built-in command
 	size    int
-	number  int           // among those that came; set by workOf
+	number  int           // in the order of arrival, from 1; set by workOf
 	gone    chan struct{} // closed when the answer is written
-	reason  string        // why the state is another now, "" = it is not; set by the method, as what follows
+	reason  string        // why the state has changed; "" = it has not; set by the method, as created and then
 	created string        // the id of a new session
-	then    func()        // what follows an answer that is no error
-	served  bool          // the answer is no error
-	began   time.Time     // when it came
+	then    func()        // called after an answer that is not an error
+	served  bool          // the answer is not an error
+	began   time.Time     // time of arrival
 	span    context.Context
 	work    *host.Work
 
 	// The fields below are guarded by Front.mu.
 	runs bool
-	tool string // the id of the call of a tool that it made
+	tool string // the id of the tool call that it made; "" = none
 }
 
 func newCall(r jsonrpc.Request, size int) *call {
@@ -116,18 +116,18 @@ func newCall(r jsonrpc.Request, size int) *call {
 	}
 }
 
-// workOf makes a request one of the host's scheduler.
+// workOf returns the host.Work of a request.
 func (f *Front) workOf(c *call) *host.Work {
 	m, known := f.methods[c.method]
 	if !known {
-		m.uses = aside // a handshake before it decides on the answer
+		m.uses = aside // an earlier handshake decides whether the client may know that
 	}
-	c.span = host.Trace(f.ctx, c.method, "", func() string { // the client's span; "" = it says none
+	c.span = host.Trace(f.ctx, c.method, "", func() string { // the client's span; "" = none
 		meta, _ := c.params.Child("_meta")
 		return meta.Text("traceparent")
 	})
 	if compress, _ := c.params.Get("compress_immediately"); c.method == jsonrpc.ModelSelect && compress.Kind() == 't' {
-		m.uses = aList // it waits for a model, and others not for it
+		m.uses = aList // it waits for a model, and others must not wait for it
 	}
 	c.uses = m.uses
 	c.work = &host.Work{
@@ -185,7 +185,7 @@ func (f *Front) serve(ctx context.Context, c *call) (any, error) {
 	return result, err
 }
 
-// taking makes a handler of one with parameters.
+// taking makes a handler from a function with decoded parameters.
 func taking[P any](run func(*Front, context.Context, *call, *P) (any, error)) handler {
 	return func(f *Front, ctx context.Context, c *call) (any, error) {
 		var req P
@@ -203,7 +203,7 @@ func (c *call) wrong(field, why string) *jsonrpc.Error {
 		With("field", field)
 }
 
-// text is a text of the client, without space around it; null is none.
+// text is a string of the client, without space around it; null becomes "".
 type text string
 
 // UnmarshalJSONFrom implements json.UnmarshalerFrom.
@@ -214,12 +214,12 @@ func (t *text) UnmarshalJSONFrom(dec *jsontext.Decoder) error {
 	return err
 }
 
-// quoted shows a name of the client in an error.
+// quoted returns a name of the client as errors show it: quoted and cut.
 func quoted[T ~string](name T) string {
 	return string(protocol.AppendString(nil, protocol.Clip(name, 64)))
 }
 
-// cancel serves $/cancelRequest: requests that ask plugins or run a tool are stopped, whether they wait or run.
+// cancel serves $/cancelRequest. It stops requests that ask plugins or run a tool, whether they wait or run.
 func (f *Front) cancel(c *call) {
 	id, _ := c.params.Get("id")
 	key := jsonrpc.Key(jsontext.Value(id))
@@ -230,7 +230,7 @@ func (f *Front) cancel(c *call) {
 	f.answer(c, nil, nil)
 }
 
-// stopOpen stops the requests without their answer that match, and returns how many.
+// stopOpen stops the unanswered requests that match, and returns how many it stopped.
 func (f *Front) stopOpen(cause error, match func(*call) bool) (stopped int) {
 	var works []*host.Work
 	f.mu.Lock()
@@ -243,10 +243,11 @@ func (f *Front) stopOpen(cause error, match func(*call) bool) (stopped int) {
 	return host.StopAll(cause, works...)
 }
 
-// answer returns the line of the one answer to a request, with its end; nil = a notification has none.
+// answer returns the line of the answer to a request, with its newline; nil = a notification gets none. It is called
+// once for each request.
 func (f *Front) answer(c *call, result any, err error) []byte {
 	f.mu.Lock()
-	delete(f.open, c) // before the client, who may ask for it, can know
+	delete(f.open, c) // first, because a client that has the answer may ask for the open requests
 	tool := c.tool
 	f.mu.Unlock()
 	line, err := f.line(c, result, err)
@@ -263,7 +264,7 @@ func (f *Front) answer(c *call, result any, err error) []byte {
 	return append(line, '\n')
 }
 
-// answered does what follows the answer, which is written.
+// answered does what must follow the answer. The answer is written already.
 func (f *Front) answered(c *call) {
 	defer f.work.Done()
 	defer close(c.gone)
@@ -272,7 +273,7 @@ func (f *Front) answered(c *call) {
 	}
 }
 
-// line makes the answer, and gives the error of one whose result does not encode.
+// line returns the line of an answer and its error. If the result does not encode, the answer and the error say so.
 func (f *Front) line(c *call, result any, err error) ([]byte, error) {
 	if err == nil {
 		text, bad := protocol.AppendJSON(nil, result)
@@ -289,11 +290,12 @@ func (f *Front) line(c *call, result any, err error) ([]byte, error) {
 	return jsonrpc.AppendError(nil, c.id, e), err
 }
 
-// record puts a request into the audit trail. The correlation id is that of the call of a tool; "" = there was none.
+// record puts a request into the audit trail. tool is the id of its tool call and becomes the correlation id; "" =
+// there was none.
 func (f *Front) record(c *call, tool string, size int, err error) {
 	e := event.Event{
 		Duration: time.Since(c.began), CorrelationID: tool,
-		ReqID:      strings.TrimPrefix(c.key, `"`), // the text of an id that is one
+		ReqID:      strings.TrimPrefix(c.key, `"`), // the text of a string id
 		InputBytes: c.size - callOverhead, OutputBytes: size, Type: c.method, SessionID: c.session,
 	}
 	if err != nil {
@@ -305,7 +307,7 @@ func (f *Front) record(c *call, tool string, size int, err error) {
 	host.Trail(f.ctx, e, c.span)
 }
 
-// codeOf returns the code of an error in words: A2E's, where it is one.
+// codeOf returns the code of an error in words: the code of A2E if it has one, else its reason.
 func codeOf(e *jsonrpc.Error) string { return fmt.Sprint(cmp.Or(e.Data["code"], e.Data["reason"])) }
 
 func (f *Front) event(t jsonrpc.EventType, payload any) {
@@ -317,5 +319,5 @@ func (f *Front) event(t jsonrpc.EventType, payload any) {
 	f.out.Send(jsonrpc.AppendEvent(nil, t, stamp(f.opts.Now()), text))
 }
 
-// stamp writes a time as events and results have it.
+// stamp formats a time as in events and results.
 func stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }

@@ -21,14 +21,14 @@ import (
 	"a2e/protocol/jsonrpc"
 )
 
-// command is one that is no tool.
+// command is a command that does not run a tool.
 type command struct {
 	Name string  `json:"name"`
 	Help string  `json:"description"`
-	run  handler // call.args are what follows the name
+	run  handler // call.args are the words after the name
 }
 
-// commands are those that are no tools.
+// commands returns the commands that do not run a tool.
 func commands() []command {
 	return []command{
 		{"/auth", "what the host and its workers may use", authCommand},
@@ -104,7 +104,7 @@ func historyCommand(f *Front, ctx context.Context, c *call) (any, error) {
 	return map[string]any{"resumed": r.ID}, err
 }
 
-// forgetEverything forgets what the client has set. What was said stays in the history.
+// forgetEverything resets what the client has set. The history stays.
 func forgetEverything(f *Front, ctx context.Context, c *call) (any, error) {
 	f.mu.Lock()
 	c.on.queue = nil
@@ -159,7 +159,7 @@ func (f *Front) runTool(ctx context.Context, c *call, name string, args protocol
 			return handled(map[string]any{"error": unknown}), nil
 		}
 		if e.Code == jsonrpc.CodeInvalidParams {
-			e.With("field", "raw_command") // not what it was called among the tool's arguments
+			e.With("field", "raw_command") // the client does not know the name of the tool's argument
 		}
 		return nil, e
 	}
@@ -173,7 +173,7 @@ func (f *Front) runTool(ctx context.Context, c *call, name string, args protocol
 	return handled(add(output, "group", resp.Group)), nil
 }
 
-// toolCall is the call of a tool that a command makes, as far as it can be told without asking a plugin; false = it
+// toolCall returns the tool call that a command makes, as far as it is known without a question to a plugin; false = it
 // makes none.
 func (f *Front) toolCall(command string) (protocol.Object, bool) {
 	command = strings.TrimSpace(command)
@@ -190,7 +190,7 @@ func (f *Front) toolCall(command string) (protocol.Object, bool) {
 	return call, err == nil
 }
 
-// builtin finds a command that is no tool; nil = there is none of this name.
+// builtin returns the handler of a command that does not run a tool; nil = there is no such command.
 func builtin(name string) handler {
 	for _, c := range commands() {
 		if c.Name == strings.ToLower(name) {
@@ -200,9 +200,9 @@ func builtin(name string) handler {
 	return nil
 }
 
-// arguments reads the arguments of a command, JSON or key=value pairs. types returns the types of the parameters,
-// as far as they are known. A value, or a part of one, may stand in quotes; within double quotes a backslash escapes
-// as in JSON, and a line break is one.
+// arguments reads the arguments of a command, which are JSON or key=value pairs. types returns the types of the
+// parameters, as far as they are known. A value, or a part of it, may be in quotes. Within double quotes a backslash
+// escapes as in JSON, and a line break stands for itself.
 func arguments(text string, types func() map[string]string) (obj protocol.Object, err error) {
 	if text = strings.TrimSpace(text); text == "" {
 		return obj, nil
@@ -244,7 +244,7 @@ type pair struct {
 	quoted     bool
 }
 
-// pairs makes an object of key=value pairs.
+// pairs makes a JSON object from key=value pairs.
 func pairs(rest string, types func() map[string]string) (raw []byte, err error) {
 	known := types()
 	raw = []byte{'{'}
@@ -268,7 +268,8 @@ func pairs(rest string, types func() map[string]string) (raw []byte, err error) 
 	return append(raw, '}'), nil
 }
 
-// json returns the value as JSON. Where the parameter's type is not known, a bare value that is JSON is taken as that.
+// json returns the value as JSON. If the type of the parameter is not known, an unquoted value that is valid JSON is
+// taken as JSON.
 func (p *pair) json(typ string) []byte {
 	text := jsontext.Value(strings.TrimSpace(p.value))
 	if p.quoted && typ == "" || typ == "string" || !text.IsValid() {
@@ -277,12 +278,12 @@ func (p *pair) json(typ string) []byte {
 	return text
 }
 
-// valuePart matches what a value is put together of: 'text', "text" or one without quotes.
+// valuePart matches one part of a value: 'text', "text" or text without quotes.
 var valuePart = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^(?:'([^']*)'|"((?s:\\.|[^"\\])*)"|([^'" \t\r\n]+))`)
 })
 
-// read takes a value off the text; rest is what follows it.
+// read reads a value from the start of a text, and returns the rest of the text.
 func (p *pair) read(text string) (rest string, err error) {
 	if text != "" && (text[0] == '{' || text[0] == '[') {
 		dec := jsontext.NewDecoder(strings.NewReader(text))
@@ -306,7 +307,7 @@ func (p *pair) read(text string) (rest string, err error) {
 	return text, nil
 }
 
-// escapeBreaks writes line breaks and tabs in a text in double quotes as JSON wants them.
+// escapeBreaks escapes the line breaks and tabs in a double-quoted text as JSON requires.
 func escapeBreaks(text string) string {
 	return strings.NewReplacer(`\\`, `\\`, "\\\n", "\\\n", "\n", `\n`, "\r", `\r`, "\t", `\t`).Replace(text)
 }

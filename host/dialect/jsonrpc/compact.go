@@ -14,28 +14,28 @@ import (
 
 // Why a conversation is summarised.
 const (
-	compactAuto   = "auto"   // it comes near the model's window
+	compactAuto   = "auto"   // the conversation comes near the model's window
 	compactManual = "manual" // by /compression
 	compactSwitch = "provider_switch"
 )
 
-// labelCompacting is what a session is said to do meanwhile.
+// labelCompacting is the status label of a session while its conversation is summarised.
 const labelCompacting = "compressing context..."
 
-// Where an estimate of tokens comes from.
+// Sources of an estimate of tokens.
 const (
 	fromHistory = "history"
 	fromSummary = "compaction"
 )
 
-// conversation is what the worker of a session is told of what was said.
+// conversation is the earlier part of a session as its worker gets it.
 type conversation struct {
-	summary string // stands for the first messages; "" = there is none
-	of      int    // how many these are
+	summary string // replaces the first messages; "" = there is none
+	of      int    // number of messages that the summary replaces
 	rest    []*message
 }
 
-// told is the conversation as a worker gets it.
+// told returns the conversation as a worker gets it.
 func (c *conversation) told() []host.Said {
 	said := each(c.rest, func(m *message) host.Said {
 		return host.Said{Role: m.Role, Text: m.Text, Images: pictures(m.Images)}
@@ -46,7 +46,8 @@ func (c *conversation) told() []host.Said {
 	return said
 }
 
-// lately is the end of the conversation, at most so many bytes of its texts: for a worker that is no model.
+// lately returns the end of the conversation, for a worker that is not a model: at most so many bytes of texts, but the
+// last message in any case.
 func (c *conversation) lately(most int) []host.Said {
 	said, bytes := c.told(), 0
 	from := len(said)
@@ -74,7 +75,7 @@ func (h *history) conversation(ctx context.Context, rollout string) (*conversati
 	return c, err
 }
 
-// shorten keeps the summary of a rollout, which stands for the messages up to a number.
+// shorten stores the summary of a rollout. It replaces the messages up to the number upTo.
 func (h *history) shorten(ctx context.Context, rollout, summary string, upTo int64) error {
 	return h.write(ctx, func(tx *store.Tx) error {
 		return cmp.Or(exec(tx, "UPDATE rpc_rollouts SET summary = $2 WHERE id = $1", rollout, h.kept(summary)),
@@ -83,15 +84,15 @@ func (h *history) shorten(ctx context.Context, rollout, summary string, upTo int
 	})
 }
 
-// estimate is what a request of a session takes of its model's window.
+// estimate is how much of its model's window a session takes.
 type estimate struct {
 	host.ContextUse
-	rollout  string // that it is of
-	provider string // whose model; "" = it was not asked: the lengths of the texts alone count
+	rollout  string // id of the rollout
+	provider string // the worker whose model was asked; "" = none: only the lengths of the texts count
 	source   string
 }
 
-// breakdown shows the parts of an estimate.
+// breakdown returns the parts of an estimate.
 func (e *estimate) breakdown() map[string]any {
 	return map[string]any{
 		"pinned_tokens": e.Pinned, "conversation_tokens": e.Conversation, "tool_schema_tokens": e.Tools,
@@ -99,7 +100,7 @@ func (e *estimate) breakdown() map[string]any {
 	}
 }
 
-// providerName is the worker of an estimate, or null.
+// providerName returns the worker of an estimate, or nil.
 func (e *estimate) providerName() any {
 	if e.provider == "" {
 		return nil
@@ -107,7 +108,7 @@ func (e *estimate) providerName() any {
 	return e.provider
 }
 
-// estimated tells the client of an estimate, and keeps it for the session's state.
+// estimated sends an estimate to the client, and stores it for the session's state.
 func (f *Front) estimated(s *session, e *estimate) {
 	f.mu.Lock()
 	s.estimate = e
@@ -118,7 +119,8 @@ func (f *Front) estimated(s *session, e *estimate) {
 	})
 }
 
-// estimateOf returns the estimate of a session's state. A model that has had no turn of it here is not asked.
+// estimateOf returns the estimate for a session's state. If there is none for the rollout, it counts the texts and asks
+// no model.
 func (f *Front) estimateOf(ctx context.Context, s *session, rollout string) (*estimate, error) {
 	f.mu.Lock()
 	e := s.estimate
@@ -134,7 +136,7 @@ func (f *Front) estimateOf(ctx context.Context, s *session, rollout string) (*es
 	return e, err
 }
 
-// bytesPerToken is what a token is taken for where no model was asked.
+// bytesPerToken is the assumed length of a token if no model was asked.
 const bytesPerToken = 4
 
 func (c *conversation) source() string {
@@ -144,7 +146,8 @@ func (c *conversation) source() string {
 	return fromHistory
 }
 
-// measure asks the pool what a conversation takes with a worker's model; nil = the worker is none.
+// measure asks the pool how much of its model's window a conversation takes with a worker; nil = the worker is not a
+// model.
 func (f *Front) measure(ctx context.Context, rollout, worker string, conv *conversation, more ...host.Said) *estimate {
 	pool := host.ServicesOf(ctx).Summariser()
 	if pool == nil {
@@ -157,7 +160,7 @@ func (f *Front) measure(ctx context.Context, rollout, worker string, conv *conve
 	return &estimate{use, rollout, cmp.Or(worker, f.chosen(ctx).firstOf(f.workers())), conv.source()}
 }
 
-// firstOf is the worker that takes turns where none was selected.
+// firstOf returns the selected worker, or the first one if none is selected.
 func (sel selection) firstOf(workers []host.WorkerInfo) string {
 	if sel.Worker == "" && len(workers) > 0 {
 		return workers[0].Name
@@ -165,8 +168,8 @@ func (sel selection) firstOf(workers []host.WorkerInfo) string {
 	return sel.Worker
 }
 
-// earlier is what the worker of a turn is told of what was said before. Where that comes near the window of a model,
-// the model sums up the older part first; a worker that is none gets the end of it.
+// earlier returns the conversation before a turn, for its worker. If it comes near the window of a model, the model
+// summarises the older part first. A worker that is not a model gets only the end of the conversation.
 func (f *Front) earlier(t *turn, worker, text, label string) []host.Said {
 	s := t.session
 	s.compacting.Lock()
@@ -201,34 +204,34 @@ func (f *Front) earlier(t *turn, worker, text, label string) []host.Said {
 	return conv.told()
 }
 
-// remeasure tells what a conversation takes after a turn.
+// remeasure sends an estimate of the conversation after a turn.
 func (f *Front) remeasure(t *turn) {
 	ctx := dialect.Merge(f.enter(t.session), t.ctx)
 	conv, err := f.history.conversation(ctx, t.rollout)
 	if err != nil {
-		return // the next turn tells
+		return // the next turn reports the error
 	}
 	if e := f.measure(ctx, t.rollout, t.worker.Name, conv); e != nil {
 		f.estimated(t.session, e)
 	}
 }
 
-// compaction sums up the older part of a session's conversation.
+// compaction summarises the older part of a session's conversation.
 type compaction struct {
 	front          *Front
 	session        *session
-	turn           string // in which it happens; "" = in none
+	turn           string // the turn in which it happens; "" = none
 	rollout        string
 	worker, reason string
 
 	before, afterUse int // tokens
-	from, to         int // how many messages the summary stood for, and does
+	from, to         int // number of messages that the summary replaced before, and replaces now
 	window, target   int
 	limit            int
 	after            *conversation
 }
 
-// run has the model write the summary, and keeps it. The client is told each step.
+// run has the model write the summary and stores it. It sends an event for each step.
 func (c *compaction) run(ctx context.Context, conv *conversation, e *estimate) error {
 	c.before, c.from, c.to = e.Total(), conv.of, conv.of
 	c.window, c.target, c.limit = e.Window, e.Target, e.Limit
@@ -238,7 +241,7 @@ func (c *compaction) run(ctx context.Context, conv *conversation, e *estimate) e
 	summary, of, err := host.ServicesOf(ctx).Summariser().Summarise(ctx, c.worker, conv.told())
 	kept := of
 	if conv.summary != "" {
-		kept-- // the summary before
+		kept-- // the earlier summary
 	}
 	var last int64
 	if err == nil && kept > 0 {
@@ -273,7 +276,7 @@ func (c *compaction) event(t jsonrpc.EventType, told map[string]any) {
 	c.front.event(t, add(told, "turn_id", c.turn))
 }
 
-// result is what /compression answers with.
+// result returns the answer to /compression.
 func (c *compaction) result() map[string]any {
 	return map[string]any{
 		"compressed": c.after != nil, "reason": c.reason, "estimated_tokens_before": c.before,
@@ -282,12 +285,12 @@ func (c *compaction) result() map[string]any {
 	}
 }
 
-// shrunk says what came of it.
+// shrunk returns a text with the tokens before and after.
 func (c *compaction) shrunk() string {
 	return tokens(c.before) + " -> " + tokens(c.afterUse) + " est. tokens"
 }
 
-// tokens shows a number of tokens.
+// tokens returns a number of tokens as a text.
 func tokens(n int) string {
 	switch {
 	case n == 0:
@@ -298,8 +301,8 @@ func tokens(n int) string {
 	return fmt.Sprintf("%.1fk", float64(n)/1000)
 }
 
-// compactNow sums up the conversation of an idle session, as model.select and /compression ask for. nil = there is
-// nothing to sum up, or the worker is no model. e is what the conversation takes then; nil where the worker is none.
+// compactNow summarises the conversation of an idle session, for model.select and /compression. c is nil if there is
+// nothing to summarise or the worker is not a model. e is the estimate after that, or nil if the worker is not a model.
 func (f *Front) compactNow(ctx context.Context, s *session, worker, reason string) (c *compaction, e *estimate,
 	err error,
 ) {
@@ -347,7 +350,7 @@ func compressionCommand(f *Front, ctx context.Context, c *call) (any, error) {
 	return done.result(), nil
 }
 
-// compressed is the member compression of the answer to model.select.
+// compressed returns the member compression of the answer to model.select.
 func (f *Front) compressed(ctx context.Context, id string, w host.WorkerInfo) (map[string]any, error) {
 	s, err := f.get(ctx, id)
 	if err != nil {

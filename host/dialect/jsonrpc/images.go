@@ -21,7 +21,7 @@ import (
 	"a2e/protocol/jsonrpc"
 )
 
-// ImageTypes are the types of images by the endings of their files' names, in small letters.
+// ImageTypes returns the media types of images by file name extension, in lower case.
 func ImageTypes() map[string]string {
 	return map[string]string{
 		".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".webp": "image/webp", ".gif": "image/gif",
@@ -35,23 +35,23 @@ type attachment struct {
 	URL  string `json:"dataUrl"`
 	Size int    `json:"byteSize"`
 
-	data bool // it came as data: no file has it
+	data bool // it came as data, not as a file
 }
 
-// imageParam is an image as the client gives it.
+// imageParam is an image in a request of the client.
 type imageParam struct {
 	Path string `json:"path"`
 	MIME string `json:"mime_type,omitzero"`
 	URL  string `json:"data_url,omitzero"`
 }
 
-// imagesOf returns the images that parameters have. What is no image at all is left out.
+// imagesOf returns the images of a request's parameters. It leaves out elements without a path or data.
 func imagesOf(params protocol.Object) (images []imageParam) {
 	var list []jsontext.Value
 	val, _ := params.Get("images")
-	_ = json.Unmarshal(val, &list) // nothing, where it is no list
+	_ = json.Unmarshal(val, &list) // leaves list empty if the value is not an array
 	for _, val := range list {
-		obj, _ := protocol.ParseObject(val) // an empty one where it is none
+		obj, _ := protocol.ParseObject(val) // empty if the element is not an object
 		member := func(name, other string) string {
 			return cmp.Or(strings.TrimSpace(obj.Text(name)), strings.TrimSpace(obj.Text(other)))
 		}
@@ -113,7 +113,7 @@ func fromURL(p imageParam) (name, mime string, data []byte, err error) {
 	return cmp.Or(p.Path, "image."+kind), mime, data, err
 }
 
-// fromPath reads an image of the workspace: what the file tools may not read is not sent to a model either.
+// fromPath reads an image of the workspace. It may not read files that the file tools may not read.
 func (f *Front) fromPath(p imageParam) (name, mime string, data []byte, err error) {
 	if name, err = f.place(p.Path); err != nil {
 		return "", "", nil, err
@@ -138,8 +138,8 @@ func (f *Front) fromPath(p imageParam) (name, mime string, data []byte, err erro
 	return name, mime, data, err
 }
 
-// place returns the path of an image within the workspace, with slashes. It may come in quotes,
-// as a file URL, with the home folder as ~, or absolute.
+// place returns the path of an image relative to the workspace, with slashes. The client may write it in quotes, as a
+// file URL, with ~ for the home folder, or absolute.
 func (f *Front) place(name string) (string, error) {
 	if n := len(name); n > 1 && (name[0] == '"' || name[0] == '\'') && name[n-1] == name[0] {
 		name = strings.TrimSpace(name[1 : n-1])
@@ -150,7 +150,7 @@ func (f *Front) place(name string) (string, error) {
 		if plain, err := url.PathUnescape(name); err == nil {
 			name = plain
 		}
-		if !filepath.IsAbs(name) { // a file of another machine
+		if !filepath.IsAbs(name) { // the URL names another machine
 			name = ".."
 		}
 	}
@@ -171,7 +171,7 @@ func (f *Front) place(name string) (string, error) {
 	return filepath.ToSlash(filepath.Clean(name)), nil
 }
 
-// withPlaces adds the places of images to a text that does not name them.
+// withPlaces adds the labels [Image 1], [Image 2], … to a text, except those that it has already.
 func withPlaces(s string, images int) string {
 	for i := range images {
 		if label := fmt.Sprintf("[Image %d]", i+1); !strings.Contains(strings.ToLower(s), strings.ToLower(label)) {
@@ -181,12 +181,12 @@ func withPlaces(s string, images int) string {
 	return strings.TrimSpace(s)
 }
 
-// pictures are images as models get them.
+// pictures returns images as models get them.
 func pictures(images []attachment) []host.Image {
 	all := make([]host.Image, 0, len(images))
 	for _, a := range images {
 		_, data, _ := strings.Cut(a.URL, ",")
-		if raw, err := base64.StdEncoding.DecodeString(data); err == nil { // as it was when it came
+		if raw, err := base64.StdEncoding.DecodeString(data); err == nil { // load has encoded it
 			all = append(all, host.Image{Name: a.Path, MIME: a.MIME, Data: raw})
 		}
 	}

@@ -1,15 +1,15 @@
-// Package jsonrpc is the JSON-RPC 2.0 side of the host's pipe: sessions of a user with a
-// worker, commands that run tools, and what a user interface asks of a host.
+// Package jsonrpc is the JSON-RPC 2.0 side of the host's pipe: sessions in which a user talks to a worker, commands
+// that run tools, and the requests of a user interface about the host.
 //
 //	Take ─ parse ─ host.Work ─ the host's scheduler ─ serve ─ method ─► answer
 //	session.send ─ turn ─ worker pool ─► events, the history
 //
 //	jsonrpc.go  the dialect and its methods   turn.go     send, steer, interrupt, queue; a worker at work
-//	call.go     what methods take, what waits watch.go    what it does, as events
-//	            for what, one answer for each images.go   by path or data URL
-//	session.go  sessions, what was said       store.go    the tables of what was said
+//	call.go     parameters of methods, order  watch.go    what the worker does, as events
+//	            of requests, their answers    images.go   by path or data URL
+//	session.go  sessions and their history    store.go    the tables of the history
 //	server.go   handshake, lists, state       command.go  /help and the like, and /NAME key=value
-//	models.go   the workers as models         questions.go  what the client is asked
+//	models.go   the workers as models         questions.go  questions to the client
 //	compact.go  long conversations, summarised
 package jsonrpc
 
@@ -33,24 +33,24 @@ import (
 	"a2e/protocol/jsonrpc"
 )
 
-// Options say how the host serves JSON-RPC. The zero value of a field is its default.
+// Options say how the host serves JSON-RPC. A zero field means its default, which its comment names.
 type Options struct {
-	Version   string       // of this program; "unknown"
-	Tokens    auth.Tokens  // of which rpc.handshake must bring one as auth_token; none = open
-	Store     store.Opener // keeps sessions over the end of the host
-	Workspace string       // absolute folder that images are in; "" = there are no images
-	StateDir  string       // of the keys of endpoints; "" = none are kept
-	Secrets   *redact.Set  // gets those, and the history has none of them; nil = no others are known
-	Wall      *wall.Wall   // around the host's own files; nil = none lie in the workspace
+	Version   string       // of this program; default "unknown"
+	Tokens    auth.Tokens  // rpc.handshake must bring one as auth_token; none = open
+	Store     store.Opener // keeps sessions beyond the end of the host
+	Workspace string       // absolute folder from which images are read; "" = images by path are refused
+	StateDir  string       // folder for the keys of endpoints; "" = keys are not stored
+	Secrets   *redact.Set  // receives these keys; its secrets are removed from the history; nil = no secrets are known
+	Wall      *wall.Wall   // protects the host's own files; nil = none lie in the workspace
 	Log       zerolog.Logger
-	Now       func() time.Time // time.Now
+	Now       func() time.Time // default time.Now
 
-	MaxKept    int // in the store; 10,000, the oldest go first
-	MaxWaiting int // messages that wait in one session; 100
-	MaxText    int // bytes of one message; 1 MiB
-	MaxContext int // bytes of the history that a worker is told which is no model; 256 KiB
+	MaxKept    int // sessions and rollouts in the store, each; default 10,000; the oldest are deleted first
+	MaxWaiting int // messages that wait in one session; default 100
+	MaxText    int // bytes of one message; default 1 MiB
+	MaxContext int // bytes of the history for a worker that is not a model; default 256 KiB
 
-	StoreWait time.Duration // how long each access to the store waits for it; 5 s
+	StoreWait time.Duration // how long each access to the store may wait; default 5 s
 }
 
 func (o *Options) setDefaults() {
@@ -68,33 +68,33 @@ func (o *Options) setDefaults() {
 // Limits beside those of Options.
 const (
 	maxSessions    = 256      // in memory
-	maxMessages    = 2000     // of one rollout; the oldest go first
-	maxHistory     = 32 << 20 // bytes of those, with their images
+	maxMessages    = 2000     // of one rollout; the oldest are deleted first
+	maxHistory     = 32 << 20 // bytes of the messages of one rollout, with their images
 	maxImages      = 16       // of one message
 	maxImageBytes  = 8 << 20  // of one image
-	maxAllImages   = 16 << 20 // bytes of all images of one message: with them it fits into the history
+	maxAllImages   = 16 << 20 // bytes of all images of one message, which then fits into the history
 	maxTitle       = 80       // characters
-	maxThought     = 4 << 10  // bytes of the end of a thought that are looked at for its title
+	maxThought     = 4 << 10  // bytes at the end of a thought in which its title is searched
 	maxClient      = 200      // bytes of the client's name, or of a version in an error
-	usualPage      = 100      // rollouts, where the client does not say
-	callOverhead   = 512      // bytes that a request costs in memory beyond its line
-	commandTimeout = 600      // seconds that a tool gets at most; an interrupt ends it sooner
+	usualPage      = 100      // rollouts on a page if the client sets no limit
+	callOverhead   = 512      // bytes that a request takes in memory beyond its line
+	commandTimeout = 600      // seconds that a tool may run; an interrupt stops it sooner
 
-	maxShutdown = time.Hour              // that running work may get to finish
-	lastWait    = 800 * time.Millisecond // that the end waits for work that was stopped
+	maxShutdown = time.Hour              // the longest time that rpc.shutdown may allow for running work
+	lastWait    = 800 * time.Millisecond // how long Drain waits for work that it has stopped
 )
 
-// Names.
+// Names in requests, answers and the store.
 const (
-	nameless         = "rpc"  // the agent of a client that does not say what it is
-	anyRouting       = "any"  // what clients take for no choice among the providers behind an endpoint
-	rolloutScheme    = "a2e:" // before the id of a rollout in its path: it is no file
+	nameless         = "rpc"  // the agent of a client without a client_name
+	anyRouting       = "any"  // tells clients that no provider behind an endpoint was chosen
+	rolloutScheme    = "a2e:" // precedes the id of a rollout in its path, which is not a file
 	thinkingOff      = "OFF"
 	settingModel     = "model.selected"
-	settingOnboarded = "onboarding.completed_at" // says when the user was shown around
+	settingOnboarded = "onboarding.completed_at" // when the user finished the onboarding
 )
 
-// Front is the dialect. It serves one client, on one host.
+// Front is the host.Dialect. It serves one client, on one host.
 type Front struct {
 	opts    Options
 	methods map[string]method
@@ -103,23 +103,23 @@ type Front struct {
 	out     host.Output
 	begun   time.Time
 	guard   dialect.Guard
-	work    sync.WaitGroup // requests without their answer, and turns
-	ready   sync.Once      // the plugins know what they serve
+	work    sync.WaitGroup // requests not answered yet, and turns
+	ready   sync.Once      // waits for the plugins
 	stop    context.CancelCauseFunc
-	working context.Context // of the work; ends with stop
+	working context.Context // context of the work; stop ends it
 	debug   atomic.Bool
-	lost    atomic.Int64 // the number of the last message that the store did not take, below 0
+	lost    atomic.Int64 // number of the last message that the store did not take; negative
 
 	mu       sync.Mutex     // guards the fields below
-	open     map[*call]bool // without their answer
-	came     int            // how many requests did
-	cut      bool           // no turn begins any more
-	admitted bool           // the token was right
-	agent    string         // that it is for; "" = the client's name says
+	open     map[*call]bool // requests not answered yet
+	came     int            // number of requests so far
+	cut      bool           // no turn may begin any more
+	admitted bool           // the token was right, or none is needed
+	agent    string         // the agent that the token is for; "" = none; see inside
 	client   string
 	sessions map[string]*session
-	none     session    // stands for none, in requests of plugins
-	selected *selection // nil = it was not read from the store yet
+	none     session    // used in requests to plugins that belong to no session
+	selected *selection // nil = not read from the store yet
 	answers  []text     // the kinds of questions that the client answers
 	asked    map[string]*question
 }
@@ -149,7 +149,7 @@ func (f *Front) Take(line *protocol.Line) *host.Work {
 	req, bad := jsonrpc.Parse(line.Object())
 	c := newCall(req, len(line.Raw()))
 	switch {
-	case req.Answer: // this side asks nothing, so nobody waits for it
+	case req.Answer: // this side sends no requests, so nobody waits for answers
 	case bad != nil:
 		f.refuse(c, bad)
 	case c.quiet && c.method == jsonrpc.CancelMethod:
@@ -160,17 +160,17 @@ func (f *Front) Take(line *protocol.Line) *host.Work {
 	return nil
 }
 
-// refuse answers a line that is no request.
+// refuse answers a line that is not a request.
 func (f *Front) refuse(c *call, why *jsonrpc.Error) {
 	if line := f.answer(c, nil, why); line != nil {
 		f.out.Send(line[:len(line)-1])
 	}
 }
 
-// Broken implements host.Dialect. The id of the line is that of the answer, unless the line is an answer itself.
+// Broken implements host.Dialect. The answer has the id of the line, unless the line is itself an answer.
 func (f *Front) Broken(line *protocol.Line, err *protocol.Error) {
 	code := jsonrpc.CodeParse
-	if err.Code == protocol.CodeInvalidMessage { // JSON, but no object, such as a batch; or too long
+	if err.Code == protocol.CodeInvalidMessage { // valid JSON but not an object, such as a batch; or too long
 		code = jsonrpc.CodeInvalidRequest
 	}
 	limit, tooLong := err.Detail["limit"]
@@ -252,5 +252,5 @@ func methods() map[string]method {
 	}
 }
 
-// nobody is for methods that only say that they are not supported.
+// nobody is the method.works of methods that only report that they are not supported.
 func nobody(*Front) []host.WorkerInfo { return nil }

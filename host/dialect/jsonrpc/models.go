@@ -14,11 +14,11 @@ import (
 	"a2e/protocol/jsonrpc"
 )
 
-// A worker is a provider of models, by its name. modelID is the id of its model: as the config
-// says, else the worker's name.
+// modelID returns the id of a worker's model: as the config says, else the worker's name. A worker is a provider of
+// models, by its name.
 func modelID(w host.WorkerInfo) string { return cmp.Or(w.Model, w.Name) }
 
-// levels lists how much a worker can be asked to think.
+// levels returns the thinking levels that a worker can be asked for.
 func levels(w host.WorkerInfo) []string {
 	if w.Thinking == "" {
 		return []string{thinkingOff}
@@ -26,10 +26,10 @@ func levels(w host.WorkerInfo) []string {
 	return each(agent.ThinkingLevels(), strings.ToUpper)
 }
 
-// usualLevel is the level of a worker where none that it knows was asked for: that of its config.
+// usualLevel returns the level for a worker if the client asks for none that it knows: that of its config.
 func usualLevel(w host.WorkerInfo) string { return strings.ToUpper(cmp.Or(w.Thinking, thinkingOff)) }
 
-// workers lists the configured workers, none where there is no pool.
+// workers returns the configured workers, or none if there is no pool.
 func (f *Front) workers() []host.WorkerInfo {
 	if pool := host.ServicesOf(f.ctx).Workers(); pool != nil {
 		return pool.Workers()
@@ -46,7 +46,7 @@ func those(workers []host.WorkerInfo, match func(host.WorkerInfo) bool) (some []
 	return some
 }
 
-// prefer returns the workers that match, or all of them where none does.
+// prefer returns the workers that match, or all of them if none matches.
 func prefer(workers []host.WorkerInfo, match func(host.WorkerInfo) bool) []host.WorkerInfo {
 	if some := those(workers, match); len(some) > 0 {
 		return some
@@ -58,14 +58,14 @@ func called[T ~string](name T) func(host.WorkerInfo) bool {
 	return func(w host.WorkerInfo) bool { return w.Name == string(name) }
 }
 
-// with returns the workers that have a model, first the one that is called so.
+// with returns the workers that have a model. If workers have this text as their name, it returns only these.
 func with(workers []host.WorkerInfo, model text) []host.WorkerInfo {
 	named := called(model)
 	able := func(w host.WorkerInfo) bool { return named(w) || modelID(w) == string(model) }
 	return prefer(those(workers, able), named)
 }
 
-// of returns the workers of a provider, which a request names; "" = all.
+// of returns the workers of the provider that a request names; "" = all.
 func (f *Front) of(c *call, provider text) ([]host.WorkerInfo, error) {
 	workers := f.workers()
 	if provider != "" {
@@ -77,16 +77,16 @@ func (f *Front) of(c *call, provider text) ([]host.WorkerInfo, error) {
 	return workers, nil
 }
 
-// selection is the model that the client has selected. It is kept over the end of the host.
+// selection is the model that the client has selected. It is kept beyond the end of the host.
 type selection struct {
-	Worker   string `json:"worker"` // "" = none; the pool chooses
+	Worker   string `json:"worker"` // "" = none, and the pool chooses
 	Model    string `json:"-"`
 	Thinking string `json:"thinking"`
 
-	asked string // Thinking, where the client asked for it; "" = as the config says
+	asked string // Thinking if the client selected it; "" = as the config says
 }
 
-// chosen returns the selection, with that of the first worker where there is none.
+// chosen returns the selection. If there is none, Model and Thinking are those of the first worker.
 func (f *Front) chosen(ctx context.Context) selection {
 	f.mu.Lock()
 	kept := f.selected
@@ -94,7 +94,7 @@ func (f *Front) chosen(ctx context.Context) selection {
 	if kept == nil {
 		kept = new(selection)
 		text, err := f.history.setting(ctx, settingModel)
-		_ = json.Unmarshal([]byte(text), kept) // what another version wrote is no selection
+		_ = json.Unmarshal([]byte(text), kept) // a value of another version may not decode; then nothing is selected
 		f.mu.Lock()
 		if err == nil {
 			f.selected = cmp.Or(f.selected, kept)
@@ -113,7 +113,7 @@ func (f *Front) chosen(ctx context.Context) selection {
 	return selection{Model: modelID(first), Thinking: usualLevel(first)}
 }
 
-// provider is the name of the selected worker, or null.
+// provider returns the name of the selected worker, or nil.
 func (sel selection) provider() any {
 	if sel.Worker == "" {
 		return nil
@@ -128,7 +128,7 @@ func (sel selection) tell(told map[string]any) map[string]any {
 	return told
 }
 
-// modelOption is a worker as a model to choose.
+// modelOption returns a worker as an entry of the list of models.
 func modelOption(w host.WorkerInfo) map[string]any {
 	label := modelID(w)
 	if label != w.Name {
@@ -152,7 +152,7 @@ func modelList(f *Front, ctx context.Context, c *call, req *struct {
 	return f.chosen(ctx).tell(listed(workers)), err
 }
 
-// listed is the workers as model.list shows them.
+// listed returns the workers as model.list shows them.
 func listed(workers []host.WorkerInfo) map[string]any {
 	names := each(workers, func(w host.WorkerInfo) string { return w.Name })
 	return map[string]any{"providers": names, "models": each(workers, modelOption)}
@@ -162,7 +162,7 @@ func modelSelect(f *Front, ctx context.Context, c *call, req *struct {
 	Model    text `json:"model_id"`
 	Provider text `json:"provider"`
 	Thinking text `json:"thinking_level"`
-	Routing  text `json:"openrouter_provider"` // nothing here chooses among those
+	Routing  text `json:"openrouter_provider"` // ignored: the host does not choose among providers
 	Session  text `json:"session_id"`
 	Compress bool `json:"compress_immediately"`
 },
@@ -206,13 +206,13 @@ func (f *Front) choose(ctx context.Context, sel selection) error {
 	return err
 }
 
-// keyed lists the workers whose endpoints take a stored key.
+// keyed returns the workers whose endpoints take a stored key.
 func (f *Front) keyed() []host.WorkerInfo {
 	return those(f.workers(), func(w host.WorkerInfo) bool { return w.KeyFor != "" && f.opts.StateDir != "" })
 }
 
-// setKey stores a key for the endpoint of the selected worker, else that of the first one, of those without a key of
-// their own.
+// setKey stores a key for the endpoint of one of the workers that take a stored key: the selected worker, else the
+// first.
 func setKey(f *Front, ctx context.Context, c *call, req *struct {
 	Key text `json:"api_key"`
 },
@@ -233,13 +233,13 @@ func setKey(f *Front, ctx context.Context, c *call, req *struct {
 	return map[string]any{"configured": true, "model_count": len(workers), "source": "config"}, err
 }
 
-// routed lists the workers whose endpoints may tell who serves a model.
+// routed returns the workers whose endpoints may tell which providers serve a model.
 func (f *Front) routed() []host.WorkerInfo {
 	return those(f.workers(), func(w host.WorkerInfo) bool { return w.ServedBy != nil })
 }
 
-// routingProviders asks the endpoint of the worker with the model, else that of the selected one, else the
-// first, who serves the model behind it.
+// routingProviders asks an endpoint which providers serve a model behind it. Of the workers with the model, or of all
+// if none has it, it asks the selected one, else the first.
 func routingProviders(f *Front, ctx context.Context, _ *call, req *struct {
 	Model text `json:"model_id"`
 },

@@ -12,34 +12,35 @@ import (
 	"a2e/protocol/jsonrpc"
 )
 
-// The kinds of questions, which a client says in rpc.handshake that it answers.
+// The kinds of questions. In rpc.handshake a client names those that it answers.
 const (
-	QuestionTool = "tool" // may the model make this call of a tool that may change something?
-	QuestionForm = "form" // what a chain or an MCP server asks the user
+	QuestionTool = "tool" // whether the model may make a tool call that may change something
+	QuestionForm = "form" // a form of a chain or an MCP server for the user
 )
 
-// question is one that waits for its answer.
+// question is a question that waits for its answer.
 type question struct {
 	session string
 	answer  chan answer // has room for one
 }
 
-// answer is what the client answers to a question.
+// answer is the client's answer to a question.
 type answer struct {
 	ID      text            `json:"question_id"`
 	Action  text            `json:"action"` // accept, decline or cancel
 	Content protocol.Object `json:"content"`
-	Reason  text            `json:"reason"` // of a refusal, for the model
+	Reason  text            `json:"reason"` // why the user refused, for the model
 }
 
-// answersTo reports whether the client answers a kind of questions.
+// answersTo reports whether the client answers a kind of question.
 func (f *Front) answersTo(kind text) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Contains(f.answers, kind)
 }
 
-// ask has the client answer a question. It waits until ctx ends.
+// ask sends a question to the client and returns its answer. It waits until ctx ends, and then tells the client that
+// the question is closed.
 func (f *Front) ask(ctx context.Context, session string, told map[string]any) (answer, error) {
 	id := uuid.NewString()
 	q := &question{session, make(chan answer, 1)}
@@ -76,7 +77,7 @@ func sessionAnswer(f *Front, _ context.Context, c *call, req *answer) (any, erro
 	return map[string]any{"session_id": c.session, "accepted": waits}, nil
 }
 
-// permits returns what asks the client before a model's calls; nil = it is not asked.
+// permits returns the function that asks the client before a model's calls; nil = the client is not asked.
 func (f *Front) permits(t *turn) func(context.Context, host.ModelCall) error {
 	if !f.answersTo(QuestionTool) {
 		return nil
@@ -85,7 +86,7 @@ func (f *Front) permits(t *turn) func(context.Context, host.ModelCall) error {
 		told := map[string]any{
 			"turn_id": t.ID, "kind": QuestionTool, "call": toolCall{c.Name, or(c.Arguments, "{}"), c.WireName, c.ID},
 		}
-		args, _ := protocol.ParseObject(protocol.Value(c.Arguments)) // an empty one where it is none
+		args, _ := protocol.ParseObject(protocol.Value(c.Arguments)) // empty if the arguments are not an object
 		a, err := f.ask(ctx, t.session.ID, add(told, "file", host.ServicesOf(f.ctx).Changes(c.Name, args)))
 		switch {
 		case err != nil || a.Action == "accept":
@@ -97,7 +98,8 @@ func (f *Front) permits(t *turn) func(context.Context, host.ModelCall) error {
 	}
 }
 
-// asker returns what puts the questions of plugins to the client of a session; nil = it answers none.
+// asker returns the function that passes the questions of plugins to the client of a session; nil = the client answers
+// none.
 func (f *Front) asker(session string) host.Asker {
 	if session == "" || !slices.Contains(f.answers, QuestionForm) {
 		return nil

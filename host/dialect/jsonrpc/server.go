@@ -66,8 +66,8 @@ func unauthorized(why string) error {
 	return jsonrpc.Errorf(jsonrpc.CodeUnauthorized, "unauthorized: %s", why)
 }
 
-// enrol notes who is let in. Sessions stay those of the agent that they were begun for, so a
-// token for another one comes too late.
+// enrol stores who was let in. It returns false if another agent was let in before: sessions stay with the agent for
+// which they were begun.
 func (f *Front) enrol(agent, client string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -90,7 +90,7 @@ func (f *Front) uptime() float64 { return f.opts.Now().Sub(f.begun).Seconds() }
 
 func shutdown(f *Front, ctx context.Context, c *call, req *struct {
 	Reason  text     `json:"reason"`
-	Timeout *float64 `json:"timeout"` // seconds that running work gets to finish
+	Timeout *float64 `json:"timeout"` // seconds that running work may take to finish
 },
 ) (any, error) {
 	timeout := host.DrainTimeout
@@ -105,7 +105,7 @@ func shutdown(f *Front, ctx context.Context, c *call, req *struct {
 	return add(map[string]any{"accepted": true}, "reason", req.Reason), nil
 }
 
-// connect is for the logins to accounts of vendors.
+// connect answers requests to log in to accounts of vendors, which are not supported.
 func connect(*Front, context.Context, *call) (any, error) {
 	return nil, jsonrpc.Refused("not_supported", "a login by a browser is not supported: models here are the workers "+
 		"of the host's config, with keys of their endpoints; set llm with url, model and api_key for a worker, or "+
@@ -143,7 +143,7 @@ func skillsList(f *Front, ctx context.Context, c *call) (any, error) {
 	return map[string]any{"directories": folders, "errors": []string{}, "skills": list}, nil
 }
 
-// skills lists the skills, and the folders that they lie in. filters are those of the request.
+// skills returns the skills and the folders in which they lie. filters are those of the request.
 func (f *Front) skills(ctx context.Context, filters any) ([]protocol.SkillDefinition, []string, error) {
 	var resp protocol.SkillDiscoverResponse
 	ctx = dialect.Merge(f.inside(&f.none), ctx)
@@ -161,7 +161,7 @@ func (f *Front) skills(ctx context.Context, filters any) ([]protocol.SkillDefini
 	return resp.Skills, slices.Compact(folders), nil
 }
 
-// value is what p points to; nil stands for the zero value.
+// value returns what p points to, or the zero value if p is nil.
 func value[T any](p *T) (v T) {
 	if p != nil {
 		v = *p
@@ -169,7 +169,7 @@ func value[T any](p *T) (v T) {
 	return v
 }
 
-// add adds a member to a result, unless its value is zero.
+// add adds a member to a result unless its value is zero.
 func add[T comparable](told map[string]any, name string, v T) map[string]any {
 	if v != *new(T) {
 		told[name] = v
@@ -177,7 +177,7 @@ func add[T comparable](told map[string]any, name string, v T) map[string]any {
 	return told
 }
 
-// each returns what fn makes of each element.
+// each returns the results of fn for the elements of a list.
 func each[T, R any](list []T, fn func(T) R) []R {
 	all := make([]R, 0, len(list))
 	for _, v := range list {
@@ -199,7 +199,7 @@ func stateGet(f *Front, ctx context.Context, _ *call) (any, error) {
 	return state, nil
 }
 
-// snapshot is the state that all sessions share.
+// snapshot returns the state that all sessions share.
 func (f *Front) snapshot(ctx context.Context) (map[string]any, error) {
 	onboarded, err := f.history.setting(ctx, settingOnboarded)
 	if err != nil {
@@ -227,9 +227,9 @@ func (f *Front) snapshot(ctx context.Context) (map[string]any, error) {
 	}, nil
 }
 
-// changed tells that a request has changed the state.
+// changed tells the client that a request has changed the state.
 func (f *Front) changed(ctx context.Context, c *call) {
-	ctx, cancel := context.WithTimeout(ctx, f.opts.StoreWait) // a shutdown is told, too
+	ctx, cancel := context.WithTimeout(ctx, f.opts.StoreWait) // a shutdown must not wait longer
 	defer cancel()
 	state, err := f.snapshot(ctx)
 	if err != nil {
@@ -240,7 +240,7 @@ func (f *Front) changed(ctx context.Context, c *call) {
 	f.event(jsonrpc.StateChanged, add(told, "session_id", c.created))
 }
 
-// capabilities lists what the host's plugins serve.
+// capabilities returns the capabilities that the host's plugins serve.
 func (f *Front) capabilities() []string {
 	all := []string{}
 	for _, p := range host.ServicesOf(f.ctx).Plugins() {
@@ -253,7 +253,7 @@ func (f *Front) capabilities() []string {
 	return slices.Compact(all)
 }
 
-// use is a limit and what is used of it.
+// use is a limit and how much of it is used.
 type use struct {
 	Limit int `json:"limit"`
 	Used  int `json:"used"`
@@ -282,7 +282,7 @@ func limitsGet(f *Front, ctx context.Context, _ *call) (any, error) {
 		}
 	}
 	return map[string]any{
-		"openai": nil, "antigravity": nil, // no account of a vendor is known here
+		"openai": nil, "antigravity": nil, // the host knows no accounts of vendors
 		"sessions":      use{maxSessions, len(f.sessions)},
 		"history":       use{f.opts.MaxKept, kept},
 		"requests":      use{limits.Queue, len(f.open)},
@@ -297,7 +297,7 @@ func limitsGet(f *Front, ctx context.Context, _ *call) (any, error) {
 }
 
 func debugSet(f *Front, _ context.Context, c *call, req *struct {
-	Super *bool `json:"super_debug"` // turns tell more, and so do errors
+	Super *bool `json:"super_debug"` // turns and errors tell more
 },
 ) (any, error) {
 	if req.Super == nil {
@@ -319,7 +319,7 @@ func onboardingComplete(f *Front, ctx context.Context, c *call) (any, error) {
 
 func authStatus(f *Front, _ context.Context, _ *call) (any, error) { return f.auth(), nil }
 
-// auth tells what the client, and the workers, may use.
+// auth returns what the client and the workers may use.
 func (f *Front) auth() map[string]any {
 	providers, key := []string{}, false
 	for _, w := range f.workers() {
@@ -335,7 +335,7 @@ func (f *Front) auth() map[string]any {
 	}
 }
 
-// setExaKey takes the key of a search that nothing here has: only that there is none can be set.
+// setExaKey takes the key of a search that this host does not have. It accepts only the value skip.
 func setExaKey(_ *Front, _ context.Context, c *call, req *struct {
 	Key text `json:"api_key"`
 },
@@ -347,7 +347,7 @@ func setExaKey(_ *Front, _ context.Context, c *call, req *struct {
 	return map[string]any{"configured": false, "skipped": true}, nil
 }
 
-// or returns a value, or another one where there is none.
+// or returns a value, or none if the value is empty.
 func or(v jsontext.Value, none string) jsontext.Value {
 	if len(v) == 0 {
 		return jsontext.Value(none)

@@ -18,30 +18,30 @@ import (
 	"a2e/protocol/jsonrpc"
 )
 
-// session is a session in memory. Its fields are guarded by Front.mu, but for the id, which stays.
+// session is a session in memory. Its fields are guarded by Front.mu, except the id, which does not change.
 type session struct {
 	entry
-	turn  *turn            // at work, or about to be; nil = it is idle
-	last  <-chan struct{}  // closed when all was told of the turn before; nil = there was none
-	queue []*turn          // what comes after the turn
-	label string           // the last one told; "" = ready
+	turn  *turn            // the turn under way, or about to begin; nil = the session is idle
+	last  <-chan struct{}  // closed when the client knows all of the turn before; nil = there was none
+	queue []*turn          // the turns that come after it
+	label string           // the status label sent last; "" = ready
 	in    *dialect.Session // nil = not begun
 
-	estimate   *estimate  // of the last turn; nil = there was none here
-	compacting sync.Mutex // held while its conversation is summarised, or looked at for that; not guarded by Front.mu
+	estimate   *estimate  // of the last turn; nil = there was none in this host
+	compacting sync.Mutex // held while the conversation is measured or summarised; not guarded by Front.mu
 }
 
-// What a session is said to do.
+// The status labels of a session.
 const (
 	labelReady        = "ready"
 	labelThinking     = "thinking..."
 	labelDrafting     = "drafting response..."
 	labelSteered      = "steer applied; continuing..."
-	LabelRetrying     = "retrying..." // a model is asked again: what was said of the answer counts no more
+	LabelRetrying     = "retrying..." // a model is asked again; the answer so far is void
 	labelInterrupting = "interrupting..."
 )
 
-// titleOf makes a title of a text: in one line, cut.
+// titleOf makes a title from a text: one line of at most maxTitle characters.
 func titleOf(s string) string {
 	runes := []rune(strings.Join(strings.Fields(s), " "))
 	return string(runes[:min(len(runes), maxTitle)])
@@ -51,15 +51,15 @@ func (f *Front) seconds() float64 { return float64(f.opts.Now().UnixMicro()) / 1
 
 func stampSeconds(s float64) string { return stamp(time.UnixMicro(int64(s * 1e6))) }
 
-// get returns the session of a request, from the history where it is not in memory, and as
-// another host may have left it.
+// get returns the session of a request. It reads the store each time, because another host may have changed the
+// session, and adds a session that is not in memory.
 func (f *Front) get(ctx context.Context, id string) (*session, error) {
 	e, found, err := f.history.find(ctx, id)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s := f.sessions[id]
 	switch {
-	case s != nil: // also where the store does not tell
+	case s != nil: // even if the store cannot be read
 		if found && s.turn == nil && e.Updated >= s.Updated {
 			s.Title, s.Model, s.Rollout, s.Updated = e.Title, e.Model, e.Rollout, e.Updated
 		}
@@ -78,7 +78,7 @@ func (f *Front) get(ctx context.Context, id string) (*session, error) {
 	return s, nil
 }
 
-// forgetLocked takes the idle session out of memory that was not used for the longest time; false = all are busy.
+// forgetLocked removes the idle session from memory that was not used for the longest time; false = all are busy.
 func (f *Front) forgetLocked() bool {
 	used := make(map[string]bool)
 	for c := range f.open {
@@ -115,8 +115,8 @@ func (f *Front) closeSessions() {
 	}
 }
 
-// enter returns the context of a session for requests of the host's plugins. It waits for plugins that do not know
-// yet what they serve; inside does not.
+// enter returns the context of a session for requests to the host's plugins. It waits for plugins that do not know yet
+// what they serve; inside does not wait.
 func (f *Front) enter(s *session) context.Context {
 	f.awaitPlugins()
 	return f.inside(s)
@@ -132,12 +132,12 @@ func (f *Front) inside(s *session) context.Context {
 	return s.in.Ctx
 }
 
-// awaitPlugins waits for plugins that do not know yet what they serve, once.
+// awaitPlugins waits, once, for plugins that do not know yet what they serve.
 func (f *Front) awaitPlugins() { f.ready.Do(func() { dialect.AwaitPlugins(f.working) }) }
 
 func sessionCreate(f *Front, ctx context.Context, c *call, req *struct {
 	Title text `json:"title"`
-	Model text `json:"model"` // the worker of this session alone
+	Model text `json:"model"` // the worker of this session only
 },
 ) (any, error) {
 	now := f.seconds()
@@ -166,7 +166,7 @@ func sessionCreate(f *Front, ctx context.Context, c *call, req *struct {
 
 func sessionGet(f *Front, ctx context.Context, c *call) (any, error) { return f.stateOf(ctx, c.on) }
 
-// stateOf makes the SessionState of a session.
+// stateOf returns the SessionState of a session.
 func (f *Front) stateOf(ctx context.Context, s *session) (any, error) {
 	f.mu.Lock()
 	rollout := s.Rollout
@@ -199,7 +199,7 @@ func (f *Front) stateOf(ctx context.Context, s *session) (any, error) {
 	return state, nil
 }
 
-// tell tells what a session does from now on; turn is told with a turn's first status.
+// tell sends what a session does from now on. turn is the id of a turn that sends its first status, or "".
 func (f *Front) tell(s *session, label, turn string) {
 	f.mu.Lock()
 	s.label = label
@@ -208,7 +208,7 @@ func (f *Front) tell(s *session, label, turn string) {
 	f.event(jsonrpc.SessionStatus, add(told, "turn_id", turn))
 }
 
-// summary makes what the client is told of a rollout.
+// summary returns what the client sees of a rollout.
 func (r *rollout) summary() map[string]any {
 	told := map[string]any{
 		"id": r.ID, "title": r.Title, "provider": r.Provider, "model": r.Model, "thinkingLevel": r.Thinking,
@@ -221,7 +221,7 @@ func (r *rollout) summary() map[string]any {
 type pageParams struct {
 	Limit  float64 `json:"limit"`
 	Cursor float64 `json:"cursor"`
-	Folder text    `json:"folder"` // only those that began there; relative to the workspace, "." = there; "" = all
+	Folder text    `json:"folder"` // only rollouts that began there, relative to the workspace; "" = all
 }
 
 func historyList(f *Front, ctx context.Context, _ *call, req *pageParams) (any, error) {
@@ -287,7 +287,7 @@ func historyClear(f *Front, ctx context.Context, c *call) (any, error) {
 	return map[string]any{"session_id": c.session, "cleared": true}, f.leave(ctx, c.on, "")
 }
 
-// leave has a session go on with another rollout; "" = with a new one. What was said so far stays in the history.
+// leave makes a session continue with another rollout; "" = with a new one. The earlier messages stay in the history.
 func (f *Front) leave(ctx context.Context, s *session, id string) error {
 	f.mu.Lock()
 	was := s.Rollout
@@ -303,7 +303,7 @@ func (f *Front) leave(ctx context.Context, s *session, id string) error {
 	return err
 }
 
-// shown is the message as sessions have it.
+// shown returns the message as the client sees it in a session.
 func (m *message) shown() map[string]any {
 	told := map[string]any{"id": m.number, "kind": m.Role, "text": m.Text}
 	if len(m.Images) > 0 {
@@ -319,7 +319,7 @@ const (
 	roleSystem    = "system"
 )
 
-// note keeps a message of a turn and tells of it, also that it is not kept.
+// note stores a message of a turn and sends it to the client. If the store does not take it, the event says so.
 func (f *Front) note(t *turn, m message) {
 	if len(m.Text) > f.opts.MaxText {
 		m.Text, m.Truncated = protocol.Head(m.Text, f.opts.MaxText), true

@@ -20,15 +20,15 @@ import (
 // entry is a session in the store.
 type entry struct {
 	ID      string  `json:"session_id"`
-	Title   string  `json:"title"`               // that the client gave; "" = none
+	Title   string  `json:"title"`               // as the client set it; "" = none
 	Model   string  `json:"model"`               // the name of its worker; "" = the selected one
-	Rollout string  `json:"rollout_id,omitzero"` // of what is said in it now; "" = nothing yet
+	Rollout string  `json:"rollout_id,omitzero"` // the id of its current rollout; "" = none yet
 	Created float64 `json:"created_at"`          // seconds since 1970
 	Updated float64 `json:"updated_at"`
-	Agent   string  `json:"agent,omitzero"` // whose it is, see auth.Tokens.Apart
+	Agent   string  `json:"agent,omitzero"` // its owner, see auth.Tokens.Apart
 }
 
-// rollout is what was said in a session, up to a history.clear_session. It outlives that.
+// rollout is a conversation in a session. history.clear_session ends it, but does not delete it.
 type rollout struct {
 	ID       string  `json:"rollout_id"`
 	Title    string  `json:"title"`
@@ -38,33 +38,33 @@ type rollout struct {
 	Created  float64 `json:"created_at"` // seconds since 1970
 	Updated  float64 `json:"updated_at"`
 	Messages int     `json:"message_count"`
-	Agent    string  `json:"agent,omitzero"`   // whose it is, see auth.Tokens.Apart
-	Folder   string  `json:"folder,omitzero"`  // where it began, see wall.Place; "" = it was not noted
-	Summary  string  `json:"summary,omitzero"` // of its older messages; "" = there is none
+	Agent    string  `json:"agent,omitzero"`   // its owner, see auth.Tokens.Apart
+	Folder   string  `json:"folder,omitzero"`  // where it began, see wall.Place; "" = not known
+	Summary  string  `json:"summary,omitzero"` // of its older messages; "" = none
 }
 
-// message is a message of a session. As JSON it is one of a history.
+// message is a message of a session. Its JSON is that of the history.
 type message struct {
-	Role      string       `json:"role"` // user, assistant, or system: a notice that no model sees
+	Role      string       `json:"role"` // user, assistant or system; system is a notice that no model sees
 	Text      string       `json:"text"`
 	Images    []attachment `json:"images,omitzero"`
 	Truncated bool         `json:"truncated,omitzero"` // the text was longer
 
 	number   int64  // in the store
-	said     bool   // it is part of the history: its turn has ended, and did not fail
-	summed   bool   // the summary of its rollout stands for it
+	said     bool   // it belongs to the history: its turn has ended without a failure
+	summed   bool   // the summary of its rollout replaces it
 	provider string // of its rollout
 }
 
-// history keeps sessions, what was said in them, and settings in the store. No access waits longer than StoreWait. What
-// is kept has no secrets, nor those that it names itself.
+// history keeps sessions, their messages and settings in the store. No access waits longer than StoreWait. Titles,
+// texts and summaries are stored without secrets.
 type history struct {
 	*Options
 	folder string                 // where rollouts begin
-	only   atomic.Pointer[string] // the agent whose sessions there are, as tokens tell agents apart; nil = all
+	only   atomic.Pointer[string] // the agent whose sessions are visible, if tokens tell agents apart; nil = all are
 }
 
-// Queries of what the client may see have its agent as $1, null = all agents.
+// Queries for what the client may see have its agent as $1; null = all agents.
 const (
 	mine = " AND (agent = $1 OR $1 IS NULL)"
 
@@ -72,7 +72,7 @@ const (
 	rolloutColumns = "id, title, provider, model, thinking, created, updated, agent, folder, summary"
 	saidRows       = " FROM rpc_messages WHERE rollout = rpc_rollouts.id AND said <> 0)"
 	rolloutRows    = "SELECT " + rolloutColumns + ", (SELECT count(*)" + saidRows
-	// saved is the rollouts that began in the folder $2, "" = in any.
+	// saved selects the rollouts that began in the folder $2; "" = in any.
 	saved = " FROM rpc_rollouts WHERE EXISTS (SELECT 1" + saidRows + mine + " AND (folder = $2 OR $2 = '')"
 )
 
@@ -80,7 +80,7 @@ func (e *entry) columns() []any {
 	return []any{&e.ID, &e.Title, &e.Model, &e.Rollout, &e.Created, &e.Updated, &e.Agent}
 }
 
-// columns are those of rolloutRows: rolloutColumns and the number of messages.
+// columns returns the targets for rolloutRows: rolloutColumns and the number of messages.
 func (r *rollout) columns() []any {
 	return []any{
 		&r.ID, &r.Title, &r.Provider, &r.Model, &r.Thinking, &r.Created, &r.Updated, &r.Agent, &r.Folder,
@@ -88,7 +88,7 @@ func (r *rollout) columns() []any {
 	}
 }
 
-// errSlow is the answer to a request that waits for the store for too long.
+// errSlow returns the error for a request that has waited too long for the store.
 func errSlow(wait time.Duration) *protocol.Error {
 	return protocol.Errorf(protocol.CodeTimeout, "the store was not free within %s; send it again later", wait)
 }
@@ -118,7 +118,7 @@ func (h *history) one(ctx context.Context, query string, args []any, dest ...any
 	return found, err
 }
 
-// all reads each row of a query.
+// all returns all rows of a query.
 func all[R any](ctx context.Context, h *history, query string, args []any, columns func(*R) []any) ([]*R, error) {
 	var rows []*R
 	err := h.read(ctx, func(tx *store.Tx) (err error) {
@@ -140,8 +140,8 @@ func (h *history) list(ctx context.Context, folder string, limit, cursor int) ([
 		[]any{h.only.Load(), folder, limit, cursor}, (*rollout).columns)
 }
 
-// rollout finds the one whose id is or begins with a text, in any case; "" = the latest. It is of a folder, or of
-// any for "". none is the error where there is none, or more than one.
+// rollout returns the rollout whose id is, or begins with, a text, in any case; "" = the latest. folder is where it
+// began; "" = anywhere. none is the message of the error if no rollout, or more than one, is found.
 func (h *history) rollout(ctx context.Context, folder, id, none string) (*rollout, error) {
 	found, err := all(ctx, h, rolloutRows+saved+" AND substr(id, 1, length($3)) = $3"+
 		" ORDER BY length(id) = length($3) DESC, updated DESC LIMIT 2",
@@ -161,7 +161,7 @@ func (h *history) find(ctx context.Context, id string) (e entry, found bool, err
 	return e, found, err
 }
 
-// messages returns what is in a rollout, the oldest first; said = without what is no part of the history.
+// messages returns the messages of a rollout, the oldest first. said = only those of the history.
 func (h *history) messages(ctx context.Context, rollout string, said bool) ([]*message, error) {
 	return all(ctx, h, "SELECT number, said, summed, message, coalesce((SELECT provider FROM rpc_rollouts WHERE id "+
 		"= rollout),"+
@@ -169,7 +169,7 @@ func (h *history) messages(ctx context.Context, rollout string, said bool) ([]*m
 		func(m *message) []any { return []any{&m.number, &m.said, &m.summed, store.JSON(m), &m.provider} })
 }
 
-// kept is a text as it may be kept.
+// kept returns a text without secrets, as it may be stored.
 func (h *history) kept(text string) string { return string(h.Secrets.Own([]byte(text))) }
 
 func exec(tx *store.Tx, query string, args ...any) error {
@@ -184,7 +184,7 @@ ON CONFLICT (id) DO UPDATE SET title = excluded.title, model = excluded.model, r
 		e.columns()...)
 }
 
-// putRollout keeps a rollout. known says what is done where it is there.
+// putRollout stores a rollout. known is the SQL for a rollout that is there already.
 func putRollout(tx *store.Tx, r rollout, known string) error {
 	columns := r.columns()
 	return exec(tx, "INSERT INTO rpc_rollouts ("+rolloutColumns+") VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) "+
@@ -198,7 +198,7 @@ const (
 	importRollout = updateRollout + ", summary = excluded.summary"
 )
 
-// prune deletes the rows of sessions or rollouts that are too many, but not those of one of them.
+// prune deletes the rows of the oldest sessions or rollouts beyond MaxKept, but never those of the id but.
 func (h *history) prune(tx *store.Tx, rows, table, but string) error {
 	return exec(tx, "DELETE FROM "+rows+" IN (SELECT id FROM "+table+
 		" WHERE id <> $1 ORDER BY updated DESC LIMIT 1000000000 OFFSET $2)", but, max(h.MaxKept-1, 0))
@@ -213,8 +213,8 @@ func (h *history) put(ctx context.Context, e entry) error {
 	return h.write(ctx, func(tx *store.Tx) error { return h.keep(tx, e) })
 }
 
-// add keeps a message of a turn in a rollout, and returns its number. e is its session. The oldest messages of the
-// rollout go when there are too many, or too much.
+// add stores a message of a turn in a rollout and returns its number. e is its session. It deletes the oldest messages
+// of the rollout if there are too many or they are too long together.
 func (h *history) add(ctx context.Context, e entry, id, turn string, m message) (number int64, err error) {
 	m.Text = h.kept(m.Text)
 	text, err := protocol.AppendJSON(nil, &m)
@@ -222,7 +222,7 @@ func (h *history) add(ctx context.Context, e entry, id, turn string, m message) 
 		return 0, err
 	}
 	first := rollout{ID: id, Created: e.Updated, Updated: e.Updated, Agent: e.Agent, Folder: h.folder}
-	var at int64 // no result itself: the transaction may go on when write has returned
+	var at int64 // not the result itself, because the transaction may go on after write has returned
 	err = h.write(ctx, func(tx *store.Tx) error {
 		err := cmp.Or(h.keep(tx, e), putRollout(tx, first, leaveRollout))
 		if err == nil {
@@ -241,10 +241,10 @@ func (h *history) add(ctx context.Context, e entry, id, turn string, m message) 
 	return at, nil
 }
 
-// finish has what was said in a turn be part of the history.
+// finish makes the messages of a turn part of the history.
 func (h *history) finish(ctx context.Context, turn string, r rollout) error {
 	return h.write(ctx, func(tx *store.Tx) error {
-		return cmp.Or(putRollout(tx, r, updateRollout), // a message begins with its role
+		return cmp.Or(putRollout(tx, r, updateRollout), // the JSON of a message begins with its role
 			exec(tx, `UPDATE rpc_messages SET said = CASE WHEN message LIKE '{"role":"system",%' THEN 0 ELSE 1 END
 WHERE rollout = $1 AND turn = $2`, r.ID, turn),
 			h.prune(tx, "rpc_messages WHERE rollout", "rpc_rollouts", r.ID),
@@ -273,7 +273,7 @@ func (h *history) set(ctx context.Context, name, value string) error {
 	return h.write(ctx, (&setting{name, value}).put)
 }
 
-// keptSession is an entry in an export. Older ones had their messages themselves.
+// keptSession is a session in an export. An older export has messages that name the session, and no rollouts.
 type keptSession struct {
 	entry
 	Titled   bool `json:"titled,omitzero"`
@@ -291,7 +291,7 @@ func (s *keptSession) put(tx *store.Tx) error {
 	return putEntry(tx, s.entry)
 }
 
-// put takes the place of what is kept of a rollout.
+// put replaces a stored rollout, and deletes its messages.
 func (r *rollout) put(tx *store.Tx) error {
 	return cmp.Or(exec(tx, "DELETE FROM rpc_messages WHERE rollout = $1", r.ID), putRollout(tx, *r, importRollout))
 }
@@ -320,7 +320,7 @@ func (m *keptMessage) put(tx *store.Tx) error {
 //go:embed sql/*.sql
 var tables embed.FS
 
-// Part is what the package keeps in a store.
+// Part returns the part of a store that the package keeps.
 func Part() store.Part {
 	records := store.Kinds{
 		store.RecordsOf("rpc.session", "SELECT "+entryColumns+" FROM rpc_sessions ORDER BY id",

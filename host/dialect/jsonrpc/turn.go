@@ -18,7 +18,7 @@ import (
 	"a2e/protocol/jsonrpc"
 )
 
-// queued is a message that waits, as the client sees it.
+// queued is a waiting message as the client sees it.
 type queued struct {
 	ID       string       `json:"id"`
 	Text     string       `json:"text"`
@@ -26,34 +26,34 @@ type queued struct {
 	Enqueued string       `json:"enqueuedAt"`
 }
 
-// turn is a message of the client and what a worker does with it, now or later.
+// turn is a message of the client and a worker's work on it, now or later.
 type turn struct {
 	queued
 	session  *session
-	size     int             // of the message, in memory
-	ready    <-chan struct{} // closed when the sender was answered
-	images   []attachment    // set by prepare, as prepared is
-	prepared bool            // nothing keeps it from beginning
+	size     int             // bytes of the message in memory
+	ready    <-chan struct{} // closed when the sender has its answer
+	images   []attachment    // set by prepare
+	prepared bool            // the turn can begin; set by prepare
 
-	ctx   context.Context // of the work; set by takeUpLocked, as stop is
+	ctx   context.Context // of the work; set by takeUpLocked, with stop and after
 	stop  context.CancelCauseFunc
 	steer chan host.Steering
-	after <-chan struct{} // closed when all was told of the turn before; nil = there was none
-	told  chan struct{}   // closed when all was told of this one
+	after <-chan struct{} // closed when the client knows all of the turn before; nil = there was none
+	told  chan struct{}   // closed when the client knows all of this turn
 
 	// The fields below are guarded by Front.mu.
-	rollout string          // of the session when the turn began: what is said later may belong to another one
-	worker  host.WorkerInfo // that took it up
-	stopped <-chan struct{} // closed when who interrupted it was answered; nil = nobody did
+	rollout string          // of the session when the turn began; the session may have another one since
+	worker  host.WorkerInfo // the worker that has the turn
+	stopped <-chan struct{} // closed when the session.interrupt was answered; nil = nobody interrupted it
 	over    bool            // the worker has ended
-	steers  []*steer        // that no worker has taken yet
+	steers  []*steer        // texts that no worker has taken yet
 }
 
-// steer is a text on its way to a worker at work.
+// steer is a text on its way to a worker that works.
 type steer struct {
 	text    string
 	taken   chan bool
-	dropped bool // it shall be no turn of its own; guarded by Front.mu
+	dropped bool // it must not become a turn of its own; guarded by Front.mu
 }
 
 func (f *Front) newTurn(s *session, ready <-chan struct{}, text string, images []imageParam) *turn {
@@ -90,14 +90,14 @@ func sessionSend(f *Front, _ context.Context, c *call, req *struct {
 	} else {
 		first := t
 		if !f.prepare(t) {
-			first = f.end(t) // one that came meanwhile
+			first = f.end(t) // a turn that was queued meanwhile
 		}
 		f.work.Go(func() { f.drive(first) })
 	}
 	return map[string]any{"session_id": c.session, "turn_id": t.ID, "accepted": true, "queued": waiting > 0}, nil
 }
 
-// admit has a turn be the session's, or wait in its queue; then it returns how many do.
+// admit makes a turn the current one of its session, or puts it into the queue; then it returns how many turns wait.
 func (f *Front) admit(t *turn, enqueue bool) (waiting int, err error) {
 	_, limits := host.ServicesOf(f.ctx).Bounds()
 	f.mu.Lock()
@@ -120,7 +120,7 @@ func (f *Front) admit(t *turn, enqueue bool) (waiting int, err error) {
 	return len(s.queue), nil
 }
 
-// takeUpLocked makes a turn the one of its session.
+// takeUpLocked makes a turn the current one of its session.
 func (f *Front) takeUpLocked(t *turn) {
 	s := t.session
 	t.ctx, t.stop = context.WithCancelCause(f.working)
@@ -129,7 +129,7 @@ func (f *Front) takeUpLocked(t *turn) {
 	t.rollout = s.Rollout
 }
 
-// heldLocked counts the bytes of the messages that wait.
+// heldLocked returns the bytes of all waiting messages.
 func (f *Front) heldLocked() (bytes int) {
 	for _, s := range f.sessions {
 		for _, t := range s.queue {
@@ -139,7 +139,7 @@ func (f *Front) heldLocked() (bytes int) {
 	return bytes
 }
 
-// prepare makes a turn ready to begin. What keeps it from that is told; false = it does.
+// prepare makes a turn ready to begin. If it cannot begin, prepare tells the client why and returns false.
 func (f *Front) prepare(t *turn) bool {
 	images, err := f.load(t.Images)
 	if err == nil && len(f.workers()) == 0 {
@@ -152,7 +152,7 @@ func (f *Front) prepare(t *turn) bool {
 	return t.prepared
 }
 
-// about tells something of a turn.
+// about sends an event about a turn.
 func (f *Front) about(t *turn, typ jsonrpc.EventType, told map[string]any) {
 	told["session_id"], told["turn_id"] = t.session.ID, t.ID
 	f.event(typ, told)
@@ -164,7 +164,7 @@ func (f *Front) fail(t *turn, err error) {
 	f.about(t, jsonrpc.SessionError, map[string]any{"message": e.Message, "code": codeOf(e)})
 }
 
-// drive runs the turn of a session, and those that wait behind it; nil = there is none.
+// drive runs a turn of a session and those that wait behind it. It does nothing for nil.
 func (f *Front) drive(t *turn) {
 	if t != nil && t.after != nil {
 		<-t.after
@@ -177,7 +177,7 @@ func (f *Front) drive(t *turn) {
 	}
 }
 
-// run is a turn from its first status to the event that tells of its end.
+// run runs a turn from its first status to the event that reports its end.
 func (f *Front) run(t *turn) {
 	chosen, label := f.chosen(t.ctx), labelThinking
 	if chosen.Thinking == thinkingOff {
@@ -192,18 +192,18 @@ func (f *Front) run(t *turn) {
 	}
 	f.note(t, message{Role: roleUser, Text: text, Images: t.images})
 	result, err := f.do(t, w, chosen.Worker, talk, text)
-	w.close() // nothing is streamed after the end
+	w.close() // nothing may be streamed after the end
 	f.mu.Lock()
 	t.over = true
 	stopped := t.stopped
-	program := t.worker.Name != "" && t.worker.Mode != "llm" // it sees the images that are files alone
+	program := t.worker.Name != "" && t.worker.Mode != "llm" // it sees only images that are files
 	blind := program && slices.ContainsFunc(t.images, func(a attachment) bool { return a.data })
 	f.mu.Unlock()
 	if blind {
 		f.note(t, message{Role: roleSystem, Text: "images that came as data were not seen: this worker is not a " +
 			"model of an llm endpoint and gets images as files of the workspace alone."})
 	}
-	if stopped != nil { // whoever interrupts is answered before it is told of the end
+	if stopped != nil { // session.interrupt is answered before the client learns of the end
 		<-stopped
 	}
 	f.tellEnd(t, w, result, err)
@@ -229,7 +229,7 @@ func (f *Front) do(t *turn, w *watcher, chosen string, talk *host.Talk, brief st
 	return r, err
 }
 
-// started notes who works on a turn, also after another one that failed.
+// started stores which worker works on a turn. It is called again if another worker takes over after a failure.
 func (f *Front) started(t *turn, watch *watcher, name string) {
 	for _, w := range those(f.workers(), called(name)) {
 		f.mu.Lock()
@@ -239,7 +239,7 @@ func (f *Front) started(t *turn, watch *watcher, name string) {
 	}
 }
 
-// tellEnd tells how a turn ended, and keeps it unless it failed.
+// tellEnd tells the client how a turn ended, and adds the turn to the history unless it failed.
 func (f *Front) tellEnd(t *turn, w *watcher, r *fleet.Result, err error) {
 	cause := context.Cause(t.ctx)
 	said, model := w.said()
@@ -268,7 +268,7 @@ func (f *Front) tellEnd(t *turn, w *watcher, r *fleet.Result, err error) {
 	}
 }
 
-// tellInterrupted tells of a turn that was stopped, and keeps what was said in it.
+// tellInterrupted tells the client of a turn that was stopped, and adds the turn to the history.
 func (f *Front) tellInterrupted(t *turn, cause error, partial string) {
 	notice := "response interrupted by user."
 	if f.working.Err() != nil {
@@ -283,7 +283,7 @@ func (f *Front) tellInterrupted(t *turn, cause error, partial string) {
 	f.about(t, jsonrpc.SessionInterrupted, map[string]any{"partial_output": partial != ""})
 }
 
-// finish has what was said in a turn be part of the history.
+// finish makes the messages of a turn part of the history.
 func (f *Front) finish(t *turn) {
 	hint := t.Text
 	if hint == "" && len(t.images) > 0 {
@@ -305,8 +305,8 @@ func (f *Front) finish(t *turn) {
 	}
 }
 
-// end makes a session idle, or takes up its next turn. Texts for the worker that it did not
-// take any more come before those that wait.
+// end makes a session idle, or starts its next turn and returns it. Texts that the worker did not take any more become
+// turns before those that wait.
 func (f *Front) end(t *turn) (next *turn) {
 	defer close(t.told)
 	t.stop(nil)

@@ -12,21 +12,21 @@ import (
 	"a2e/protocol/jsonrpc"
 )
 
-// watcher tells the client what a worker does. It implements host.Watcher.
+// watcher reports to the client what a worker does. It implements host.Watcher.
 type watcher struct {
 	front *Front
 	turn  *turn
 
-	mu      sync.Mutex // guards the fields below; events are sent with it held, so that they are in order
+	mu      sync.Mutex // guards the fields below; held while events are sent, which keeps their order
 	closed  bool
-	model   bool            // it is a model, and tells pieces
+	model   bool            // the worker is a model and reports pieces
 	draft   strings.Builder // of the answer
 	begun   int             // where in draft the text of this round begins
-	label   string          // told last
-	thought string          // the end of it
+	label   string          // the status label sent last
+	thought string          // the end of the current thought
 }
 
-// do does something unless the worker has ended. Texts that the worker has taken come before it.
+// do calls what unless the worker has ended. Before that it reports the texts that the worker has taken.
 func (w *watcher) do(what func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -36,17 +36,17 @@ func (w *watcher) do(what func()) {
 	}
 }
 
-// close is told at the worker's end.
+// close is called when the worker has ended.
 func (w *watcher) close() { w.do(func() { w.closed = true }) }
 
-// said is what the worker has said so far, and whether it is a model.
+// said returns what the worker has said so far, and whether it is a model.
 func (w *watcher) said() (text string, model bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.draft.String(), w.model
 }
 
-// begin is told when a worker takes the turn up: what one before it said, which failed, goes.
+// begin is called when a worker takes the turn. It drops what an earlier worker, which failed, has said.
 func (w *watcher) begin() {
 	w.do(func() {
 		if w.draft.Len() > 0 {
@@ -57,7 +57,7 @@ func (w *watcher) begin() {
 	})
 }
 
-// settleLocked tells of the texts that the worker has taken.
+// settleLocked reports the texts that the worker has taken.
 func (w *watcher) settleLocked() {
 	var taken []string
 	w.front.mu.Lock()
@@ -77,7 +77,7 @@ func (w *watcher) settleLocked() {
 	}
 }
 
-// tell tells a status that is new.
+// tell sends a status label if it is new.
 func (w *watcher) tell(label string) {
 	if w.label != label {
 		w.label = label
@@ -85,7 +85,7 @@ func (w *watcher) tell(label string) {
 	}
 }
 
-// debug tells a stage of the turn to a client that asked for such.
+// debug sends a stage of the turn, if the client has switched that on.
 func (w *watcher) debug(stage string, data any) {
 	if w.front.debug.Load() {
 		w.front.about(w.turn, jsonrpc.SessionDebug, map[string]any{"stage": stage, "data": data})
@@ -110,7 +110,7 @@ func (w *watcher) Piece(kind host.PieceKind, text string) {
 	})
 }
 
-// output passes on a line that a worker prints which is no model.
+// output passes on a line that a worker prints, unless it is a model.
 func (w *watcher) output(stream, line string) {
 	w.do(func() {
 		if w.model {
@@ -143,10 +143,10 @@ func (w *watcher) piece(kind host.PieceKind, text string) {
 	w.front.about(w.turn, jsonrpc.StreamChunk, map[string]any{"chunk": chunk})
 }
 
-// thoughtTitle matches a line in bold, as models have titles of their thoughts.
+// thoughtTitle matches a line in bold. Models mark the titles of their thoughts so.
 var thoughtTitle = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`(?m)^\s*\*\*([^*\n]+)\*\*`) })
 
-// titleOfThought is the last title in a thought, else its first line once that has ended.
+// titleOfThought returns the last title in a thought, or else its first line, once that is complete.
 func titleOfThought(thought string) string {
 	if titles := thoughtTitle().FindAllStringSubmatch(thought, -1); titles != nil {
 		return strings.ToLower(strings.TrimSpace(titles[len(titles)-1][1]))
@@ -169,7 +169,7 @@ func (w *watcher) Restart() {
 	})
 }
 
-// toolCall is a call of a tool that a model makes.
+// toolCall is a tool call that a model makes.
 type toolCall struct {
 	Name     string         `json:"name"`
 	Input    jsontext.Value `json:"input"`
@@ -177,14 +177,14 @@ type toolCall struct {
 	ID       string         `json:"callId"`
 }
 
-// executed is a call of a tool with what became of it.
+// executed is a tool call with its outcome.
 type executed struct {
 	Name   string         `json:"name"`
 	OK     bool           `json:"ok"`
 	Input  jsontext.Value `json:"input"`
 	Result jsontext.Value `json:"result"`
 	Error  string         `json:"error,omitzero"`
-	Cut    bool           `json:"truncated,omitzero"` // result is only a part
+	Cut    bool           `json:"truncated,omitzero"` // Result is only a part
 	ID     string         `json:"callId"`
 }
 

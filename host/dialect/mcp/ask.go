@@ -14,45 +14,44 @@ import (
 	"a2e/protocol"
 )
 
-// capabilities is what the client offers, as initialize says it: an object each.
+// capabilities is what the client offers, as in initialize. Each member is an object, or nil if it is not offered.
 type capabilities struct {
 	Sampling    jsontext.Value `json:"sampling,omitzero"`
 	Roots       jsontext.Value `json:"roots,omitzero"`
 	Elicitation jsontext.Value `json:"elicitation,omitzero"`
 }
 
-// said returns them as JSON, without what is no object.
+// said returns the capabilities as JSON, without members that are not objects.
 func (c capabilities) said() jsontext.Value {
 	for _, one := range []*jsontext.Value{&c.Sampling, &c.Roots, &c.Elicitation} {
 		if one.Kind() != '{' {
 			*one = nil
 		}
 	}
-	raw, _ := protocol.AppendJSON(nil, c) // it was JSON before
+	raw, _ := protocol.AppendJSON(nil, c) // cannot fail: the members came as JSON
 	return raw
 }
 
-// forms returns how the user can be asked; nil = not at all.
+// forms returns in which ways the user can be asked; nil = not at all.
 func (c capabilities) forms() *mcp.ElicitationCapabilities {
 	if c.Elicitation.Kind() != '{' {
 		return nil
 	}
 	all := new(mcp.ElicitationCapabilities)
-	_ = json.Unmarshal(c.Elicitation, all) // what does not fit is refused by the go-sdk
-	if all.URL == nil {                    // {} is forms
+	_ = json.Unmarshal(c.Elicitation, all) // the go-sdk refuses members that do not fit
+	if all.URL == nil {                    // an empty object means forms
 		all.Form = &mcp.FormElicitationCapabilities{}
 	}
 	return all
 }
 
-// asker puts the plugins' questions to the client: what an agent is asked by A2E, an MCP
-// client is asked as sampling, roots and elicitation.
+// asker passes the questions of plugins to the client, as sampling, roots and elicitation of MCP.
 type asker struct {
 	server *server
 	offers capabilities
 }
 
-// ask is a host.Asker. req is a struct of the protocol or its JSON.
+// ask is a host.Asker. req is a struct of the protocol, or its JSON.
 func (a *asker) ask(ctx context.Context, t protocol.Type, req, resp any) error {
 	raw, err := protocol.AppendJSON(nil, req)
 	if err != nil {
@@ -79,7 +78,7 @@ func (a *asker) ask(ctx context.Context, t protocol.Type, req, resp any) error {
 	return read(raw, resp)
 }
 
-// read decodes JSON, an object, into what a plugin gave for it.
+// read decodes a JSON object into the value that a plugin passed for it.
 func read(raw []byte, dst any) error {
 	if v, ok := dst.(*jsontext.Value); ok {
 		*v = raw
@@ -100,7 +99,7 @@ func lacks(what string) error {
 	return protocol.Errorf(protocol.CodeMCPCapabilityMissing, "the MCP client of this session offers no %s", what)
 }
 
-// refused tells of a client that answered with an error.
+// refused returns the error for a client that answered with an error or not as it should.
 func refused(ctx context.Context, code protocol.ErrorCode, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -111,7 +110,7 @@ func refused(ctx context.Context, code protocol.ErrorCode, err error) error {
 	return protocol.Errorf(code, "the MCP client did not answer as it should: %s", shortened(err.Error()))
 }
 
-// names are the members of a question or an answer: as this host calls them, and as MCP does.
+// names maps the members of a question from their names in A2E to those in MCP.
 type names map[string]string
 
 func samplingNames() names {
@@ -123,8 +122,8 @@ func samplingNames() names {
 	}
 }
 
-// params makes params of MCP of a question: its members as they are written, and those of its extra.
-// Members that say nothing are left out, but those of must.
+// params makes params of MCP from a question: the members that n names, with their values unchanged, and the members of
+// extra. It leaves out empty members that must does not name.
 func (n names) params(q protocol.Object, must ...string) jsontext.Value {
 	out := []byte("{}")
 	for key, val := range q.All() {
@@ -140,7 +139,7 @@ func (n names) params(q protocol.Object, must ...string) jsontext.Value {
 	return out
 }
 
-// without returns the members of an answer but some.
+// without returns the members of an answer except some.
 func without(obj protocol.Object, some ...string) protocol.Object {
 	out := []byte("{}")
 	for key, val := range obj.All() {
@@ -151,12 +150,12 @@ func without(obj protocol.Object, some ...string) protocol.Object {
 	if len(out) == len("{}") {
 		return protocol.Object{}
 	}
-	rest, _ := protocol.ParseObject(out) // it is made of one
+	rest, _ := protocol.ParseObject(out) // cannot fail: out is an object
 	return rest
 }
 
-// has returns what the client offers: a modern one says so with each request, and is asked
-// while it is served.
+// has returns what the client offers. A modern client says so in each request, and can be asked only while that request
+// is served.
 func (a *asker) has(ctx context.Context) capabilities {
 	if !a.server.isModern.Load() {
 		return a.offers
@@ -178,7 +177,7 @@ func (a *asker) sample(ctx context.Context, raw []byte) (*protocol.MCPSampleResp
 	if err != nil {
 		return nil, err
 	}
-	if err := read(raw, new(protocol.MCPSampleRequest)); err != nil { // it has the types
+	if err := read(raw, new(protocol.MCPSampleRequest)); err != nil { // checks the types
 		return nil, err
 	}
 	params := samplingNames().params(q, "messages")
@@ -200,15 +199,14 @@ func (a *asker) sample(ctx context.Context, raw []byte) (*protocol.MCPSampleResp
 	}
 	content, _ := said.Get("content")
 	out.Extra = without(said, "role", "model", "stopReason", "content", "resultType")
-	if all := blocks(jsontext.Value(content), true); len(all) > 1 { // the fields have room for one
+	if all := blocks(jsontext.Value(content), true); len(all) > 1 { // the response has room for one block
 		out.Extra = without(said, "role", "model", "stopReason", "resultType")
 	}
 	out.Content, err = firstBlock(jsontext.Value(content))
 	return out, err
 }
 
-// question asks the client and returns its result. The error has the code given where the client
-// refuses.
+// question asks the client and returns its result. If the client refuses, the error has the code given.
 func (a *asker) question(
 	ctx context.Context, method string, params jsontext.Value, code protocol.ErrorCode,
 ) (result protocol.Object, err error) {
@@ -222,7 +220,7 @@ func (a *asker) question(
 	return result, nil
 }
 
-// firstBlock returns the first block of a content: A2E has room for one.
+// firstBlock returns the first block of a content, because A2E has room for one.
 func firstBlock(content jsontext.Value) (block protocol.Object, err error) {
 	if content.Kind() == '[' {
 		var all []jsontext.Value
@@ -258,7 +256,7 @@ func (a *asker) roots(ctx context.Context, raw []byte) (*protocol.MCPRootListRes
 	return &protocol.MCPRootListResponse{ServerID: q.ServerID, MCPRequestID: q.MCPRequestID, Roots: list.Roots}, nil
 }
 
-// maxElicitSize bounds the schema of a form, in schemas.
+// maxElicitSize bounds the schema of a form, in subschemas.
 const maxElicitSize = 1000
 
 func (a *asker) elicit(ctx context.Context, raw []byte) (*protocol.MCPElicitResponse, error) {
@@ -291,7 +289,7 @@ func (a *asker) elicit(ctx context.Context, raw []byte) (*protocol.MCPElicitResp
 	if normal != nil {
 		params = withLast(params, "requestedSchema", normal)
 	}
-	if mode == "url" && member(params, "elicitationId") == nil { // the host's own question
+	if mode == "url" && member(params, "elicitationId") == nil { // a question of the host itself has none
 		params = withLast(params, "elicitationId", protocol.AppendString(nil, q.Text("mcp_request_id")))
 	}
 	said, err := a.question(ctx, "elicitation/create", params, protocol.CodeMCPProtocolError)

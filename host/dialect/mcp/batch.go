@@ -10,20 +10,20 @@ import (
 	"a2e/protocol"
 )
 
-// batchVersion is the one version of MCP that has batches: an array of messages as one line.
+// batchVersion is the only version of MCP with batches. A batch is an array of messages on one line.
 const batchVersion = "2025-03-26"
 
 // maxBatch is how many messages a batch may have.
 const maxBatch = 1000
 
-// batch gathers the answers to the requests of one line; they are one line as well.
+// batch collects the answers to the requests of one line. They go out as one line, too.
 type batch struct {
 	mu    sync.Mutex
-	left  int      // requests without an answer; guarded by mu
+	left  int      // requests not answered yet; guarded by mu
 	lines [][]byte // answers; guarded by mu
 }
 
-// add takes in an answer, nil for a request that gets none, and sends them all after the last.
+// add adds an answer, or nil for a request that gets none. After the last one it sends all of them.
 func (b *batch) add(s *server, line []byte) {
 	if b == nil {
 		return
@@ -35,7 +35,7 @@ func (b *batch) add(s *server, line []byte) {
 	b.left--
 	last := b.left == 0 && len(b.lines) > 0
 	b.mu.Unlock()
-	if last { // nobody adds to it any more
+	if last { // so nobody adds to b any more
 		s.out.Send(append(append([]byte{'['}, bytes.Join(b.lines, []byte{','})...), ']'))
 	}
 }
@@ -49,7 +49,7 @@ func (s *server) Batch(line []byte) (works []*host.Work, ok bool) {
 	if !ok || len(items) == 0 || len(items) > maxBatch {
 		return nil, false
 	}
-	b := &batch{left: 1} // held back until all were taken in
+	b := &batch{left: 1} // 1 holds the answers back until all items are taken in
 	for _, item := range items {
 		if w := s.takeItem(item, b); w != nil {
 			works = append(works, w)
@@ -59,7 +59,7 @@ func (s *server) Batch(line []byte) (works []*host.Work, ok bool) {
 	return works, true
 }
 
-// takeItem takes in one message of a batch. One with a fault does not harm the others.
+// takeItem takes in one message of a batch. A faulty message does not harm the others.
 func (s *server) takeItem(item []byte, b *batch) *host.Work {
 	var line protocol.Line
 	err := line.Scan(item)
@@ -82,7 +82,7 @@ func (s *server) takeItem(item []byte, b *batch) *host.Work {
 	return nil
 }
 
-// expect notes one more request.
+// expect counts one more request to be answered.
 func (b *batch) expect() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -23,8 +23,8 @@ import (
 	"a2e/protocol"
 )
 
-// conn is the go-sdk's transport: it reads what it is fed, and its answers go out under the
-// ids that the client gave, as the client wrote them.
+// conn is the go-sdk's transport. The go-sdk reads the messages that feed stores, and its answers go out with the ids
+// that the client wrote.
 type conn struct {
 	server *server
 	news   dialect.Bell
@@ -32,9 +32,9 @@ type conn struct {
 	close  context.CancelFunc
 
 	mu    sync.Mutex          // guards the fields below
-	fed   []rpcMessage        // not read yet
-	calls map[string]*request // in the go-sdk, by the id that they have there
-	last  int                 // number of the last such id
+	fed   []rpcMessage        // messages that the go-sdk has not read yet
+	calls map[string]*request // the requests in the go-sdk, by their id there
+	last  int                 // number of the last id
 }
 
 // Connect implements mcp.Transport.
@@ -76,8 +76,8 @@ func (c *conn) Read(ctx context.Context) (rpcMessage, error) {
 	}
 }
 
-// Write implements mcp.Connection. It does not fail: that would end the session. The go-sdk
-// asks and tells the client nothing of its own.
+// Write implements mcp.Connection. It never fails, because an error would end the session. It drops everything except
+// answers: the go-sdk sends no requests or notifications of its own to the client.
 func (c *conn) Write(_ context.Context, msg rpcMessage) error {
 	m, ok := msg.(*jsonrpc.Response)
 	if !ok {
@@ -91,13 +91,13 @@ func (c *conn) Write(_ context.Context, msg rpcMessage) error {
 		}
 		select {
 		case r.encoded <- out:
-		default: // it has an answer
+		default: // it has an answer already
 		}
 	}
 	return nil
 }
 
-// take returns the request that has an id in the go-sdk, and forgets it; nil = it was given up.
+// take removes the request with an id of the go-sdk and returns it; nil = it was given up.
 func (c *conn) take(id string) *request {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -106,15 +106,15 @@ func (c *conn) take(id string) *request {
 	return r
 }
 
-// hand hands a request to the go-sdk, whose handler finds it by requestOf, under an id of its own: the
-// client may use its id again while the go-sdk still works on a request that was cancelled.
+// hand passes a request to the go-sdk under a new id, and returns that id. The client's id would not do: the client may
+// use it again while the go-sdk still works on a cancelled request. The handler finds the request by requestOf.
 func (s *server) hand(r *request) (name string) {
 	s.conn.mu.Lock()
 	s.conn.last++
 	name = strconv.Itoa(s.conn.last)
 	s.conn.calls[name] = r
 	s.conn.mu.Unlock()
-	id, _ := jsonrpc.MakeID(name) // a text is always fine
+	id, _ := jsonrpc.MakeID(name) // a string is always valid
 	s.conn.feed(&jsonrpc.Request{
 		ID: id, Method: r.method, Params: withoutOwnMeta(r.params),
 		Extra: &mcp.RequestExtra{TokenInfo: &auth.TokenInfo{UserID: name}}, // not r: the go-sdk keeps some requests
@@ -122,8 +122,8 @@ func (s *server) hand(r *request) (name string) {
 	return name
 }
 
-// withoutOwnMeta returns the params of a request without the members of _meta that are no business of
-// the go-sdk, which would decode them.
+// withoutOwnMeta returns the params of a request without the members of _meta that the go-sdk does not need but would
+// decode.
 func withoutOwnMeta(params jsontext.Value) []byte {
 	obj, err := protocol.ParseObject(params)
 	meta, has := obj.Child("_meta")
@@ -145,7 +145,7 @@ func withoutOwnMeta(params jsontext.Value) []byte {
 	return withLast(out, "_meta", kept)
 }
 
-// requestOf finds the request that a handler of the go-sdk serves; nil = it was given up.
+// requestOf returns the request that a handler of the go-sdk serves; nil = it was given up.
 func (c *conn) requestOf(req mcp.Request) *request {
 	extra := req.GetExtra()
 	if extra == nil || extra.TokenInfo == nil {
@@ -157,36 +157,37 @@ func (c *conn) requestOf(req mcp.Request) *request {
 }
 
 const (
-	// grace is how long a handler that was stopped may take to answer for itself.
+	// grace is how long a stopped handler may take to return its own answer.
 	grace = 250 * time.Millisecond
-	// listTimeout bounds a list.
+	// listTimeout bounds a request for a list.
 	listTimeout = time.Minute
-	// maxListeners is how many subscriptions/listen may be open.
+	// maxListeners is how many subscriptions/listen may be open at once.
 	maxListeners = 16
-	// maxAbandoned is how many handlers of rounds that do not stop are borne before new
-	// requests are refused: each may hold a processor and what it works on.
+	// maxAbandoned is how many round handlers may fail to stop before new requests are refused. Each of them may hold a
+	// processor and memory.
 	maxAbandoned = 100
 )
 
 // handler answers the requests of one method.
 type handler func(s *server, ctx context.Context, r *request, params mcp.Params) (mcp.Result, error)
 
-// method is how requests of a method are scheduled, and what answers them; nil = the go-sdk.
+// method says how requests of a method are scheduled and which handler answers them; a nil handler = the go-sdk
+// answers.
 type method struct {
 	uses   uses
 	answer handler
 }
 
-// uses says what a request takes of the host's scheduler.
+// uses says what a request takes from the host's scheduler.
 type uses int
 
 const (
-	aTurn uses = iota // it takes no slot: lists get their answer while calls take long
-	aSlot             // it takes a slot
-	noEnd             // it takes a slot to begin, and lasts until the client takes it back
+	aTurn uses = iota // no slot, so that lists are answered while long calls run
+	aSlot             // a slot
+	noEnd             // a slot to begin with; then it lasts until the client cancels it
 )
 
-// methodOf returns how a method of MCP is served; false = it is not.
+// methodOf returns how a method of MCP is served; false = it is not served.
 func methodOf(name string) (m method, served bool) {
 	switch name {
 	case methodInitialize, methodDiscover, methodSetLevel:
@@ -217,8 +218,8 @@ func methodOf(name string) (m method, served bool) {
 	return method{}, false
 }
 
-// workOf has the host's scheduler serve a request. initialize comes before what follows it, and requests
-// that take no slot come one after the other, by their method.
+// workOf makes the host.Work of a request. initialize comes before all that follows it. Requests that take no slot run
+// one after the other, for each method.
 func (s *server) workOf(r *request) *host.Work {
 	session := protocol.Claim{Key: "mcp/", Access: protocol.Shared}
 	if r.method == methodInitialize {
@@ -230,7 +231,7 @@ func (s *server) workOf(r *request) *host.Work {
 		Answer:   func(resp any, err error) []byte { return s.served(r, resp, err) },
 		Answered: s.pending.done,
 	}
-	if r.method == methodCallTool { // it claims what the tool does
+	if r.method == methodCallTool { // then the Work has the claims of the tool
 		if obj, err := s.toolCall(r.name, callArguments(r.params), false); err == nil {
 			w.Type, w.Object = protocol.TypeToolCallReq, obj
 		}
@@ -247,12 +248,12 @@ func (s *server) workOf(r *request) *host.Work {
 	return w
 }
 
-// sees returns the claims of requests that use what came before them and hold up nothing.
+// sees returns the claims of requests that must see the effect of earlier ones but hold up no later ones.
 func sees(method string) []protocol.Claim {
 	tools := protocol.Claim{Key: protocol.KeyTools, Access: protocol.Follows}
 	files := protocol.Claim{Key: protocol.KeyWorkspace, Access: protocol.Follows}
 	switch method {
-	case methodTools, methodPrompts, methodResources, methodTemplates: // which do not wait for what runs long
+	case methodTools, methodPrompts, methodResources, methodTemplates: // they do not wait for long work on files
 		return []protocol.Claim{tools}
 	case methodGetPrompt, methodReadResource, methodSubscribe, methodComplete:
 		return []protocol.Claim{tools, files}
@@ -260,7 +261,7 @@ func sees(method string) []protocol.Claim {
 	return nil
 }
 
-// callArguments returns the arguments of a call; nil = they are no object.
+// callArguments returns the arguments of a call, or nil if they are not an object.
 func callArguments(params jsontext.Value) jsontext.Value {
 	if args := member(params, "arguments"); args.Kind() == '{' {
 		return args
@@ -268,7 +269,7 @@ func callArguments(params jsontext.Value) jsontext.Value {
 	return nil
 }
 
-// served returns the line that answers a request.
+// served returns the line of the answer to a request.
 func (s *server) served(r *request, resp any, err error) []byte {
 	if err != nil {
 		return s.finish(r, nil, toRPC(err))
@@ -277,20 +278,20 @@ func (s *server) served(r *request, resp any, err error) []byte {
 	return s.finish(r, out.result, out.e)
 }
 
-// outcome is what came of a handler.
+// outcome is what a handler returned.
 type outcome struct {
 	result mcp.Result
 	err    error
 }
 
-// encoded is an answer as it goes out; e is nil unless it is an error.
+// encoded is an answer as it goes out: a result, or an error if e is not nil.
 type encoded struct {
 	result []byte
 	e      *rpcError
 }
 
-// receive is the go-sdk's middleware: it has the handlers of this package in place of the go-sdk's own, in the context
-// of the host's scheduler.
+// receive is a middleware for the go-sdk: it runs the handlers of this package in place of the go-sdk's own, in the
+// context of the host's scheduler.
 //
 //	serve ─ hand ─► go-sdk decodes ─► receive ─► handler ─► go-sdk encodes ─► Write ─ encoded ─► serve
 func (s *server) receive(next mcp.MethodHandler) mcp.MethodHandler {
@@ -309,8 +310,8 @@ func (s *server) receive(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-// viaSDK serves a request whose params the go-sdk decodes and whose result it encodes. It returns when the handler
-// does.
+// viaSDK serves a request whose params the go-sdk decodes and whose result it encodes. It returns when the handler has
+// returned.
 func (s *server) viaSDK(ctx context.Context, r *request) (any, error) {
 	host.HandOff(ctx)
 	r.ctx, r.encoded = host.InSession(ctx, s.session.host), make(chan encoded, 1)
@@ -335,10 +336,10 @@ func (s *server) handle(ctx context.Context, r *request, params mcp.Params) (mcp
 
 const (
 	maxAgentID = 200                    // bytes of the client's name
-	lastWait   = 100 * time.Millisecond // for what ends with the session
+	lastWait   = 100 * time.Millisecond // how long to wait for what ends with the session
 )
 
-// session is the client's, from initialize on.
+// session is the client's session, from initialize on.
 type session struct {
 	ctx  context.Context // ends with the session
 	end  func()
@@ -376,7 +377,7 @@ func (s *server) serve(ctx context.Context, r *request) (any, error) {
 	return s.viaSDK(ctx, r)
 }
 
-// hello is what this server itself reads of the params of initialize.
+// hello has the members of initialize's params that this server reads.
 type hello struct {
 	Version string `json:"protocolVersion"`
 	Client  struct {
@@ -394,7 +395,7 @@ func (s *server) initialize(ctx context.Context, r *request) (any, error) {
 		if s.session.mcp.InitializeParams() != nil {
 			return nil, rpcErrorf(codeInvalidRequest, "the session is initialized already; a pipe has one")
 		}
-	} else if h, err := readHello(r.params); err != nil { // else the go-sdk refused the first one
+	} else if h, err := readHello(r.params); err != nil { // else the go-sdk refused an earlier initialize
 		return nil, err
 	} else if err := s.begin(ctx, h); err != nil {
 		return nil, err
@@ -409,9 +410,9 @@ func (s *server) initialize(ctx context.Context, r *request) (any, error) {
 	return answer, err
 }
 
-// begin begins the session of a client that may have one.
+// begin checks the token and the name of a client and begins its session.
 func (s *server) begin(ctx context.Context, h hello) error {
-	host.HandOff(ctx) // it may wait
+	host.HandOff(ctx) // the guard and the plugins may take a while
 	program := cmp.Or(protocol.Clip(h.Client.Name, maxAgentID), "mcp")
 	if wrong := tokens.WrongName(program); wrong != "" {
 		return protocol.Violation(protocol.FieldError{Path: "/params/clientInfo/name", Message: wrong})
@@ -470,14 +471,14 @@ func (s *server) serverOptions() *mcp.ServerOptions {
 	if s.hasServers() {
 		text = gatewayCapabilities
 	}
-	_ = json.Unmarshal([]byte(text), offers) // it is what the type has
+	_ = json.Unmarshal([]byte(text), offers) // the text is valid for the type
 	return &mcp.ServerOptions{
 		Instructions: s.opts.Instructions, Capabilities: offers,
 		Logger: slog.New(zerolog.NewSlogHandler(s.opts.Log.Level(max(s.opts.Log.GetLevel(), zerolog.WarnLevel)))),
 	}
 }
 
-// What this server offers to each client, without MCP servers behind it and with them.
+// The capabilities that this server offers to each client, without MCP servers behind it and with them.
 const (
 	serverCapabilities  = `{"logging":{},"tools":{"listChanged":true},"prompts":{"listChanged":true},"resources":{}}`
 	gatewayCapabilities = `{"logging":{},"tools":{"listChanged":true},"prompts":{"listChanged":true},` +
@@ -487,7 +488,7 @@ const (
 // tasksVersion is the one version of MCP that has tasks.
 const tasksVersion = "2025-11-25"
 
-// withTasks adds to the result of initialize that there are tasks.
+// withTasks adds the capability tasks to the result of initialize, if the version has tasks.
 func withTasks(result []byte) []byte {
 	var parts map[string]jsontext.Value
 	if json.Unmarshal(result, &parts) != nil || textOf(parts["protocolVersion"]) != tasksVersion {

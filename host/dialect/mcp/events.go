@@ -16,7 +16,7 @@ import (
 	"a2e/protocol"
 )
 
-// levels are those of MCP, the least first. A level's number is its place here, from 1.
+// levels returns the log levels of MCP, the lowest first. The number of a level is its place here, from 1.
 func levels() []string {
 	return []string{"debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"}
 }
@@ -35,15 +35,15 @@ func (s *server) setLevel(r *request) (any, error) {
 	return encoded{result: noResult()}, nil
 }
 
-// emitter is the host.Emitter of one request. Its events become notifications.
+// emitter is the host.Emitter of one request. It sends events as notifications.
 type emitter struct {
 	server *server
 	of     *request
-	logger string // whose log messages these are
+	logger string // the name in log messages
 
 	mu   sync.Mutex
-	last float64 // progress told; it has to grow. Guarded by mu
-	ends bool    // what was told is a part of 100. Guarded by mu
+	last float64 // progress sent last; it has to grow. Guarded by mu
+	ends bool    // the end is known: last is a part of the total. Guarded by mu
 }
 
 func (s *server) emitter(r *request, logger string) *emitter {
@@ -60,12 +60,12 @@ func (e *emitter) Progress(pct float64, message string) {
 	}
 }
 
-// advance tells of progress, up to 100 or, where the end is not known, one step further. It
-// returns false where the client does not want it, or it is no more than before.
+// advance sends progress: to out of 100 if the end is known (ends), else one step more than before. It returns false if
+// the client wants no progress, or if the progress has not grown.
 func (e *emitter) advance(to float64, ends bool, message string) bool {
 	of := e.of.current()
 	e.mu.Lock()
-	defer e.mu.Unlock() // held while it is sent: the numbers have to grow
+	defer e.mu.Unlock() // held while the notification is sent, so that the numbers grow
 	if !ends {
 		to = max(e.last, 0) + 1
 	}
@@ -85,16 +85,16 @@ func (e *emitter) advance(to float64, ends bool, message string) bool {
 	return true
 }
 
-// exact tells of progress as an MCP server behind the host tells it.
+// exact sends progress as an MCP server behind the host reports it.
 func (e *emitter) exact(told protocol.Object) {
 	of := e.of.current()
 	e.mu.Lock()
-	defer e.mu.Unlock() // held while it is sent
+	defer e.mu.Unlock() // held while the notification is sent
 	if of.token == nil {
 		return
 	}
 	if done, ok := told.Get("progress"); ok {
-		e.last, _ = strconv.ParseFloat(string(done), 64) // it is a number
+		e.last, _ = strconv.ParseFloat(string(done), 64) // the server sent a number
 	}
 	_, e.ends = told.Get("total")
 	params := append([]byte(`{"progressToken":`), of.token...)
@@ -109,7 +109,7 @@ func (e *emitter) exact(told protocol.Object) {
 // Status implements host.Emitter.
 func (e *emitter) Status(message string) { e.log("info", e.logger, message) }
 
-// Log implements host.Emitter. A line of a program's output is a step of progress as well.
+// Log implements host.Emitter. A line of a program's output is also a step of progress.
 func (e *emitter) Log(level, message, stream string) {
 	logger := e.logger
 	if stream != "" {
@@ -119,7 +119,7 @@ func (e *emitter) Log(level, message, stream string) {
 	e.log(levelName(level), logger, message)
 }
 
-// levelName returns MCP's name of a level that a plugin names.
+// levelName converts the level of a plugin to a level of MCP. An unknown level becomes info.
 func levelName(level string) string {
 	switch level = strings.ToLower(level); level {
 	case "trace":
@@ -142,7 +142,7 @@ func (e *emitter) log(level, logger, message string) {
 	}
 }
 
-// logLine makes a log message, with further members of its params; data is JSON.
+// logLine returns the line of a log message with further members in its params. data is JSON.
 func logLine(level, logger string, data []byte, more protocol.Object) []byte {
 	params := protocol.AppendString([]byte(`{"level":`), level)
 	params = protocol.AppendString(append(params, `,"logger":`...), logger)
@@ -155,8 +155,8 @@ func logLine(level, logger string, data []byte, more protocol.Object) []byte {
 	return notice(notifyMessage, params)
 }
 
-// Pushed implements host.PushTaker: news of an MCP server behind the host are for the
-// client as well; its log goes under the server's id.
+// Pushed implements host.PushTaker. It passes notifications of an MCP server behind the host on to the client. Log
+// messages have the server's id as logger.
 func (s *server) Pushed(_ protocol.Type, body any) {
 	push, ok := body.(*protocol.MCPServerPush)
 	if !ok || !s.isOpen.Load() {
@@ -194,29 +194,29 @@ func (s *server) logged(push *protocol.MCPServerPush) {
 	s.out.Send(logLine(name, logger, data, push.Params))
 }
 
-// Artifact implements host.Emitter. MCP has no files on the way; the result names them.
+// Artifact implements host.Emitter. MCP has no notification for files; the result of the call names them.
 func (e *emitter) Artifact(string, string, []byte, bool) {}
 
-// firstLook is how soon after a list the watch looks again; each further look without a
-// change comes after twice the time.
+// firstLook is how soon after a list the watch looks for changes. Each further look without a new list comes after
+// twice the time, up to Options.Refresh.
 const firstLook = 250 * time.Millisecond
 
-// watch tells the client when lists that it has seen have changed: plugins learn of new
-// tools and skills while they run, and have no way to say so.
+// watch notifies the client when a list that it has seen has changed. It has to look by itself, because plugins learn
+// of new tools and skills while they run and cannot report it.
 type watch struct {
 	server         *server
 	tools, prompts *seenList
-	poke           dialect.Bell // the client has listed something
+	poke           dialect.Bell // rings when the client has listed something
 	goes           sync.WaitGroup
 }
 
-// digest tells two lists apart.
+// digest is the hash of a list. Two lists with one digest are the same.
 type digest = [sha256.Size]byte
 
 // seenList is a list that the client may have seen.
 type seenList struct {
-	changed string                                 // the notification
-	list    func(context.Context) (*digest, error) // of what there is now
+	changed string                                 // the notification of a change
+	list    func(context.Context) (*digest, error) // returns the digest of the list as it is now
 	poke    dialect.Bell
 	digest  atomic.Pointer[digest]
 }
@@ -240,13 +240,13 @@ func newWatch(s *server) *watch {
 	return w
 }
 
-// saw notes what the client gets to see.
+// saw stores the digest of the list that the client gets.
 func (l *seenList) saw(what *digest) {
 	l.digest.Store(what)
 	l.poke.Ring()
 }
 
-// digestOf returns the digest of a list; nil when it does not encode.
+// digestOf returns the digest of a list, or nil if the list does not encode.
 func digestOf(all any) *digest {
 	raw, err := json.Marshal(all, json.Deterministic(true))
 	if err != nil {
@@ -256,7 +256,7 @@ func digestOf(all any) *digest {
 	return &sum
 }
 
-// start watches until ctx ends.
+// start starts the watch, which ends with ctx.
 func (w *watch) start(ctx context.Context) { w.goes.Go(func() { w.run(ctx) }) }
 
 func (w *watch) run(ctx context.Context) {
@@ -278,7 +278,7 @@ func (w *watch) run(ctx context.Context) {
 	}
 }
 
-// look tells of a list that is not what the client has seen, once.
+// look notifies the client if a list is not the one that the client has seen. It does so once for each change.
 func (w *watch) look(ctx context.Context, l *seenList) {
 	seen := l.digest.Load()
 	if seen == nil {

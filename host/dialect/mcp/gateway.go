@@ -14,15 +14,16 @@ import (
 	"a2e/protocol"
 )
 
-// What the MCP servers behind the host have is the client's as well. Tools and prompts are
-// called SERVER__NAME. A resource keeps its URI, unless the host or a server before this
-// one has that already: then it is mcp://SERVER/URI.
+// The client also gets the tools, prompts and resources of the MCP servers behind the host. Tools and prompts are
+// called SERVER__NAME. A resource keeps its URI, unless the host or an earlier server has the same one: then its URI is
+// mcp://SERVER/URI.
 const (
 	serverScheme = "mcp://"
 	separator    = "__"
 )
 
-// serverRow is an entry of the lists mcp/resource/list and mcp/prompt/list. Its JSON is the server's.
+// serverRow is an entry of the lists mcp/resource/list and mcp/prompt/list. The members of type jsontext.Value are as
+// the server wrote them.
 type serverRow struct {
 	ServerID    string         `json:"server_id"`
 	Name        string         `json:"name"`
@@ -38,7 +39,7 @@ type serverRow struct {
 	Meta        jsontext.Value `json:"_meta"`
 }
 
-// described returns what the entry says of itself.
+// described returns what the entry says about itself.
 func (s *server) described(r *serverRow) described {
 	about := described{
 		Name: r.Name, Title: r.Title, Description: r.Description, MIMEType: r.MIMEType,
@@ -50,14 +51,14 @@ func (s *server) described(r *serverRow) described {
 	return about
 }
 
-// rowPage is one page of them.
+// rowPage is one page of serverRows.
 type rowPage struct {
 	Resources []serverRow `json:"resources"`
 	Prompts   []serverRow `json:"prompts"`
 	Next      string      `json:"next_cursor"`
 }
 
-// rows returns a list of all servers behind; none where no plugin has any.
+// rows returns a list of all servers behind the host. It is empty if no plugin serves it.
 func (s *server) rows(ctx context.Context, list protocol.Type) (all []serverRow, err error) {
 	for cursor, more := "", true; more; more = cursor != "" {
 		var page rowPage
@@ -74,14 +75,14 @@ func (s *server) rows(ctx context.Context, list protocol.Type) (all []serverRow,
 	return all, nil
 }
 
-// serverResources returns the resources of the servers, and their templates, by URI.
+// serverResources returns the resources and the templates of the servers, sorted by URI.
 func (s *server) serverResources(ctx context.Context) (resources []*resource, templates []*template, err error) {
 	rows, err := s.rows(ctx, protocol.TypeMCPResourceListReq)
 	seen := make(map[string]bool, len(rows))
 	for _, r := range rows {
-		uri := r.URI + r.Template // it has one of the two
+		uri := r.URI + r.Template // each entry has one of the two
 		row := r.ServerID + " " + uri
-		if seen[row] { // the server lists it twice
+		if seen[row] { // the server listed it twice
 			continue
 		}
 		seen[row] = true
@@ -101,7 +102,7 @@ func (s *server) serverResources(ctx context.Context) (resources []*resource, te
 	return resources, templates, err
 }
 
-// isOwn reports whether a URI is that of a resource of the host itself.
+// isOwn reports whether the scheme of a URI belongs to the host itself.
 func (s *server) isOwn(ctx context.Context, uri string) bool {
 	scheme, _, _ := strings.Cut(uri, "://")
 	return slices.Contains([]string{"file", "memory", "mcp"}, strings.ToLower(scheme)) ||
@@ -109,7 +110,7 @@ func (s *server) isOwn(ctx context.Context, uri string) bool {
 			func(f host.FileSource) bool { return strings.EqualFold(f.Scheme(), scheme) })
 }
 
-// splitURI parts mcp://SERVER/URI; id is "" for any other URI.
+// splitURI splits mcp://SERVER/URI into its two parts; id is "" for any other URI.
 func splitURI(uri string) (id, rest string) {
 	if named, ok := strings.CutPrefix(uri, serverScheme); ok {
 		if id, rest, ok = strings.Cut(named, "/"); ok {
@@ -119,7 +120,7 @@ func splitURI(uri string) (id, rest string) {
 	return "", uri
 }
 
-// readServer reads a resource of a server behind.
+// readServer reads a resource of a server behind the host.
 func (s *server) readServer(ctx context.Context, uri string) (*readResult, error) {
 	id, at := splitURI(uri)
 	var resp struct {
@@ -144,8 +145,8 @@ func (s *server) readServer(ctx context.Context, uri string) (*readResult, error
 	return res, nil
 }
 
-// partOf returns a part of a resource as MCP has it. The one that was asked for has the URI that it
-// was asked for by.
+// partOf returns a part of a resource as MCP writes it. The part with the URI at gets uri, by which the client asked
+// for it.
 func partOf(c protocol.Object, at, uri string) jsontext.Value {
 	if own := c.Text("uri"); own != at && own != "" {
 		uri = own
@@ -187,8 +188,8 @@ func (s *server) serverPrompts(ctx context.Context) ([]*prompt, error) {
 	return all, err
 }
 
-// promptResult is the result of prompts/get. The go-sdk's own would drop what it does not
-// know of blocks that are passed on.
+// promptResult is the result of prompts/get. The type of the go-sdk would drop unknown members of blocks that are
+// passed on.
 type promptResult struct {
 	mcp.ResultBase
 	kind
@@ -197,7 +198,7 @@ type promptResult struct {
 	Meta        jsontext.Value   `json:"_meta,omitempty"`
 }
 
-// getServerPrompt returns a prompt of a server behind.
+// getServerPrompt returns a prompt of a server behind the host.
 func (s *server) getServerPrompt(ctx context.Context, name string, args map[string]string) (*promptResult, error) {
 	rows, err := s.rows(ctx, protocol.TypeMCPPromptListReq)
 	if err != nil {
@@ -218,7 +219,7 @@ func (s *server) getServerPrompt(ctx context.Context, name string, args map[stri
 	return res, nil
 }
 
-// rawResult is the result of a server behind, as it came.
+// rawResult is the result of a server behind the host, unchanged.
 type rawResult struct {
 	mcp.ResultBase
 	raw jsontext.Value
@@ -227,17 +228,17 @@ type rawResult struct {
 // MarshalJSON implements json.Marshaler.
 func (r *rawResult) MarshalJSON() ([]byte, error) { return r.raw, nil }
 
-// forward answers a request by the gateway whose server it is for.
+// forward answers a request through the gateway that owns the server of the request.
 func (s *server) forward(ctx context.Context, r *request, _ mcp.Params) (mcp.Result, error) {
 	out, err := s.forwarded(ctx, r)
 	return &rawResult{raw: out.result}, err
 }
 
-// forwarded is forward past the go-sdk.
+// forwarded does the work of forward, for requests that do not go through the go-sdk.
 func (s *server) forwarded(ctx context.Context, r *request) (out encoded, err error) {
 	if cursor := string(member(r.params, "cursor")); r.method == methodTasks &&
 		!slices.Contains([]string{"", "null", `""`}, cursor) {
-		_, err := readCursor("tasks", "") // the list is one page, and gives none
+		_, err := readCursor("tasks", "") // the list has one page, so no cursor is valid
 		return out, err
 	}
 	err = rpcErrorf(codeMethodNotFound, "no MCP server behind the host takes %s", r.method)
@@ -254,8 +255,8 @@ func (s *server) forwarded(ctx context.Context, r *request) (out encoded, err er
 	return out, passed(err)
 }
 
-// passed returns an error that a server behind answered with as the server gave it: with its code
-// and its data. Any other error is as it was.
+// passed restores the error that a server behind the host answered with: its code and its data. It returns any other
+// error unchanged.
 func passed(err error) error {
 	own, is := errors.AsType[*protocol.Error](err)
 	if !is || own.Detail["server_id"] == nil {
@@ -278,7 +279,7 @@ func (s *server) subscribe(ctx context.Context, _ *request, params mcp.Params) (
 	return &rawResult{raw: noResult()}, nil
 }
 
-// follow asks for news of a resource of a server behind.
+// follow subscribes to a resource of a server behind the host.
 func (s *server) follow(ctx context.Context, uri string) error {
 	id, at := splitURI(uri)
 	var resp protocol.MCPResourceSubscribeResponse
@@ -301,7 +302,7 @@ func (s *server) unsubscribe(ctx context.Context, r *request, params mcp.Params)
 	return s.forward(ctx, r, params)
 }
 
-// unfollow ends the news of a resource, unless somebody else listens to it.
+// unfollow ends the subscription to a resource, unless another listener has one.
 func (s *server) unfollow(ctx context.Context, uri string) {
 	others := 0
 	s.listeners.Range(func(key, _ any) bool {
@@ -310,13 +311,13 @@ func (s *server) unfollow(ctx context.Context, uri string) {
 		}
 		return true
 	})
-	if others > 1 { // the one that ends is among them
+	if others > 1 { // the listener that ends is among them
 		return
 	}
 	s.subs.Delete(uri)
 	for _, g := range host.ServicesOf(ctx).Gateways() {
 		_, _ = g.ForwardMCP(ctx, methodUnsubscribe, uriParams(uri),
-			host.Mute{}) // then it tells of news that nobody asked for
+			host.Mute{}) // if this fails, the server sends news that nobody asked for
 	}
 }
 
@@ -325,10 +326,10 @@ func (s *server) hasServers() bool {
 	return len(host.ServicesOf(s.ctx).Gateways()) > 0
 }
 
-// hasTasks reports whether a client may have tools run as tasks, which those of MCP servers do.
+// hasTasks reports whether a client may run tools as tasks. Only tools of MCP servers run so.
 func (s *server) hasTasks() bool { return s.hasServers() && !s.opts.NoTasks }
 
-// updated tells the client of a change of a resource that it listens to, or of a part of it.
+// updated tells the client about a change of a resource that it subscribed to, or of a part of that resource.
 func (s *server) updated(push *protocol.MCPServerPush) {
 	uri := push.Params.Text("uri")
 	s.subs.Range(func(key, of any) bool {
@@ -347,7 +348,7 @@ func (s *server) updated(push *protocol.MCPServerPush) {
 	})
 }
 
-// withURI puts a URI in the place of the one that params have.
+// withURI returns params with another URI.
 func withURI(params protocol.Object, uri string) jsontext.Value {
 	out := []byte(uriParams(uri))
 	for key, val := range params.All() {

@@ -1,5 +1,5 @@
-// Package mcp makes the host an MCP server on its own pipe: a host.Dialect whose
-// tools, resources and prompts are those of the host's plugins.
+// Package mcp makes the host an MCP server on its own pipe: a host.Dialect whose tools, resources and prompts are those
+// of the host's plugins.
 //
 //	Take ─ parse ─┬─ ping, junk, what is not known: answered here
 //	              ├─ answer of the client, cancel: handed on at once
@@ -12,10 +12,10 @@
 //	quick.go    calls and lists of tools     gateway.go    MCP servers behind the host
 //	conn.go     the go-sdk and its transport events.go     notifications
 //	modern.go   versions without initialize  ask.go        what plugins ask the client
-//	batch.go    several messages on a line   result.go     what a tool answered, for the client
-//	tables.go   the list of tools
+//	batch.go    several messages on a line   result.go     results of tools, for the client
+//	tables.go   the list of tools            misfit.go     errors of the go-sdk in words of MCP
 //
-// The go-sdk negotiates, decodes and encodes all but plain calls and lists of tools.
+// The go-sdk negotiates the version, and decodes and encodes all requests except plain calls and lists of tools.
 package mcp
 
 import (
@@ -40,23 +40,22 @@ import (
 	"a2e/protocol/jsonrpc"
 )
 
-// Options say how the host serves MCP. The zero value of a field is its default.
+// Options say how the host serves MCP. A zero field means its default, which its comment names.
 type Options struct {
-	Version      string      // of this program, for serverInfo; "unknown"
-	Tokens       auth.Tokens // of which initialize must bring one as params._meta["a2e/auth_token"]; none = open
-	Vouched      bool        // who brings no token was let in by somebody else: he is no agent that a token names
-	NoTasks      bool        // what carries the messages has none of MCP's tasks
-	Workspace    string      // absolute folder of the file resources' URIs; "" = they begin with file:///
-	Instructions string      // for the client's model; a text on the tools and the workspace
+	Version      string      // of this program, for serverInfo; default "unknown"
+	Tokens       auth.Tokens // initialize must bring one as params._meta["a2e/auth_token"]; none = open
+	Vouched      bool        // a client without a token was already let in; it may not name an agent of a token
+	NoTasks      bool        // the transport does not support MCP's tasks
+	Workspace    string      // absolute folder in the URIs of file resources; "" = the URIs are relative to it
+	Instructions string      // for the client's model; default: a text about the tools and the workspace
 	Log          zerolog.Logger
-	Tables       *Tables // shared with other servers; nil = it shares none
-	// Greeted, if not nil, is called with what the client can be asked, the JSON of MCP's capabilities, before anything
-	// of it is
-	// served. A client that tries again after its first greeting was refused calls it again.
+	Tables       *Tables // shared with other servers; nil = not shared
+	// Greeted, if not nil, is called with what the client offers (the JSON of MCP's capabilities) before anything else
+	// is served. It is called again if the client tries again after a refused greeting.
 	Greeted func(can jsontext.Value)
 
-	CallTimeout time.Duration // of one call of a tool or skill, whole seconds; 10 minutes
-	Refresh     time.Duration // how often at least the lists are looked at for changes; 8 s
+	CallTimeout time.Duration // for one call of a tool or skill, in whole seconds; default 10 minutes
+	Refresh     time.Duration // longest time between two looks for changes of the lists; default 8 s
 }
 
 func (o *Options) setDefaults() {
@@ -68,7 +67,7 @@ func (o *Options) setDefaults() {
 	}
 }
 
-// instructions is what clients tell their models of this server.
+// instructions returns the text about this server that clients show to their models.
 func instructions(workspace string) string {
 	if workspace != "" {
 		workspace = " (" + workspace + ")"
@@ -77,7 +76,7 @@ func instructions(workspace string) string {
 		"A result that is cut says how to get the rest. Files and memories are resources, skills are prompts."
 }
 
-// server is the dialect.
+// server is the host.Dialect.
 type server struct {
 	opts Options
 	ctx  context.Context // of the host
@@ -87,27 +86,27 @@ type server struct {
 	conn      *conn
 	questions questions
 	guard     dialect.Guard
-	seen      atomic.Bool     // initialize was, so every line with jsonrpc is MCP's
-	closing   context.Context // ends when nothing is served any more
+	seen      atomic.Bool     // the client has begun with MCP, so every line with jsonrpc is MCP's
+	closing   context.Context // ends when the server stops serving
 	close     context.CancelFunc
-	session   *session     // nil before initialize, which no other request runs beside; see opening
+	session   *session     // nil before initialize, beside which no other request runs; see opening
 	opening   sync.Mutex   // held while a request of a version without initialize begins the session
-	isOpen    atomic.Bool  // there is a session
-	greeted   atomic.Bool  // its initialize was answered
-	isModern  atomic.Bool  // of a client that said no initialize
-	rounds    sync.Map     // rounds that wait for the client, by their state
-	parked    atomic.Int64 // how many those are
+	isOpen    atomic.Bool  // the session has begun
+	greeted   atomic.Bool  // initialize was answered with a result
+	isModern  atomic.Bool  // the client uses a version without initialize
+	rounds    sync.Map     // the rounds that wait for the client, by requestState
+	parked    atomic.Int64 // number of rounds that wait
 	listeners sync.Map     // a set of *listener
-	batches   atomic.Bool  // in a version that has them
-	hasIcons  atomic.Bool  // in a version that has them
-	abandoned atomic.Int64 // handlers of rounds that did not stop when they should have
-	listening atomic.Int64 // requests that listen
-	level     atomic.Int64 // of logging/setLevel; 0 = no log messages
-	subs      sync.Map     // URIs of resources that the client listens to: ids of their servers, "" = any
+	batches   atomic.Bool  // the client's version has batches
+	hasIcons  atomic.Bool  // the client's version has icons
+	abandoned atomic.Int64 // number of round handlers that did not stop in time
+	listening atomic.Int64 // number of open subscriptions/listen
+	level     atomic.Int64 // as set by logging/setLevel; 0 = no log messages
+	subs      sync.Map     // URI of a resource that the client subscribed to -> id of its server, "" = any
 	watch     *watch
 	listed    atomic.Pointer[knownTools]
 
-	quickLists atomic.Int64 // under way
+	quickLists atomic.Int64 // lists under way without a turn
 }
 
 // New makes the dialect. It serves one client, on one host.
@@ -127,8 +126,8 @@ func (s *server) Open(ctx context.Context, out host.Output) {
 	s.conn.closed, s.conn.close = context.WithCancel(ctx)
 }
 
-// Mine implements host.Dialect: until a client says initialize, or names its version as
-// modern ones do, JSON-RPC is another dialect's.
+// Mine implements host.Dialect. A JSON-RPC line is MCP's from the first initialize or server/discover on, or from the
+// first request that names its version as modern ones do. Before that, it belongs to another dialect.
 func (s *server) Mine(line *protocol.Line) bool {
 	if !line.RPC {
 		return false
@@ -137,7 +136,7 @@ func (s *server) Mine(line *protocol.Line) bool {
 		return true
 	}
 	name := line.Object().Text("method")
-	modern := func() bool { // which others may quote, too
+	modern := func() bool { // the text alone is no proof: other messages may quote it
 		params, _ := line.Object().Get("params")
 		return bytes.Contains(line.Raw(), []byte(metaVersion)) && readMeta(jsontext.Value(params)) != nil
 	}
@@ -153,7 +152,7 @@ func (s *server) Take(line *protocol.Line) *host.Work {
 	return s.take(line.Object(), nil)
 }
 
-// take takes in one message, of a batch unless that is nil.
+// take takes in one message. of is its batch, or nil.
 func (s *server) take(obj protocol.Object, of *batch) *host.Work {
 	m, bad := parse(obj)
 	from := origin{id: m.id, method: m.method, bytes: len(obj.Raw()), came: time.Now(), batch: of}
@@ -168,7 +167,7 @@ func (s *server) take(obj protocol.Object, of *batch) *host.Work {
 		s.questions.answered(m.id, replyOf(m))
 	case m.kind == aNotification:
 		s.notified(m)
-	case m.method == methodPing && readMeta(m.params) == nil: // modern versions have none
+	case m.method == methodPing && readMeta(m.params) == nil: // modern versions have no ping
 		s.reply(from, noResult(), nil)
 	default:
 		if w, answered := s.quickCall(m, params, from); w != nil || answered {
@@ -179,7 +178,7 @@ func (s *server) take(obj protocol.Object, of *batch) *host.Work {
 	return nil
 }
 
-// request makes a request one of the host's scheduler, or answers it.
+// request returns the host.Work of a request, or answers it at once and returns nil.
 func (s *server) request(m message, from origin) *host.Work {
 	served, known := methodOf(m.method)
 	if !known {
@@ -198,7 +197,7 @@ func (s *server) request(m message, from origin) *host.Work {
 	return r.work
 }
 
-// notified takes a notification in. Those that change nothing here are passed over.
+// notified takes in a notification. Only notifications/cancelled has an effect here.
 func (s *server) notified(m message) {
 	if m.method != notifyCancelled {
 		return
@@ -207,23 +206,23 @@ func (s *server) notified(m message) {
 	if id == nil {
 		return
 	}
-	if r := s.pending.find(jsonrpc.Key(id)); r != nil && r.method != methodInitialize { // which may not be cancelled
+	if r := s.pending.find(jsonrpc.Key(id)); r != nil && r.method != methodInitialize { // that may not be cancelled
 		r.cancelled.Store(true)
 		r.work.Stop(host.ErrCancelled)
 	}
 }
 
-// Broken implements host.Dialect. The id of the line is that of the answer, unless the line is an answer itself: then
-// the question fails.
+// Broken implements host.Dialect. The answer has the id of the line, unless the line is itself an answer: then the
+// question that it belongs to fails.
 func (s *server) Broken(line *protocol.Line, err *protocol.Error) {
 	s.broken(line, err, nil)
 }
 
-// broken answers a line, or a part of a batch, that has a fault.
+// broken answers a line, or an item of the batch of, that cannot be read.
 func (s *server) broken(line *protocol.Line, err *protocol.Error, of *batch) {
 	m, _ := parse(line.Object())
 	e := &rpcError{Code: codeParse, Message: err.Message}
-	if err.Code == protocol.CodeInvalidMessage { // JSON, but no object: a batch, for one
+	if err.Code == protocol.CodeInvalidMessage { // valid JSON but not an object, such as a batch
 		e.Code = codeInvalidRequest
 	}
 	if errors.Is(err, protocol.ErrArray) {
@@ -259,7 +258,7 @@ func (s *server) Drain(ctx context.Context) {
 	}
 }
 
-// reply sends an answer, and puts the request into the audit trail.
+// reply sends an answer and records the request in the audit trail.
 func (s *server) reply(from origin, result []byte, e *rpcError) {
 	line := s.line(from, result, e)
 	s.audit(from, e, len(line))
@@ -270,7 +269,7 @@ func (s *server) reply(from origin, result []byte, e *rpcError) {
 	s.out.Send(line)
 }
 
-// line makes the line of an answer, without its end.
+// line returns the line of an answer, without a newline.
 func (s *server) line(from origin, result []byte, e *rpcError) []byte {
 	if e != nil {
 		return jsonrpc.AppendFailure(nil, from.id, jsonrpc.Code(e.Code), e.Message, e.Data)
@@ -278,7 +277,7 @@ func (s *server) line(from origin, result []byte, e *rpcError) []byte {
 	return jsonrpc.AppendResult(make([]byte, 0, len(result)+len(from.id)+48), from.id, result)
 }
 
-// audit puts a request into the audit trail, with the length of its answer.
+// audit records a request in the audit trail. length is that of its answer in bytes.
 func (s *server) audit(from origin, e *rpcError, length int) {
 	entry := event.Event{
 		Type: from.method, Name: from.name, ReqID: strings.TrimPrefix(jsonrpc.Key(from.id), `"`),
@@ -290,10 +289,10 @@ func (s *server) audit(from origin, e *rpcError, length int) {
 	host.Trail(s.ctx, entry, from.span)
 }
 
-// noResult is the result of what gives none.
+// noResult returns an empty result, {}.
 func noResult() []byte { return []byte("{}") }
 
-// tell sends a notification that belongs to a request, unless that was answered.
+// tell sends a notification that belongs to a request, unless the request was answered.
 func (s *server) tell(r *request, line []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -302,5 +301,5 @@ func (s *server) tell(r *request, line []byte) {
 	}
 }
 
-// notice makes the line of a notification.
+// notice returns the line of a notification.
 func notice(method string, params []byte) []byte { return jsonrpc.AppendCall(nil, nil, method, params) }

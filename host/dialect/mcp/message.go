@@ -61,7 +61,7 @@ const (
 	codeServer           int64 = -32000 // data.code says more: overloaded, timeout…
 	codeUnauthorized     int64 = -32001
 	codeResourceNotFound int64 = -32002
-	codeCancelled        int64 = -32800 // as language servers say it
+	codeCancelled        int64 = -32800 // the code of language servers
 )
 
 type (
@@ -79,21 +79,21 @@ type messageKind int
 const (
 	aRequest messageKind = iota
 	aNotification
-	anAnswer // to a request of this server
+	anAnswer // the client's answer to a request of this server
 )
 
-// message is one line of the client. Its values are valid as long as the line is.
+// message is one line of the client. Its values are valid only as long as the line is.
 type message struct {
 	kind   messageKind
 	id     jsontext.Value // a text or a number; nil = none
 	method string
 	params jsontext.Value // an object; nil = none
 	result jsontext.Value // of an answer
-	fail   jsontext.Value // of an answer
+	fail   jsontext.Value // the error of an answer
 }
 
-// parse reads one line. What is bad about it is to be answered with m.id. Nobody is told
-// what is bad about a notification.
+// parse reads one line. bad is to be sent as the answer to m.id. parse reports no faults of notifications, because
+// nobody is told of them.
 func parse(obj protocol.Object) (m message, bad *rpcError) {
 	method, hasMethod := obj.Get("method")
 	id, hasID := obj.Get("id")
@@ -129,7 +129,7 @@ func parse(obj protocol.Object) (m message, bad *rpcError) {
 	return m, nil
 }
 
-// member returns a member of an object; nil = there is none, or no object.
+// member returns a member of an object, or nil if there is none or obj is not an object.
 func member(obj jsontext.Value, name string) jsontext.Value {
 	o, err := protocol.ParseObject(obj)
 	if err != nil {
@@ -139,7 +139,7 @@ func member(obj jsontext.Value, name string) jsontext.Value {
 	return jsontext.Value(val)
 }
 
-// progressToken returns what the client wants progress notifications to carry, as it came.
+// progressToken returns the token that the client wants in progress notifications, unchanged; nil = it wants none.
 func progressToken(params jsontext.Value) jsontext.Value {
 	token := member(member(params, "_meta"), "progressToken")
 	if k := token.Kind(); k != '"' && k != '0' {
@@ -148,33 +148,33 @@ func progressToken(params jsontext.Value) jsontext.Value {
 	return token
 }
 
-// traceparent returns the trace that the client's request is part of; "" = it does not say.
+// traceparent returns the trace that the client's request is part of; "" = not given.
 func traceparent(params jsontext.Value) string {
 	text, _ := protocol.Value(member(member(params, "_meta"), "traceparent")).Str()
 	return text
 }
 
-// origin is what the answer to a request, and the audit trail, need of it.
+// origin has what the answer to a request and the audit trail need.
 type origin struct {
-	id     jsontext.Value // as it came; nil = none that can be told
+	id     jsontext.Value // as the client wrote it; nil = none that can be read
 	method string
 	name   string // of the tool or prompt
 	bytes  int    // of its line
 	came   time.Time
-	batch  *batch // that it came in; nil = none
+	batch  *batch // the batch that the request came in; nil = none
 	span   context.Context
 }
 
-// Why requests end early. They are made anew for each: what is sent may be added to.
+// Why requests end early. fromA2E makes a new rpcError of them for each answer.
 var (
 	errCancelled = protocol.Errorf(protocol.CodeCancelled, "the client cancelled the request")
 	errLate      = protocol.Errorf(protocol.CodeTimeout, "the request did not end within its time")
 )
 
-// maxErrorText bounds the text of an error, in bytes: the go-sdk quotes what it cannot read.
+// maxErrorText bounds the text of an error, in bytes: the go-sdk quotes input that it cannot read.
 const maxErrorText = 2000
 
-// toRPC makes the error that a client gets of any error.
+// toRPC converts any error to the error that the client gets.
 func toRPC(err error) *rpcError {
 	var own *protocol.Error
 	var rpc *rpcError
@@ -182,7 +182,7 @@ func toRPC(err error) *rpcError {
 	case errors.As(err, &own):
 		return fromA2E(own)
 	case errors.As(err, &rpc):
-		// some of the go-sdk's have no code: a second initialize, for one
+		// some errors of the go-sdk have no code, such as that of a second initialize
 		return &rpcError{Code: cmp.Or(rpc.Code, codeInvalidRequest), Message: shortened(err.Error()), Data: rpc.Data}
 	case errors.Is(err, context.DeadlineExceeded):
 		return fromA2E(errLate)
@@ -194,7 +194,7 @@ func toRPC(err error) *rpcError {
 
 func shortened(text string) string { return protocol.Clip(text, maxErrorText) }
 
-// fromA2E returns an error of the host its JSON-RPC code; its own stands in data.
+// fromA2E converts an error of the host to one of JSON-RPC. The code and the detail of the host's error are in data.
 func fromA2E(e *protocol.Error) *rpcError {
 	rpc := &rpcError{Code: codeOf(e.Code), Message: e.Message}
 	data := map[string]any{"code": string(e.Code), "retryable": e.Retryable}
@@ -202,7 +202,7 @@ func fromA2E(e *protocol.Error) *rpcError {
 		data["detail"] = e.Detail
 	}
 	raw, err := json.Marshal(data, json.Deterministic(true))
-	if err != nil { // a detail that does not encode
+	if err != nil { // the detail does not encode
 		delete(data, "detail")
 		raw, _ = json.Marshal(data, json.Deterministic(true))
 	}
@@ -210,7 +210,7 @@ func fromA2E(e *protocol.Error) *rpcError {
 	return rpc
 }
 
-// codeOf returns the code of JSON-RPC that goes with one of the host.
+// codeOf returns the code of JSON-RPC for a code of the host.
 func codeOf(code protocol.ErrorCode) int64 {
 	return cmp.Or(map[protocol.ErrorCode]int64{
 		protocol.CodeUnknownTool: codeInvalidParams, protocol.CodeUnknownSkill: codeInvalidParams,
@@ -222,7 +222,7 @@ func codeOf(code protocol.ErrorCode) int64 {
 	}[code], codeServer)
 }
 
-// textOf returns a JSON text; "" for anything else.
+// textOf returns the string that a JSON string holds; "" for any other value.
 func textOf(raw jsontext.Value) string {
 	text, _ := protocol.Value(raw).Str()
 	return text

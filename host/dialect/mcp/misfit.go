@@ -7,7 +7,8 @@ import (
 	"a2e/protocol"
 )
 
-// misfit puts what the go-sdk says of params that do not decode, with the names of its own types, into words of MCP.
+// misfit rewrites an error of the go-sdk about params that do not decode, in words of MCP: the go-sdk uses the names of
+// its own types.
 func misfit(method string, e *rpcError) *rpcError {
 	text, ok := strings.CutPrefix(e.Message, "handling '"+method+"': ")
 	if !ok {
@@ -21,14 +22,14 @@ func misfit(method string, e *rpcError) *rpcError {
 	at := strings.LastIndex(text, "Go struct field ")
 	member, kind, ok := strings.Cut(text[max(at, 0):], " of type ")
 	if _, name, named := strings.Cut(member[strings.LastIndex(member, " ")+1:], "."); at >= 0 && ok && named {
-		_, name, _ = strings.Cut(name, ".") // behind the package and the type
+		_, name, _ = strings.Cut(name, ".") // the part after the package and the type
 		name = protocol.Clip(name, maxAgentID)
 		e.Message = fmt.Sprintf("the params of %s do not fit MCP: %q should be %s", method, name, wanted(kind))
 	}
 	return e
 }
 
-// wanted names what JSON has for a type of the go-sdk.
+// wanted returns the name of the JSON type for a type of the go-sdk.
 func wanted(kind string) string {
 	switch kind = strings.TrimPrefix(kind, "*"); {
 	case strings.HasPrefix(kind, "[]"):

@@ -19,15 +19,15 @@ import (
 	"a2e/protocol"
 )
 
-// modernVersion is the first version of MCP without initialize: each request says what that
-// said before, questions to the client are answers of their own (see rounds.go), and news
-// come to those who listen (see listen.go).
+// modernVersion is the first version of MCP without initialize. Each request names its version, client and
+// capabilities, the server asks the client in its answers (see round), and only a client that listens gets
+// notifications of changes (see listener).
 const modernVersion = "2026-07-28"
 
-// metaVersion is where a request names its version.
+// metaVersion is the member of _meta in which a request names its version.
 const metaVersion = mcp.MetaKeyProtocolVersion
 
-// modernMeta is what each request of such a version says in _meta.
+// modernMeta has the members of _meta in each request of such a version.
 type modernMeta struct {
 	Version string `json:"io.modelcontextprotocol/protocolVersion"`
 	Client  struct {
@@ -38,23 +38,23 @@ type modernMeta struct {
 	Token  string       `json:"a2e/auth_token"`
 }
 
-// readMeta reads it; nil = the request is of a version that begins with initialize.
+// readMeta reads the modernMeta of a request; nil = its version begins with initialize.
 func readMeta(params jsontext.Value) *modernMeta {
 	raw := member(params, "_meta")
 	if version := textOf(member(raw, metaVersion)); version < modernVersion {
 		return nil
 	}
 	m := new(modernMeta)
-	_ = json.Unmarshal(raw, m) // what does not fit is refused by the go-sdk
+	_ = json.Unmarshal(raw, m) // the go-sdk refuses members that do not fit
 	return m
 }
 
-// admit begins the session with the first request of a client that says no initialize.
+// admit begins the session with the first request of a client that does not send initialize.
 func (s *server) admit(ctx context.Context, r *request) error {
 	if r.meta == nil {
 		return nil
 	}
-	host.HandOff(ctx) // to begin may take a while
+	host.HandOff(ctx) // begin may take a while
 	s.opening.Lock()
 	defer s.opening.Unlock()
 	if s.session != nil {
@@ -65,7 +65,7 @@ func (s *server) admit(ctx context.Context, r *request) error {
 	return s.begin(ctx, h)
 }
 
-// levelOf is the least level of log messages that a request is to give; 0 = none.
+// levelOf returns the lowest level of log messages that the client wants for a request; 0 = it wants none.
 func (s *server) levelOf(r *request) int64 {
 	if r.meta != nil {
 		return levelNumber(r.meta.Level)
@@ -73,16 +73,16 @@ func (s *server) levelOf(r *request) int64 {
 	return s.level.Load()
 }
 
-// kind is what modern versions have in each result.
+// kind is the member that modern versions have in each result.
 type kind struct {
 	ResultType string `json:"resultType,omitempty"`
 }
 
-// complete says that it is no question.
+// complete marks the result as final, unless it has a type already, such as that of a question.
 func (k *kind) complete() { k.ResultType = cmp.Or(k.ResultType, "complete") }
 
-// cacheable is what they have in results that a client might keep. It should not: the lists
-// and files change.
+// cacheable has the members of modern versions in results that a client might keep. They tell the client not to keep
+// the result, because lists and files change.
 type cacheable struct {
 	kind
 	TTL   *int   `json:"ttlMs,omitempty"`
@@ -94,14 +94,15 @@ func (c *cacheable) complete() {
 	c.TTL, c.Scope = new(int), "private"
 }
 
-// complete says of a result that is passed on that it is no question.
+// complete marks a result that is passed on as final, unless it has a type already.
 func (r *rawResult) complete() {
 	if member(r.raw, "resultType") == nil {
 		r.raw = withMember(r.raw, `"resultType":"complete"`)
 	}
 }
 
-// withMember puts a member before those of a JSON object.
+// withMember returns a JSON object with one more member, text, at the beginning. For a value that is not an object it
+// returns an object with this member alone.
 func withMember(obj jsontext.Value, text string) jsontext.Value {
 	if o, err := protocol.ParseObject(obj); err == nil && o.Len() > 0 {
 		return append(jsontext.Value("{"+text+","), o.Raw()[1:]...)
@@ -109,33 +110,33 @@ func withMember(obj jsontext.Value, text string) jsontext.Value {
 	return jsontext.Value("{" + text + "}")
 }
 
-// A modern client is asked in the answer to its request, which it sends again with what it
-// says to that:
+// A modern client is asked in the answer to its request. It sends the request again with its answers to the
+// questions:
 //
 //	tools/call ─► handler asks ─► {inputRequests, requestState}   the handler waits
 //	tools/call {inputResponses, requestState} ─► handler goes on ─► result, or it asks again
 //
-// maxRounds is how many handlers may wait so.
+// maxRounds is how many handlers may wait in this way.
 const maxRounds = 100
 
-// round is a handler that may ask, over all requests that it is the work for.
+// round is a handler that may ask the client, together with all requests that it serves one after the other.
 type round struct {
-	state  string // what the client names it by
+	state  string // the requestState by which the client names the round
 	method string
 	ctx    context.Context
 	stop   context.CancelCauseFunc
 	done   <-chan outcome
-	news   dialect.Bell // there may be questions
+	news   dialect.Bell // rings when there may be questions
 
 	mu   sync.Mutex // guards the fields below
-	of   *request   // that is served now, or was last
+	of   *request   // the request that is served now, or was served last
 	open []*question
 }
 
-// roundKey finds the round in a handler's context.
+// roundKey is the context key of the round of a handler.
 type roundKey struct{}
 
-// retry is what the params of a request say of one that was answered by questions.
+// retry has the members of a request's params that continue a round.
 type retry struct {
 	State string                    `json:"requestState"`
 	Said  map[string]jsontext.Value `json:"inputResponses"`
@@ -146,14 +147,14 @@ func asksBack(method string) bool {
 	return slices.Contains([]string{methodCallTool, methodGetPrompt, methodReadResource}, method)
 }
 
-// handling is a handler with what it serves.
+// handling is a handler bound to the request that it serves.
 type handling func(context.Context) (mcp.Result, error)
 
-// start runs the handler of a round on a goroutine of its own; the channel gets its outcome.
+// start runs a handler on a goroutine of its own. The channel receives its outcome.
 func (s *server) start(ctx context.Context, method string, handle handling) <-chan outcome {
 	done := make(chan outcome, 1)
 	go func() {
-		// it stays so if handle ends the goroutine
+		// the outcome if handle ends the goroutine
 		out := outcome{err: protocol.Errorf(protocol.CodeRuntimeError, "the plugin broke off %s", method)}
 		defer func() {
 			if v := recover(); v != nil {
@@ -170,7 +171,7 @@ func (s *server) start(ctx context.Context, method string, handle handling) <-ch
 	return done
 }
 
-// wait waits for a handler, but not much longer than its context.
+// wait waits for a handler, at most for grace after its context has ended. Then it counts the handler as abandoned.
 func (s *server) wait(ctx context.Context, done <-chan outcome) outcome {
 	select {
 	case out := <-done:
@@ -242,7 +243,7 @@ func (s *server) newRound(r *request) *round {
 	return rd
 }
 
-// unpark takes a round from those that wait; false = it is none of them.
+// unpark removes a round from those that wait for the client; false = it did not wait.
 func (s *server) unpark(rd *round) bool {
 	waits := s.rounds.CompareAndDelete(rd.state, rd)
 	if waits {
@@ -251,8 +252,7 @@ func (s *server) unpark(rd *round) bool {
 	return waits
 }
 
-// resume finds the round that a request goes on with, and hands over what the client says;
-// nil = there is none.
+// resume returns the round that a request continues, and passes the client's answers to it; nil = no such round waits.
 func (s *server) resume(r *request, again retry) *round {
 	found, _ := s.rounds.Load(again.State)
 	rd, _ := found.(*round)
@@ -286,7 +286,8 @@ type inputRequest struct {
 	Params jsontext.Value `json:"params"`
 }
 
-// ask returns the questions of a round as a result, and parks it; nil = it has none.
+// ask returns the questions of a round as a result, and lets the round wait for the client; nil = there are no
+// questions.
 func (s *server) ask(rd *round) mcp.Result {
 	rd.mu.Lock()
 	defer rd.mu.Unlock()
@@ -308,7 +309,7 @@ func (s *server) ask(rd *round) mcp.Result {
 	return res
 }
 
-// question asks the client in an answer to the request that is served.
+// questionIn asks the client in the answer to the request that the round serves.
 func (s *server) questionIn(ctx context.Context, rd *round, method string, params []byte) (jsontext.Value, error) {
 	if s.parked.Load() >= maxRounds {
 		return nil, protocol.Errorf(protocol.CodeOverloaded, "%d requests wait for what the client says", maxRounds)
@@ -333,13 +334,14 @@ func (s *server) questionIn(ctx context.Context, rd *round, method string, param
 	return nil, context.Cause(ctx)
 }
 
-// listener is a request subscriptions/listen under way: what a modern client wants to hear.
+// listener is a request subscriptions/listen under way: it says which notifications a modern client wants.
 type listener struct {
 	id   jsontext.Value // of the request
 	want mcp.NotificationSubscriptions
 }
 
-// listen answers subscriptions/listen, when it is cancelled or the client is gone.
+// listen serves subscriptions/listen. It answers when the request is cancelled or the client is gone, or at once if the
+// client listens to nothing.
 func (s *server) listen(ctx context.Context, r *request, params mcp.Params) (mcp.Result, error) {
 	asked := params.(*mcp.SubscriptionsListenParams).Notifications
 	if asked == nil {
@@ -355,7 +357,7 @@ func (s *server) listen(ctx context.Context, r *request, params mcp.Params) (mcp
 	l.want.ResourceSubscriptions = nil
 	l.want.ResourcesListChanged = asked.ResourcesListChanged && s.hasServers()
 	for _, uri := range asked.ResourceSubscriptions {
-		if s.follow(ctx, uri) == nil { // the answer names those that are listened to
+		if s.follow(ctx, uri) == nil { // the acknowledgement names only resources that could be subscribed to
 			l.want.ResourceSubscriptions = append(l.want.ResourceSubscriptions, uri)
 		}
 	}
@@ -377,12 +379,12 @@ func (s *server) listen(ctx context.Context, r *request, params mcp.Params) (mcp
 	return &rawResult{raw: l.stamp(jsontext.Value("{}"))}, nil
 }
 
-// stamp adds to params, or to a result, whose news they are.
+// stamp adds the id of the listener's request to the _meta of params or of a result.
 func (l *listener) stamp(params jsontext.Value) jsontext.Value {
 	return withMember(params, `"_meta":{"`+mcp.MetaKeySubscriptionID+`":`+string(l.id)+`}`)
 }
 
-// notify tells the client of news; a modern one where it listens to them.
+// notify sends a notification to the client. A modern client gets it once for each listener that wants it.
 func (s *server) notify(method string, params jsontext.Value, wanted func(mcp.NotificationSubscriptions) bool) {
 	if !s.isModern.Load() {
 		s.out.Send(notice(method, params))
@@ -396,7 +398,7 @@ func (s *server) notify(method string, params jsontext.Value, wanted func(mcp.No
 	})
 }
 
-// notifyChanged tells of a list that has changed.
+// notifyChanged tells the client that a list has changed.
 func (s *server) notifyChanged(method string) {
 	s.notify(method, nil, func(want mcp.NotificationSubscriptions) bool {
 		switch method {
@@ -409,7 +411,7 @@ func (s *server) notifyChanged(method string) {
 	})
 }
 
-// uriParams are the params of resources/updated and resources/unsubscribe.
+// uriParams returns the params of resources/updated and resources/unsubscribe.
 func uriParams(uri string) jsontext.Value {
 	return append(protocol.AppendString([]byte(`{"uri":`), uri), '}')
 }

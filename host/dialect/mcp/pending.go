@@ -18,22 +18,22 @@ import (
 type request struct {
 	origin
 	served method
-	key    string                  // see jsonrpc.Key; the go-sdk has it as the id
-	params jsontext.Value          // as they came
-	token  jsontext.Value          // of its progress notifications; nil = it wants none
+	key    string                  // of the id, see jsonrpc.Key
+	params jsontext.Value          // as the client wrote them
+	token  jsontext.Value          // for its progress notifications; nil = the client wants none
 	meta   *modernMeta             // nil = its version begins with initialize
 	work   *host.Work              // in the host's scheduler
-	next   atomic.Pointer[request] // that goes on with it; nil = none
+	next   atomic.Pointer[request] // the request that continues its round; nil = none
 
-	ctx     context.Context // of its handler, where the go-sdk sees it
-	encoded chan encoded    // gets the go-sdk's answer; it has room for one
+	ctx     context.Context // of its handler, if it goes through the go-sdk
+	encoded chan encoded    // receives the go-sdk's answer; has room for one
 
-	cancelled atomic.Bool // the client took it back
+	cancelled atomic.Bool // the client cancelled it
 	mu        sync.Mutex  // held while something of this request is sent
 	answered  bool        // guarded by mu
 }
 
-// current returns the request that goes on with it, or itself.
+// current returns the last request that continues the round of r, or r itself.
 func (r *request) current() *request {
 	for next := r.next.Load(); next != nil; next = r.next.Load() {
 		r = next
@@ -41,9 +41,9 @@ func (r *request) current() *request {
 	return r
 }
 
-// pending finds the requests that are not answered yet.
+// pending has the requests that are not answered yet.
 type pending struct {
-	open sync.WaitGroup // how many there are
+	open sync.WaitGroup // counts the requests
 	done func()         // open.Done, made once
 
 	mu    sync.Mutex
@@ -56,7 +56,7 @@ func newPending() *pending {
 	return p
 }
 
-// begin takes a request in.
+// begin adds a request. The error says that its id is in use.
 func (p *pending) begin(r *request) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -68,22 +68,21 @@ func (p *pending) begin(r *request) error {
 	return nil
 }
 
-// end takes the id of a request back, whose answer is about to be sent: the client may use it
-// again then.
+// end frees the id of a request just before its answer is sent, because the client may use the id again after that.
 func (p *pending) end(r *request) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.byKey, r.key)
 }
 
-// find returns the request with a key; nil = it was answered.
+// find returns the request with a key, or nil if it is answered.
 func (p *pending) find(key string) *request {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.byKey[key]
 }
 
-// all lists the requests of a method.
+// all returns the requests of a method.
 func (p *pending) all(method string) (found []*request) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -95,31 +94,30 @@ func (p *pending) all(method string) (found []*request) {
 	return found
 }
 
-// question is a request of this server to the client. What the client says passes through as
-// it is.
+// question is a request of this server to the client. The client's result is passed on unchanged.
 type question struct {
 	id     string
-	method string         // of one that is asked in an answer; see round
+	method string         // only for a question that is asked in an answer; see round
 	params jsontext.Value // likewise
-	answer chan reply     // room for one
+	answer chan reply     // has room for one
 }
 
 // reply is the client's answer to a question.
 type reply struct {
 	result jsontext.Value
-	err    *rpcError // in place of result
+	err    *rpcError // set in place of result
 }
 
-// questions are the requests to the client without their answer.
+// questions has the requests to the client that are not answered yet.
 type questions struct {
 	mu   sync.Mutex // guards the fields below
-	gone bool       // the client says nothing any more
+	gone bool       // the client will not answer any more
 	open map[string]*question
 	last int
 }
 
-// question asks the client something and returns the result. It waits until ctx ends, and
-// tells the client then. The error is a *rpcError, or that of ctx.
+// question asks the client and returns its result. It waits until ctx ends, and then cancels the request at the client.
+// The error is an *rpcError or the cause of ctx.
 func (s *server) question(ctx context.Context, method string, params []byte) (jsontext.Value, error) {
 	if rd, ok := ctx.Value(roundKey{}).(*round); ok {
 		return s.questionIn(ctx, rd, method, params)
@@ -143,7 +141,7 @@ func (s *server) question(ctx context.Context, method string, params []byte) (js
 	}
 }
 
-// ask notes a new question; nil = the client says nothing any more.
+// ask adds a new question; nil = the client will not answer any more.
 func (all *questions) ask() *question {
 	all.mu.Lock()
 	defer all.mu.Unlock()
@@ -156,14 +154,14 @@ func (all *questions) ask() *question {
 	return q
 }
 
-// forget ends the wait for an answer.
+// forget removes a question whose answer is not wanted any more.
 func (all *questions) forget(q *question) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	delete(all.open, q.id)
 }
 
-// answered hands the client's answer to whoever waits for it, and reports whether anybody does.
+// answered passes the client's answer to the question with this id, and reports whether there is one.
 func (all *questions) answered(id jsontext.Value, r reply) bool {
 	key, _ := protocol.Value(id).Str()
 	all.mu.Lock()
@@ -176,7 +174,7 @@ func (all *questions) answered(id jsontext.Value, r reply) bool {
 	return q != nil
 }
 
-// end fails what was asked of a client that says nothing any more.
+// end fails all open questions, because the client will not answer any more.
 func (all *questions) end() {
 	all.mu.Lock()
 	defer all.mu.Unlock()
@@ -187,13 +185,13 @@ func (all *questions) end() {
 	clear(all.open)
 }
 
-// replyOf reads an answer of the client into memory of its own.
+// replyOf copies an answer of the client into memory of its own.
 func replyOf(m message) reply {
 	if m.result != nil {
 		return reply{result: m.result.Clone()}
 	}
 	fail := &rpcError{Code: codeInternal, Message: "the client answered with a malformed error"}
-	_ = json.Unmarshal(m.fail, &struct { // what is missing stays
+	_ = json.Unmarshal(m.fail, &struct { // members that are missing keep the values above
 		Code    *int64  `json:"code"`
 		Message *string `json:"message"`
 	}{&fail.Code, &fail.Message})

@@ -11,8 +11,8 @@ import (
 	"a2e/protocol/jsonrpc"
 )
 
-// quickCall makes a call of a tool that the host's scheduler runs straight from the line, past the
-// go-sdk; nil = the go-sdk has to look at it. answered says that there is nothing left to do.
+// quickCall makes the host.Work of a call of a tool straight from the line, without the go-sdk. A nil w with answered
+// false = the call must go through the go-sdk. answered = the request was answered already.
 //
 //	tools/call of an initialised session ─► quickCall ─► host.Work ─► plugin ─► callDone ─► line
 func (s *server) quickCall(m message, params protocol.Object, from origin) (w *host.Work, answered bool) {
@@ -55,8 +55,8 @@ func (s *server) quickCall(m message, params protocol.Object, from origin) (w *h
 	return r.work, false
 }
 
-// plainParams reads the params of a call that has nothing out of the ordinary: no task, no version
-// and no member that the go-sdk might refuse. meta is nil where there is none.
+// plainParams reads the params of a call that has only a name, arguments and _meta, without a version. ok = false for
+// any other call, such as one with a task or with a member that the go-sdk might refuse. meta is nil if there is none.
 func plainParams(params protocol.Object) (args, meta jsontext.Value, ok bool) {
 	for key, val := range params.All() {
 		kind := val.Kind()
@@ -82,7 +82,7 @@ func plainParams(params protocol.Object) (args, meta jsontext.Value, ok bool) {
 	return args, meta, ok && (meta == nil || readMeta(params.Raw()) == nil)
 }
 
-// toolCall makes the request of A2E that calls a tool.
+// toolCall makes the A2E request that calls a tool.
 func (s *server) toolCall(name string, args jsontext.Value, streaming bool) (protocol.Object, error) {
 	raw := protocol.AppendString(append(make([]byte, 0, len(name)+len(args)+80), `{"tool_name":`...), name)
 	raw = append(raw, `,"arguments":`...)
@@ -96,13 +96,13 @@ func (s *server) toolCall(name string, args jsontext.Value, streaming bool) (pro
 	return protocol.ParseObject(append(raw, '}'))
 }
 
-// callDone returns the line that answers a call.
+// callDone returns the line of the answer to a call.
 func (s *server) callDone(r *request, resp any, err error) []byte {
 	result, e := s.callResult(r.name, resp, err)
 	return s.finish(r, result, e)
 }
 
-// callResult makes the result of a call, or its error.
+// callResult returns the result of a call as JSON, or its error.
 func (s *server) callResult(name string, answer any, err error) ([]byte, *rpcError) {
 	var out *callResult
 	if err == nil {
@@ -116,7 +116,7 @@ func (s *server) callResult(name string, answer any, err error) ([]byte, *rpcErr
 	return out.append(nil), nil
 }
 
-// toolAnswer makes MCP's result of what a tool answered.
+// toolAnswer converts the answer of a tool to a result of MCP.
 func (s *server) toolAnswer(name string, answer any) (*callResult, error) {
 	if known, ok := answer.(host.ToolAnswer); ok {
 		res, detail, err := known.ToolResult()
@@ -141,7 +141,7 @@ func (s *server) toolAnswer(name string, answer any) (*callResult, error) {
 	return toolResult(&resp.Data, &detail), nil
 }
 
-// finish ends a request that the host's scheduler ran, and returns the line of its answer; nil = it was
+// finish ends a request that the host's scheduler ran, and returns the line of its answer; nil = the request was
 // cancelled, or its answer is part of a batch.
 func (s *server) finish(r *request, result []byte, e *rpcError) []byte {
 	r.mu.Lock()
@@ -165,7 +165,7 @@ func (s *server) finish(r *request, result []byte, e *rpcError) []byte {
 	return append(line, '\n')
 }
 
-// isQuickList reports whether a request lists tools and has nothing out of the ordinary in its params.
+// isQuickList reports whether a request lists tools and its params have only a cursor and _meta, without a version.
 func (s *server) isQuickList(r *request) bool {
 	if r.method != methodTools || r.meta != nil {
 		return false
@@ -185,11 +185,11 @@ func (s *server) isQuickList(r *request) bool {
 	return plain && (err == nil || r.params == nil)
 }
 
-// maxQuickLists is how many lists are under way without a turn.
+// maxQuickLists is how many lists may be under way without a turn.
 const maxQuickLists = 8
 
-// needsNoTurn reports whether a list is likely to be at hand, and few others are under way: then the goroutine that
-// reads answers it, and none has to wait for the one before it.
+// needsNoTurn reports whether a list may run without a turn: the table of tools is likely to be known, and few other
+// lists are under way. Then the goroutine that reads the input answers it, and it does not wait for the list before it.
 func (s *server) needsNoTurn(w *host.Work) bool {
 	if s.listed.Load() == nil || s.quickLists.Load() >= maxQuickLists {
 		return false
@@ -202,7 +202,7 @@ func (s *server) needsNoTurn(w *host.Work) bool {
 	return true
 }
 
-// quickTools answers tools/list past the go-sdk.
+// quickTools answers tools/list without the go-sdk.
 func (s *server) quickTools(ctx context.Context, cursor string) (any, error) {
 	some, next, err := s.toolPage(host.InSession(ctx, s.session.host), cursor)
 	if err != nil {

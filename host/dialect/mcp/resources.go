@@ -21,15 +21,14 @@ import (
 	"a2e/protocol"
 )
 
-// Resources are the files of the workspace, what other plugins have files of (skills:
-// skill://NAME/FILE, which are not listed), the entries of the memory, and the resources of
-// MCP servers behind the host.
+// Resources are the files of the workspace, the files of other plugins (skills: skill://NAME/FILE, which are not
+// listed), the entries of the memory, and the resources of MCP servers behind the host.
 const (
 	fileScheme   = "file://"
 	memoryScheme = "memory://"
 )
 
-// described is what the entries of the lists of resources and templates have in common.
+// described has the members that entries of the lists of resources, templates and prompts have in common.
 type described struct {
 	Name        string         `json:"name"`
 	Title       string         `json:"title,omitempty"`
@@ -51,15 +50,15 @@ type template struct {
 	URITemplate string `json:"uriTemplate"`
 }
 
-// The lists that resources/list gives one after the other; each has its own cursor.
+// The lists that resources/list returns one after the other. Each has cursors of its own.
 const (
 	listServers  = "servers"
 	listFiles    = "files"
 	listMemories = "memories"
 )
 
-// listResources answers resources/list: the resources of MCP servers and the files, page by
-// page, and the memories on a page of their own.
+// listResources answers resources/list: first the resources of MCP servers, then the files, page by page, then the
+// memories on a page of their own.
 func (s *server) listResources(ctx context.Context, r *request, _ mcp.Params) (mcp.Result, error) {
 	res := &listed{Resources: []*resource{}}
 	cursor := r.cursor()
@@ -80,8 +79,7 @@ func (s *server) listResources(ctx context.Context, r *request, _ mcp.Params) (m
 	return res, s.addFiles(ctx, res, "")
 }
 
-// addFiles adds the page of files that begins behind one, and where there are none the
-// memories.
+// addFiles adds the page of files that begins after a cursor. If there are no files, it adds the memories.
 func (s *server) addFiles(ctx context.Context, res *listed, after string) error {
 	files, more, err := s.files(ctx, after)
 	if err != nil {
@@ -135,7 +133,7 @@ func (s *server) readResource(ctx context.Context, r *request, params mcp.Params
 	res, err := s.contents(ctx, uri)
 	if err != nil {
 		failed := resourceError(uri, err)
-		if failed.Code == codeResourceNotFound && r.meta != nil { // modern versions have no code of its own for it
+		if failed.Code == codeResourceNotFound && r.meta != nil { // modern versions have no special code for this
 			failed.Code = codeInvalidParams
 		}
 		return nil, failed
@@ -143,8 +141,8 @@ func (s *server) readResource(ctx context.Context, r *request, params mcp.Params
 	return res, nil
 }
 
-// readResult is the result of resources/read. The go-sdk's own has no text where that is
-// empty, which clients refuse.
+// readResult is the result of resources/read. The type of the go-sdk leaves out an empty text, and clients refuse a
+// content without text.
 type readResult struct {
 	mcp.ResultBase
 	cacheable
@@ -152,7 +150,7 @@ type readResult struct {
 	Meta     jsontext.Value   `json:"_meta,omitempty"`
 }
 
-// resourceText has a text, or else the base64 of bytes.
+// resourceText has either a text or the base64 of bytes.
 type resourceText struct {
 	URI      string  `json:"uri"`
 	MIMEType string  `json:"mimeType"`
@@ -186,7 +184,7 @@ func (s *server) contents(ctx context.Context, uri string) (*readResult, error) 
 	return &readResult{Contents: []jsontext.Value{raw}}, err
 }
 
-// readSpilled reads output that was too long for an answer, which may be no text.
+// readSpilled reads output that was too long for an answer. It may be text or bytes.
 func (s *server) readSpilled(ctx context.Context, uri string) (*resourceText, error) {
 	missing := rpcErrorf(codeResourceNotFound, "there is no such spilled output in this session, or it is gone")
 	rest := strings.TrimPrefix(uri, spill.Scheme+"://")
@@ -222,8 +220,8 @@ func (s *server) readSpilled(ctx context.Context, uri string) (*resourceText, er
 	return part, nil
 }
 
-// resourceError names the URI in an error. What a file tool cannot read is not there, as
-// far as a client of resources goes: the text says why.
+// resourceError adds the URI to an error. If a file tool cannot read a file, the client gets the code of a resource
+// that does not exist; the text says why.
 func resourceError(uri string, err error) *rpcError {
 	if theirs, ok := passed(err).(*rpcError); ok && theirs.Data != nil {
 		return theirs
@@ -243,11 +241,11 @@ func resourceError(uri string, err error) *rpcError {
 }
 
 const (
-	maxMemories   = 200 // of each tier that are listed, the newest
+	maxMemories   = 200 // entries of each tier that are listed, the newest
 	maxMemoryName = 80  // bytes
 )
 
-// memories returns the newest entries of each tier; none where no plugin has a memory.
+// memories returns the newest entries of each tier. It returns none if no plugin serves the memory.
 func (s *server) memories(ctx context.Context) (all []*resource, err error) {
 	for _, tier := range []protocol.MemoryTier{protocol.TierWorking, protocol.TierEpisodic, protocol.TierSemantic} {
 		entries, err := s.retrieve(ctx, &protocol.MemoryRetrieveRequest{
@@ -285,7 +283,7 @@ func memoryURI(tier protocol.MemoryTier, key protocol.Object) string {
 	return memoryScheme + string(tier) + "/" + url.PathEscape(string(key.Raw()))
 }
 
-// memoryName returns a key of one text as that text, any other as JSON.
+// memoryName returns the name of an entry: the text of a key that has one text only, else the key as JSON.
 func memoryName(key protocol.Object) string {
 	name := string(key.Raw())
 	if key.Len() == 1 {
@@ -303,7 +301,7 @@ func memoryMIME(e *protocol.MemoryEntry) string {
 	return mimeJSON
 }
 
-// readMemory returns one entry.
+// readMemory returns one entry of the memory.
 func (s *server) readMemory(ctx context.Context, uri string) (*resourceText, error) {
 	tier, escaped, _ := strings.Cut(strings.TrimPrefix(uri, memoryScheme), "/")
 	text, err := url.PathUnescape(escaped)
@@ -347,8 +345,8 @@ func (s *server) listPrompts(ctx context.Context, r *request, _ mcp.Params) (mcp
 	return res, err
 }
 
-// prompts returns the skills that may be called as prompts, and the prompts of MCP servers,
-// by name. A skill comes before a prompt of the same name.
+// prompts returns the skills that may be called as prompts and the prompts of MCP servers, sorted by name. If a skill
+// and a prompt have the same name, only the skill is returned.
 func (s *server) prompts(ctx context.Context) ([]*prompt, error) {
 	skills, err := s.skills(ctx)
 	if err != nil {
@@ -372,7 +370,7 @@ func (s *server) prompts(ctx context.Context) ([]*prompt, error) {
 	return slices.CompactFunc(all, func(a, b *prompt) bool { return a.Name == b.Name }), nil
 }
 
-// skills returns the skills that may be called; none where no plugin has any.
+// skills returns the skills that may be called. It returns none if no plugin has skills.
 func (s *server) skills(ctx context.Context) ([]protocol.SkillDefinition, error) {
 	var resp protocol.SkillDiscoverResponse
 	err := host.ServicesOf(ctx).Call(ctx, protocol.TypeSkillDiscoverReq, &protocol.SkillDiscoverRequest{}, &resp, nil)
@@ -387,7 +385,7 @@ func (s *server) skills(ctx context.Context) ([]protocol.SkillDefinition, error)
 	}), nil
 }
 
-// inputs is what a skill's input schema says of its arguments.
+// inputs is the part of a skill's input schema that describes its arguments.
 type inputs struct {
 	Properties map[string]struct {
 		Type        jsontext.Value `json:"type"`
@@ -397,7 +395,7 @@ type inputs struct {
 	Required []string `json:"required"`
 }
 
-// inputsOf reads a skill's input schema; nothing where it is another than usual.
+// inputsOf reads a skill's input schema. It returns an empty value if the schema has another shape.
 func inputsOf(skill *protocol.SkillDefinition) (in inputs) {
 	if raw, err := json.Marshal(skill.InputSchema); err != nil || json.Unmarshal(raw, &in) != nil {
 		return inputs{}
@@ -425,7 +423,7 @@ func promptArguments(skill *protocol.SkillDefinition) (all []*mcp.PromptArgument
 	return all
 }
 
-// getPrompt answers prompts/get: what the skill gives is the message of the prompt.
+// getPrompt answers prompts/get. The message of the prompt is what the skill returns.
 func (s *server) getPrompt(ctx context.Context, r *request, params mcp.Params) (mcp.Result, error) {
 	p := params.(*mcp.GetPromptParams)
 	skills, err := s.skills(ctx)
@@ -455,8 +453,8 @@ func (s *server) getPrompt(ctx context.Context, r *request, params mcp.Params) (
 	return &promptResult{Description: skill.Description, Messages: []jsontext.Value{append(message, "}}"...)}}, nil
 }
 
-// skillArguments makes a skill's arguments of a prompt's, which are all texts: where the
-// skill wants no text, the text is the JSON of the value.
+// skillArguments makes the arguments of a skill from those of a prompt, which are all texts. If the skill wants another
+// type, the text is taken as JSON.
 func skillArguments(skill *protocol.SkillDefinition, texts map[string]string) (protocol.Object, error) {
 	in := inputsOf(skill)
 	members := make(map[string]jsontext.Value, len(texts))
@@ -474,7 +472,7 @@ func skillArguments(skill *protocol.SkillDefinition, texts map[string]string) (p
 	return protocol.ParseObject(raw)
 }
 
-// takesText reports whether the `type` of a schema lets a text in.
+// takesText reports whether the `type` of a schema allows a string.
 func takesText(kind jsontext.Value) bool {
 	var some []string
 	if kind.Kind() == '[' && json.Unmarshal(kind, &some) == nil {
@@ -483,8 +481,7 @@ func takesText(kind jsontext.Value) bool {
 	return kind.Kind() != '"' || textOf(kind) == "string"
 }
 
-// promptText returns what a skill gave, as a text: the rendered instructions where that is
-// what it gives, else its result.
+// promptText returns the text of a skill's answer: its instructions if there are any, else its result or its summary.
 func promptText(name string, resp *protocol.SkillCallResponse) (string, error) {
 	res := resp.Data
 	if res == nil {
@@ -507,8 +504,8 @@ func promptText(name string, resp *protocol.SkillCallResponse) (string, error) {
 	return "", errors.New("the skill ran and returned nothing")
 }
 
-// instructionsOf returns the instructions of a skill that the client's own model is to carry
-// out, and where the skill's files are; "" = it was one that has run.
+// instructionsOf returns the instructions that the client's own model is to carry out, and the paths of the skill's
+// files; "" = the skill has run itself.
 func instructionsOf(data jsontext.Value) string {
 	text := textOf(member(data, "instructions"))
 	var files []string

@@ -11,15 +11,15 @@ import (
 	"a2e/protocol"
 )
 
-// callResult is the result of tools/call. The go-sdk's own would drop what it does not
-// know of blocks that are passed on, and texts that are empty.
+// callResult is the result of tools/call. The type of the go-sdk would drop unknown members of blocks that are passed
+// on, and empty texts.
 type callResult struct {
 	mcp.ResultBase
 	kind
 	Content    []jsontext.Value `json:"content"`
 	Structured jsontext.Value   `json:"structuredContent,omitzero"`
 	IsError    bool             `json:"isError,omitzero"`
-	more       []namedValue     // members that MCP does not know, of a server behind
+	more       []namedValue     // members of a server's result that MCP does not define
 }
 
 type namedValue struct {
@@ -61,8 +61,8 @@ func (c *callResult) addText(text string) {
 	c.Content = append(c.Content, append(block, '}'))
 }
 
-// failedCall tells of a tool that could not run: the model where it can do something
-// about it, else the client.
+// failedCall returns the answer to a call of a tool that could not run: a result with isError if the model can do
+// something about it, else an error for the client.
 func failedCall(err error) (*callResult, error) {
 	var own *protocol.Error
 	if err = passed(err); !errors.As(err, &own) {
@@ -78,10 +78,10 @@ func failedCall(err error) (*callResult, error) {
 	return nil, err
 }
 
-// toolResult makes MCP's result of a tool that ran.
+// toolResult converts the result of a tool that ran to one of MCP.
 func toolResult(res *protocol.ToolResult, tool *host.ToolDetail) *callResult {
 	cut := deref(res.Truncated)
-	data, err := protocol.ParseObject(res.Data) // fails where it is something else
+	data, err := protocol.ParseObject(res.Data) // fails if the data is not an object
 	var out *callResult
 	if err == nil {
 		out = passedOn(data, tool.Foreign)
@@ -94,17 +94,17 @@ func toolResult(res *protocol.ToolResult, tool *host.ToolDetail) *callResult {
 			words = *res.Error
 		}
 	case !cut:
-		words = "" // the blocks say it themselves
+		words = "" // the blocks have it already
 	}
 	if words != "" {
 		out.addText(words)
 	}
-	// what was cut need not fit any more the schema that clients hold it against
+	// data that was cut may not fit the schema by which clients check it
 	out.IsError = !res.Success || cut && structuredSchema(tool.OutputSchema) != nil
 	return out
 }
 
-// ownResult is the result of a tool that knows nothing of MCP.
+// ownResult makes the result of a tool that does not know MCP.
 func ownResult(data jsontext.Value, obj protocol.Object) *callResult {
 	out := &callResult{Content: []jsontext.Value{}}
 	for _, text := range dataTexts(data, obj) {
@@ -116,8 +116,8 @@ func ownResult(data jsontext.Value, obj protocol.Object) *callResult {
 	return out
 }
 
-// passedOn returns the result of a tool of an MCP server as that server gave it: data of
-// the shape {"content": [blocks], "structuredContent": {…}}. Nil is any other data.
+// passedOn returns the result of a tool of an MCP server as that server sent it: data of the shape {"content":
+// [blocks], "structuredContent": {…}}. It returns nil for any other data.
 func passedOn(obj protocol.Object, foreign bool) *callResult {
 	out := &callResult{}
 	for key, val := range obj.All() {
@@ -144,8 +144,8 @@ func passedOn(obj protocol.Object, foreign bool) *callResult {
 	return out
 }
 
-// blocks returns the elements of an array of content blocks; nil = it is something else. A block of a
-// type that clients do not know, which an MCP server gave, is a text with its JSON.
+// blocks returns the elements of an array of content blocks, or nil if list is something else. A block of a type that
+// clients do not know becomes a text block with its JSON, if it came from an MCP server (foreign).
 func blocks(list jsontext.Value, foreign bool) []jsontext.Value {
 	if list.Kind() != '[' {
 		return nil
@@ -167,15 +167,15 @@ func blocks(list jsontext.Value, foreign bool) []jsontext.Value {
 	return all
 }
 
-// textsOf is dataTexts of data that was not parsed yet.
+// textsOf is dataTexts for data that is not parsed yet.
 func textsOf(data jsontext.Value) []string {
-	obj, _ := protocol.ParseObject(data) // fails where it is something else
+	obj, _ := protocol.ParseObject(data) // fails if the data is not an object
 	return dataTexts(data, obj)
 }
 
-// dataTexts returns a result's data as texts for a model: a text as it is, a member
-// "content" that is a text without JSON's escapes and the other members behind it,
-// anything else as JSON.
+// dataTexts returns the data of a result as texts for a model. A string is returned as it is. An object whose member
+// "content" is a string, or whose only member is one, becomes that string, followed by the other members as JSON.
+// Anything else is JSON.
 func dataTexts(data jsontext.Value, obj protocol.Object) []string {
 	switch data.Kind() {
 	case 0, 'n':

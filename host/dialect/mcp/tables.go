@@ -30,7 +30,7 @@ func (s *server) listTools(ctx context.Context, r *request, _ mcp.Params) (mcp.R
 	return res, nil
 }
 
-// toolPage returns the page of the tools that a cursor names, and the cursor of the next one.
+// toolPage returns the page of tools that cursor names, and the cursor of the next page; "" = there is none.
 func (s *server) toolPage(ctx context.Context, cursor string) (some []listedTool, next string, err error) {
 	all, err := s.tools(ctx)
 	if err != nil {
@@ -40,7 +40,7 @@ func (s *server) toolPage(ctx context.Context, cursor string) (some []listedTool
 	return page(all.tools, "tools", cursor, func(t listedTool) string { return t.name })
 }
 
-// toolTable is all tools as tools/list has them, by name. It does not change.
+// toolTable has all tools as tools/list shows them, sorted by name. It does not change.
 type toolTable struct {
 	tools  []listedTool
 	digest [sha256.Size]byte
@@ -48,25 +48,26 @@ type toolTable struct {
 
 type listedTool struct {
 	name string
-	text jsontext.Value // the definition
+	text jsontext.Value // the definition, as JSON
 }
 
-// knownTools are the tools that were listed last, for as long as the host's are in the same state.
+// knownTools has the table that was made last. It is valid while the host's tools have the same state.
 type knownTools struct {
 	*toolTable
-	state []any // of host.Services.ToolState
+	state []any // as host.Services.ToolState returned it
 }
 
-// Tables keeps what servers of the same tools have listed, so that they share it. It is safe for concurrent use.
+// Tables keeps the tool tables of several servers, so that servers with the same tools share one. It is safe for
+// concurrent use.
 type Tables struct {
 	mu  sync.Mutex
-	all map[[sha256.Size]byte]*toolTable // by the digest of what they were made of; guarded by mu
+	all map[[sha256.Size]byte]*toolTable // by the digest of the list they were made from; guarded by mu
 }
 
-// maxTables is how many tables are kept for further servers.
+// maxTables is how many tables are kept. When one more is needed, all are dropped.
 const maxTables = 16
 
-// of returns the table with a key, which build makes if it is not there. A nil Tables keeps none.
+// of returns the table for a key. If there is none, build makes it. A nil Tables keeps none.
 func (t *Tables) of(key [sha256.Size]byte, build func() (*toolTable, error)) (*toolTable, error) {
 	if t == nil {
 		return build()
@@ -87,7 +88,7 @@ func (t *Tables) of(key [sha256.Size]byte, build func() (*toolTable, error)) (*t
 	return made, nil
 }
 
-// tools returns the host's tools as MCP knows them: those that were listed last, if they are the same.
+// tools returns the table of the host's tools. It is the last one if the state of the tools is the same.
 func (s *server) tools(ctx context.Context) (*toolTable, error) {
 	services := host.ServicesOf(ctx)
 	state := services.ToolState(ctx)
@@ -104,7 +105,7 @@ func (s *server) tools(ctx context.Context) (*toolTable, error) {
 		return nil, err
 	}
 	tables := s.opts.Tables
-	if s.hasTasks() { // which raw says nothing of
+	if s.hasTasks() { // raw does not say which tools run as tasks
 		tables = nil
 	}
 	key := sha256.Sum256(strconv.AppendBool(raw, s.hasIcons.Load()))
@@ -115,7 +116,7 @@ func (s *server) tools(ctx context.Context) (*toolTable, error) {
 	return table, err
 }
 
-// toolTable makes the table of an answer to tool/list.
+// toolTable makes the table from an answer to tool/list.
 func (s *server) toolTable(services *host.Services, raw jsontext.Value) (*toolTable, error) {
 	var resp protocol.ToolListResponse
 	obj, err := protocol.ParseObject(raw)
@@ -128,7 +129,7 @@ func (s *server) toolTable(services *host.Services, raw jsontext.Value) (*toolTa
 	sortBy(resp.Tools, func(t protocol.ToolDefinition) string { return t.Name })
 	table := &toolTable{tools: make([]listedTool, len(resp.Tools))}
 	var text bytes.Buffer
-	out := stdjson.NewEncoder(&text) // the go-sdk's way to encode
+	out := stdjson.NewEncoder(&text) // the go-sdk encodes in this way
 	out.SetEscapeHTML(false)
 	ends := make([]int, len(resp.Tools))
 	for i := range resp.Tools {
@@ -153,7 +154,7 @@ func (s *server) definition(services *host.Services, def *protocol.ToolDefinitio
 	t.Icons, t.Meta = s.icons(def.Detail.Icons), def.Detail.Meta
 	if s.hasTasks() {
 		if d, _ := services.Tool(def.Name); d.Task {
-			t.Execution = &execution{"optional"} // the host waits for it where the client does not
+			t.Execution = &execution{"optional"} // if the client does not ask for a task, the host waits for the end
 		}
 	}
 	return t

@@ -22,10 +22,10 @@ import (
 	"a2e/protocol"
 )
 
-// pageSize is how many entries one answer to a list has.
+// pageSize is the largest number of entries in one answer to a list.
 const pageSize = 500
 
-// tool is a definition with what the go-sdk's has no member for.
+// tool is the definition of a tool, with the members that mcp.Tool lacks.
 type tool struct {
 	mcp.Tool
 	Annotations jsontext.Value `json:"annotations,omitempty"`
@@ -38,7 +38,7 @@ type execution struct {
 	TaskSupport string `json:"taskSupport"`
 }
 
-// listed is the result of a list. The go-sdk's own have members of later versions of MCP.
+// listed is the result of a list. It is used because the types of the go-sdk have members of later versions of MCP.
 type listed struct {
 	mcp.ResultBase
 	cacheable
@@ -49,11 +49,11 @@ type listed struct {
 	NextCursor string           `json:"nextCursor,omitempty"`
 }
 
-// cursor is that of a request for a list.
+// cursor returns the cursor of a request for a list; "" = the first page.
 func (r *request) cursor() string { return textOf(member(r.params, "cursor")) }
 
-// page returns the entries of a list behind the one that the cursor names; all are in one
-// order. An entry that is gone counts as the end of the list before it.
+// page returns the entries of a list that come after the entry named by cursor, and the cursor of the next page. all is
+// sorted by name. The entry of the cursor may be gone: then the page begins where it would have been.
 func page[T any](all []T, list, cursor string, name func(T) string) (some []T, next string, err error) {
 	from := 0
 	if cursor != "" {
@@ -72,12 +72,12 @@ func page[T any](all []T, list, cursor string, name func(T) string) (some []T, n
 	return some, next, nil
 }
 
-// writeCursor makes the cursor of the page of a list that begins behind an entry.
+// writeCursor returns the cursor of the page that begins after the entry last.
 func writeCursor(list, last string) string {
 	return base64.RawURLEncoding.EncodeToString([]byte(list + ":" + last))
 }
 
-// readCursor returns the entry behind which a page of a list begins.
+// readCursor returns the entry after which the page of a cursor begins.
 func readCursor(list, cursor string) (last string, err error) {
 	raw, err := base64.RawURLEncoding.Strict().DecodeString(cursor)
 	last, ok := strings.CutPrefix(string(raw), list+":")
@@ -88,8 +88,7 @@ func readCursor(list, cursor string) (last string, err error) {
 	return last, nil
 }
 
-// allAnnotations returns the annotations of a tool as its server wrote them, with what the host knows
-// of the tool where the server says nothing.
+// allAnnotations returns the annotations of a tool as its server wrote them, plus those that only the host knows.
 func allAnnotations(known *mcp.ToolAnnotations, said jsontext.Value) jsontext.Value {
 	raw, err := json.Marshal(known)
 	ours, bad := protocol.ParseObject(raw)
@@ -106,7 +105,7 @@ func allAnnotations(known *mcp.ToolAnnotations, said jsontext.Value) jsontext.Va
 	return out
 }
 
-// withLast adds a member behind those of a JSON object.
+// withLast returns a copy of a JSON object with one more member at the end.
 func withLast(obj []byte, name string, val []byte) []byte {
 	obj = append([]byte(nil), obj[:bytes.LastIndexByte(obj, '}')]...)
 	if last := bytes.TrimRight(obj, " \t\r\n"); last[len(last)-1] != '{' {
@@ -115,11 +114,11 @@ func withLast(obj []byte, name string, val []byte) []byte {
 	return append(append(append(protocol.AppendString(obj, name), ':'), val...), '}')
 }
 
-// iconsVersion is the first version of MCP with icons. Clients of earlier ones have read drafts of
-// them in another shape, and refuse a whole list for that.
+// iconsVersion is the first version of MCP with icons. Clients of earlier versions know drafts of icons in another
+// shape, and refuse a whole list because of them.
 const iconsVersion = "2025-11-25"
 
-// icons returns those of an entry of a list for the client; nil = none.
+// icons returns the icons of a list entry, or nil if the client's version has no icons.
 func (s *server) icons(all jsontext.Value) jsontext.Value {
 	if !s.hasIcons.Load() {
 		return nil
@@ -127,7 +126,7 @@ func (s *server) icons(all jsontext.Value) jsontext.Value {
 	return all
 }
 
-// Definition makes MCP's definition of a tool that was listed with its detail.
+// Definition returns MCP's definition of a tool. def must come from a list with detail.
 func Definition(def *protocol.ToolDefinition) mcp.Tool {
 	t := mcp.Tool{
 		Name: def.Name, Title: def.Detail.Title, Description: def.Description,
@@ -144,7 +143,7 @@ func Definition(def *protocol.ToolDefinition) mcp.Tool {
 		input = schema.Object(def.InputParameters, false)
 	}
 	t.InputSchema = input
-	foreign := slices.Contains(def.Tags, "mcp") // its data is what its server says, or nothing that is known
+	foreign := slices.Contains(def.Tags, "mcp") // only its server knows the shape of its data
 	if output := structuredSchema(def.Detail.OutputSchema); output != nil {
 		t.OutputSchema = output
 	} else if !foreign && len(def.OutputParameters) > 0 {
@@ -153,8 +152,8 @@ func Definition(def *protocol.ToolDefinition) mcp.Tool {
 	return t
 }
 
-// structuredSchema returns the schema of structuredContent, of that of a tool's data: where
-// the data is a result of MCP, that of its member. Nil is one that clients could not use.
+// structuredSchema returns the schema of structuredContent, made from the schema of a tool's data. If the data is a
+// result of MCP, it is the schema of its member structuredContent. nil = there is none that clients could use.
 func structuredSchema(data jsontext.Value) jsontext.Value {
 	if len(data) == 0 {
 		return nil
@@ -171,8 +170,8 @@ func structuredSchema(data jsontext.Value) jsontext.Value {
 	return out
 }
 
-// resultSchema makes the JSON Schema of a tool's data. A result that is cut lacks members,
-// so none is required.
+// resultSchema returns the JSON Schema of a tool's data. No member is required, because a result that was cut lacks
+// some.
 func resultSchema(params []protocol.ToolParameter) jsontext.Value {
 	all := slices.Clone(params)
 	for i := range all {
@@ -209,11 +208,11 @@ func (s *server) callTool(ctx context.Context, r *request, params mcp.Params) (m
 	return toolResult(&resp.Data, &detail), nil
 }
 
-// hopPrefix begins the keys of _meta that are of one connection.
+// hopPrefix begins the keys of _meta that belong to one connection.
 const hopPrefix = "io.modelcontextprotocol/"
 
-// metaFor returns the members of a request's _meta that are for the server behind the host: not those
-// of this connection.
+// metaFor returns the members of a request's _meta for the server behind the host. It leaves out those that belong to
+// this connection.
 func metaFor(params jsontext.Value) protocol.Object {
 	meta, err := protocol.ParseObject(member(params, "_meta"))
 	if err != nil {
@@ -227,14 +226,14 @@ func metaFor(params jsontext.Value) protocol.Object {
 			out = withLast(out, name, val)
 		}
 	}
-	meta, _ = protocol.ParseObject(out) // it is made of one
+	meta, _ = protocol.ParseObject(out) // cannot fail: out is an object
 	return meta
 }
 
-// timeout is that of one call, in seconds.
+// timeout returns the time limit of one call, in seconds.
 func (s *server) timeout() int { return int(s.opts.CallTimeout / time.Second) }
 
-// argumentsOf checks that arguments are an object; none are an empty one.
+// argumentsOf parses the arguments of a call, which must be an object. Missing arguments are an empty object.
 func argumentsOf(raw jsontext.Value) (protocol.Object, error) {
 	if len(raw) == 0 || raw.Kind() == 'n' {
 		return protocol.Object{}, nil
@@ -247,17 +246,18 @@ func argumentsOf(raw jsontext.Value) (protocol.Object, error) {
 }
 
 const (
-	maxFolders  = 500      // looked into for one page
-	maxFiles    = 10_000   // listed in all: what is more is found by the tools
-	maxFileRead = 16 << 20 // bytes of a file that is a resource
+	maxFolders  = 500      // folders that are read for one page
+	maxFiles    = 10_000   // files listed in all; the tools find further ones
+	maxFileRead = 16 << 20 // bytes of a file that is read as a resource
 	gitFolder   = ".git"
 
 	mimeJSON = "application/json"
 	mimeText = "text/plain"
 )
 
-// pathOf returns the path that a file URI means, relative to the workspace: an absolute one
-// within it, or what stands behind file:///. The file tools see to it that it stays there.
+// pathOf returns the path that a file URI means, relative to the workspace. The URI has an absolute path within the
+// workspace, or a relative one after file:///. pathOf does not check that the path stays in the workspace; the file
+// tools do.
 func (s *server) pathOf(uri string) (string, error) {
 	u, err := url.Parse(uri)
 	if err != nil || u.Host != "" && u.Host != "localhost" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
@@ -273,8 +273,8 @@ func (s *server) pathOf(uri string) (string, error) {
 	return name, nil
 }
 
-// base is the workspace as the URIs of its files have it: without the first slash, with
-// the last one; "" = they are relative to it.
+// base returns the workspace as it stands in the URIs of its files: without the first slash, with a slash at the end;
+// "" = the URIs are relative.
 func (s *server) base() string {
 	if s.opts.Workspace == "" {
 		return ""
@@ -287,26 +287,25 @@ func (s *server) uriOf(name string) string {
 	return (&url.URL{Scheme: "file", Path: "/" + s.base() + name}).String()
 }
 
-// entry is one of list_dir's.
+// entry is one entry of the tool list_dir.
 type entry struct {
 	Name string `json:"name"`
 	Type string `json:"type"`
 	Size int64  `json:"size"`
 }
 
-// listing is one page of files under way.
+// listing collects one page of files.
 type listing struct {
 	server  *server
-	after   string // the path that the page before ended with; "" = this is the first page
+	after   string // the last path of the page before; "" = this is the first page
 	folders int
 	found   []*resource
-	last    string // the last path that is done with
+	last    string // the last path that was handled
 	full    bool
 }
 
-// files returns the next page of the workspace's files, in the order of their paths, and
-// where the page after it begins; "" = there is none. The cursor is the number of files
-// listed so far and the last path.
+// files returns one page of the workspace's files, sorted by path, and the cursor of the next page; "" = this is the
+// last one. A cursor is the number of files listed so far and the last path.
 func (s *server) files(ctx context.Context, cursor string) (found []*resource, more string, err error) {
 	number, after, _ := strings.Cut(cursor, ":")
 	count, _ := strconv.Atoi(number)
@@ -321,7 +320,7 @@ func (s *server) files(ctx context.Context, cursor string) (found []*resource, m
 	return l.found, more, nil
 }
 
-// folder lists a folder and those below it. One that cannot be read is passed over.
+// folder lists a folder and those below it. It skips a folder that cannot be read.
 func (l *listing) folder(ctx context.Context, name string) error {
 	if !strings.HasPrefix(l.after, name+"/") {
 		l.folders++
@@ -358,16 +357,16 @@ func (l *listing) folder(ctx context.Context, name string) error {
 	return nil
 }
 
-// isDone reports whether the pages before had a path, and all below it.
+// isDone reports whether earlier pages had a path and everything below it.
 func (l *listing) isDone(at string) bool {
 	if l.after == "" || strings.HasPrefix(l.after, at+"/") {
 		return false
 	}
-	inOrder := strings.NewReplacer("/", "\x00") // a folder comes before its files, they before its neighbour
+	inOrder := strings.NewReplacer("/", "\x00") // a folder comes before its files, and these before the next folder
 	return inOrder.Replace(at) <= inOrder.Replace(l.after)
 }
 
-// listDir returns what is in a folder; nothing where no tool lists any.
+// listDir returns the entries of a folder.
 func (s *server) listDir(ctx context.Context, name string) ([]entry, error) {
 	var data struct {
 		Entries []entry `json:"entries"`
@@ -400,7 +399,7 @@ func (s *server) tool(ctx context.Context, name string, args map[string]any, dat
 	return json.Unmarshal(resp.Data.Data, data)
 }
 
-// readFile returns a whole text file, which the tool gives in parts.
+// readFile returns a whole text file. The tool read_file returns it in parts.
 func (s *server) readFile(ctx context.Context, name string) (*resourceText, error) {
 	var text strings.Builder
 	for offset := int64(1); ; {

@@ -1,4 +1,5 @@
-// Package auth tells whom a token lets in. Every protocol on the host's pipe asks it.
+// Package auth decides whether a token lets a client in, and as which agent. Every protocol on the
+// host's pipe asks it.
 package auth
 
 import (
@@ -9,23 +10,23 @@ import (
 	"a2e/protocol/fleet"
 )
 
-// Token is one that lets somebody in.
+// Token lets clients in.
 type Token struct {
 	Sum     [sha256.Size]byte // SHA-256 of its text
-	AgentID string            // the only agent that it is for; "" = each that no other token is for
+	AgentID string            // the only agent that it is for; "" = all agents that no other token is for
 }
 
-// Tokens are all of a host. Without one everybody is let in, as whom he says.
+// Tokens are all tokens of a host. If there are none, everybody is let in, as the agent that they
+// claim to be.
 type Tokens []Token
 
-// New makes a token of its text.
+// New makes a token from its text.
 func New(text, agentID string) Token { return Token{sha256.Sum256([]byte(text)), agentID} }
 
-// Admit reports whether somebody is let in who brings a token and calls himself claimed, and
-// as which agent; claimed is "" where he does not say. A token for one agent is for nobody
-// else, and who a token is for needs one of those. No token is for the id of a child agent,
-// nor for a name below that of another agent. All tokens are compared, in constant time, by
-// way of their hashes.
+// Admit reports whether a client with this token is let in, and as which agent. claimed is the agent
+// that the client claims to be, or "" if it claims none. A token for one agent lets in no other agent,
+// and an agent with its own token needs such a token. No token lets in a child agent, or a name below
+// that of another agent. The token's hash is compared with all tokens, in constant time.
 func (t Tokens) Admit(token, claimed string) (agentID string, ok bool) {
 	if fleet.IsChildID(claimed) {
 		return "", false
@@ -49,9 +50,9 @@ func (t Tokens) Admit(token, claimed string) (agentID string, ok bool) {
 	return "", false
 }
 
-// AdmitFor is Admit for a task that is done as an agent, nil = it does not say. A child agent
-// that proves itself is let in with any token. Another agent that no token is for gets a name
-// below that of the agent whose token it is, such as bob/child-1: what it keeps is that agent's.
+// AdmitFor is Admit for a task that is done as an agent; nil = the task names none. A child agent that
+// proves its identity is let in with any token. Another agent without its own token gets a name below
+// the agent of the token, such as bob/child-1, so that its things belong to that agent.
 func (t Tokens) AdmitFor(token string, agent *fleet.Agent) (agentID string, ok bool) {
 	switch {
 	case agent == nil:
@@ -69,7 +70,7 @@ func (t Tokens) AdmitFor(token string, agent *fleet.Agent) (agentID string, ok b
 	return owner + "/" + agent.AgentID, true
 }
 
-// below reports whether a name is one that AdmitFor gives to an agent below one with a token.
+// below reports whether a name lies below the agent of a token, as the names that AdmitFor makes.
 func (t Tokens) below(name string) bool {
 	for i := range t {
 		if t[i].AgentID != "" && strings.HasPrefix(name, t[i].AgentID+"/") {
@@ -79,8 +80,8 @@ func (t Tokens) below(name string) bool {
 	return false
 }
 
-// AdmitClient is Admit for a protocol in which a client names its program, not an agent: that
-// is the agent where the token names none.
+// AdmitClient is Admit for a protocol in which a client names its program instead of an agent. If the
+// token is for no single agent, the program's name is used as the agent.
 func (t Tokens) AdmitClient(token, program string) (agentID string, ok bool) {
 	if agentID, ok = t.Admit(token, ""); ok && agentID == "" {
 		return t.Admit(token, program)
@@ -88,8 +89,9 @@ func (t Tokens) AdmitClient(token, program string) (agentID string, ok bool) {
 	return agentID, ok
 }
 
-// Apart returns the agent whose an agent's own things are: the one that a token is for, "" for all others
-// together. apart is false where no token is for one agent alone, so that nobody's things are kept from others.
+// Apart returns the owner of an agent's things: the agent itself if a token is for it alone, or "" for
+// all other agents together. apart is false if no token is for one agent alone; then all agents share
+// their things.
 func (t Tokens) Apart(agentID string) (owner string, apart bool) {
 	for i := range t {
 		apart = apart || t[i].AgentID != ""
@@ -100,7 +102,7 @@ func (t Tokens) Apart(agentID string) (owner string, apart bool) {
 	return owner, apart
 }
 
-// WrongName says why no session may choose a name for itself; "" = it may.
+// WrongName returns the reason why a session may not choose a name, or "" if it may.
 func WrongName(name string) string {
 	if fleet.IsChildID(name) {
 		return "has the form of a child agent's id, which no session may take; choose a name that is not sub_ and " +
@@ -109,7 +111,7 @@ func WrongName(name string) string {
 	return ""
 }
 
-// Name reports whether there is a token for an agent alone.
+// Name reports whether a token is for this agent alone.
 func (t Tokens) Name(agentID string) bool {
 	for i := range t {
 		if t[i].AgentID == agentID && agentID != "" {

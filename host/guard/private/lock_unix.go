@@ -9,12 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TryLock takes the lock of an open lock file; ok is false when somebody else
-// holds it. Closing h gives it back.
+// TryLock takes the lock of an open lock file without waiting. ok is false if another process holds
+// it. Closing h releases the lock.
 func TryLock(h *os.File) (ok bool, err error) { return tryLock(h, unix.LOCK_EX) }
 
-// TryShare is TryLock for those who only look whether the lock is held: they do not keep each
-// other out.
+// TryShare takes a shared lock, for callers that only check whether the lock is held: they do not
+// block each other.
 func TryShare(h *os.File) (ok bool, err error) { return tryLock(h, unix.LOCK_SH) }
 
 func tryLock(h *os.File, how int) (ok bool, err error) {

@@ -13,8 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// open opens a bare name without following a link, and without waiting for the other end
-// of a pipe.
+// open opens a bare name without following a link, and without waiting for the other end of a pipe.
 func (d *Dir) open(name string, flag int) (*os.File, error) {
 	dir, err := d.root.Open(".")
 	if err != nil {
@@ -38,7 +37,8 @@ func (d *Dir) open(name string, flag int) (*os.File, error) {
 	}
 }
 
-// notRegular says what is in the place of a file.
+// notRegular returns an error that says what exists in place of a regular file, or err if that is not
+// the problem.
 func (d *Dir) notRegular(name string, err error) error {
 	if info, lerr := d.root.Lstat(name); lerr == nil && !info.Mode().IsRegular() {
 		return refuse(kindOf(info.Mode()), wantFile)
@@ -51,7 +51,7 @@ func checkOwner(info fs.FileInfo) error {
 	switch {
 	case !ok:
 		return nil
-	case stat.Nlink > 1: // 0 is a file that was removed while it was open
+	case stat.Nlink > 1: // 0 = a file that was removed while it was open
 		return refuse(fmt.Sprintf("has %d names (hard links)", stat.Nlink), wantFile)
 	case int(stat.Uid) != os.Geteuid():
 		return refuse(fmt.Sprintf("belongs to the user %d", stat.Uid), wantOwner)
@@ -61,8 +61,8 @@ func checkOwner(info fs.FileInfo) error {
 	return nil
 }
 
-// checkFolder lets the system's own folders be, sticky ones (/tmp) included: what lies there
-// is looked at by itself.
+// checkFolder accepts folders of this user and of root that others may not write to, and sticky ones
+// such as /tmp: the files in them are checked separately.
 func checkFolder(info fs.FileInfo) error {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	switch {
@@ -76,8 +76,8 @@ func checkFolder(info fs.FileInfo) error {
 	return nil
 }
 
-// HardLinks returns the number of names of an open file, whose info is given. A second one of
-// a file in a folder may lie outside of it, where nothing that is said of the folder holds.
+// HardLinks returns the number of names of an open file with the given info. A second name may lie
+// outside the folder, where the rules for the folder do not apply.
 func HardLinks(_ *os.File, info fs.FileInfo) (uint64, error) {
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
 		return uint64(stat.Nlink), nil

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// open opens a bare name. There is no flag against links here: what was opened is compared
-// with what has the name.
+// open opens a bare name. Windows has no flag that refuses links, so the opened file is compared with
+// the file that has the name.
 func (d *Dir) open(name string, flag int) (*os.File, error) {
 	if info, err := d.root.Lstat(name); err == nil && !info.Mode().IsRegular() {
 		return nil, d.wrong(name, refuse(kindOf(info.Mode()), wantFile))
@@ -31,14 +31,14 @@ func (d *Dir) open(name string, flag int) (*os.File, error) {
 	return file, nil
 }
 
-// checkOwner knows nothing: who may write a file stands in lists of rights that Go does not
-// read, and the folder of a user gives them to that user.
+// checkOwner accepts every file: Go does not read the Windows access lists that say who may write to
+// it. By default they give a user's folder to that user.
 func checkOwner(fs.FileInfo) error { return nil }
 
 func checkFolder(fs.FileInfo) error { return nil }
 
-// HardLinks returns the number of names of an open file. A second one of a file in a folder
-// may lie outside of it, where nothing that is said of the folder holds.
+// HardLinks returns the number of names of an open file. A second name may lie outside the folder,
+// where the rules for the folder do not apply.
 func HardLinks(file *os.File, _ fs.FileInfo) (n uint64, err error) {
 	conn, err := file.SyscallConn()
 	if err != nil {

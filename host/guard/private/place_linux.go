@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// PlaceNew returns a file another name, which must be free: fs.ErrExist otherwise. The file
-// never has two names at once, which would look like an attack to those who open it.
+// PlaceNew renames a file to a name that must be free; otherwise the error is fs.ErrExist. The file
+// never has two names at once, because programs that open it would take that for an attack.
 func (d *Dir) PlaceNew(from, to string) error {
 	dir, err := d.root.Open(".")
 	if err != nil {
@@ -23,7 +23,7 @@ func (d *Dir) PlaceNew(from, to string) error {
 	case errors.Is(err, unix.EEXIST):
 		return fs.ErrExist
 	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOSYS):
-		return d.placeByLink(from, to) // a file system without this
+		return d.placeByLink(from, to) // the file system does not support the flag
 	}
 	return err
 }

@@ -2,5 +2,5 @@
 
 package private
 
-// PlaceNew returns a file another name, which must be free: fs.ErrExist otherwise.
+// PlaceNew renames a file to a name that must be free; otherwise the error is fs.ErrExist.
 func (d *Dir) PlaceNew(from, to string) error { return d.placeByLink(from, to) }

@@ -1,9 +1,9 @@
-// Package private opens files that are for this user alone: the host's state.
+// Package private opens files that only this user may use: the host's state.
 //
-// Whoever can write beside such a file could put a link, a pipe or a second name of
-// another file in its place, and have the host write there. So a file is opened by
-// its bare name, relative to a handle of its folder, without following links, and what
-// was opened is looked at before it is used, not the name.
+// A user who can write to the folder of such a file could replace it by a link, a pipe or a second
+// name of another file, and make the host write there. So a file is opened by its bare name, relative
+// to a handle of its folder, without following links. The checks before its use look at the open file,
+// not at its name.
 package private
 
 import (
@@ -21,21 +21,20 @@ const (
 	filePerm   = 0o600
 )
 
-// TempSuffix ends the names of files that are not whole yet.
+// TempSuffix is the suffix of the names of incomplete files.
 const TempSuffix = ".tmp"
 
-// ErrUnsafe is in every refusal of a file or folder that others have a hand in.
+// ErrUnsafe is wrapped by every error about a file or folder that others could have changed.
 var ErrUnsafe = errors.New("it is not safe to use")
 
-// Dir is a handle of a folder. What is done through it is done in that folder, whatever
-// happens to its name.
+// Dir is a handle of a folder. All operations apply to that folder, even if it is renamed.
 type Dir struct {
 	root *os.Root
 	path string
 }
 
-// OpenDir opens a folder of this user's (or of the system's: root's), that nobody else may
-// write. The error is fs.ErrNotExist where there is none.
+// OpenDir opens a folder that belongs to this user or root and that nobody else may write to. The
+// error is fs.ErrNotExist if there is no such folder.
 func OpenDir(path string) (*Dir, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -56,7 +55,7 @@ func OpenDir(path string) (*Dir, error) {
 	return d, nil
 }
 
-// MakeDir is OpenDir that makes the folder, and those above it, where there is none.
+// MakeDir opens a folder as OpenDir does, and makes it and its missing parents.
 func MakeDir(path string) (*Dir, error) {
 	d, err := OpenDir(path)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -68,8 +67,8 @@ func MakeDir(path string) (*Dir, error) {
 	return OpenDir(path)
 }
 
-// Sub opens a folder within the folder, which is made where there is none. It is no link: the
-// folder of a user's choice may be one, what the host made in it may not.
+// Sub opens a folder inside this one, and makes it if it is missing. It must not be a link: the user's
+// own folder may be one, but not a folder that the host made in it.
 func (d *Dir) Sub(name string) (*Dir, error) {
 	if err := bare(name); err != nil {
 		return nil, err
@@ -103,7 +102,7 @@ func (d *Dir) Sub(name string) (*Dir, error) {
 	return sub, nil
 }
 
-// MakeSub is Sub of a folder given by its path.
+// MakeSub is Sub for a parent folder given by its path.
 func MakeSub(path, name string) (*Dir, error) {
 	d, err := MakeDir(path)
 	if err != nil {
@@ -113,20 +112,20 @@ func MakeSub(path, name string) (*Dir, error) {
 	return sub, errors.Join(err, d.Close())
 }
 
-// Close lets the folder go. Files opened from it stay open.
+// Close closes the handle of the folder. Files opened from it stay open.
 func (d *Dir) Close() error { return d.root.Close() }
 
-// Path is where the folder was when it was opened: absolute.
+// Path returns the absolute path that the folder had when it was opened.
 func (d *Dir) Path() string { return d.path }
 
-// Open opens a file of the folder with the flags of os.OpenFile; a new one is for this user
-// alone. The file must be a regular one of this user's, under one name, that nobody
-// else may write: the error wraps ErrUnsafe otherwise, and nothing was changed.
+// Open opens a file of the folder with the flags of os.OpenFile; only this user may access a new file.
+// The file must be a regular file of this user with one name, to which nobody else may write.
+// Otherwise the error wraps ErrUnsafe, and nothing was changed.
 func (d *Dir) Open(name string, flag int) (*os.File, error) {
 	if err := bare(name); err != nil {
 		return nil, err
 	}
-	// What cuts a file down does so before it can be looked at.
+	// With O_TRUNC the file would be truncated before it is checked.
 	file, err := d.open(name, flag&^os.O_TRUNC)
 	if err != nil {
 		return nil, err
@@ -144,8 +143,8 @@ func (d *Dir) Open(name string, flag int) (*os.File, error) {
 	return file, nil
 }
 
-// Check looks at a name as Open does, without opening it: opening a device or a pipe may
-// have an effect by itself. A name that is free is well: fs.ErrNotExist.
+// Check checks a name as Open does, without opening the file: opening a device or a pipe may have side
+// effects. If the name is free, the error is fs.ErrNotExist.
 func (d *Dir) Check(name string) (fs.FileInfo, error) {
 	if err := bare(name); err != nil {
 		return nil, err
@@ -160,7 +159,7 @@ func (d *Dir) Check(name string) (fs.FileInfo, error) {
 	return info, nil
 }
 
-// Read returns all of a file that may have up to max bytes.
+// Read returns the content of a file that has at most max bytes.
 func (d *Dir) Read(name string, max int64) ([]byte, error) {
 	file, err := d.Open(name, os.O_RDONLY)
 	if err != nil {
@@ -170,7 +169,7 @@ func (d *Dir) Read(name string, max int64) ([]byte, error) {
 	return readUpTo(file, max)
 }
 
-// Names returns the names in the folder, in order.
+// Names returns the names in the folder, sorted.
 func (d *Dir) Names() ([]string, error) {
 	entries, err := fs.ReadDir(d.root.FS(), ".")
 	names := make([]string, len(entries))
@@ -180,32 +179,32 @@ func (d *Dir) Names() ([]string, error) {
 	return names, err
 }
 
-// Lstat describes a name, not what it links to.
+// Lstat describes a file of the folder; for a link it describes the link itself.
 func (d *Dir) Lstat(name string) (fs.FileInfo, error) { return d.root.Lstat(name) }
 
-// Exists reports whether the name is taken, by whatever.
+// Exists reports whether the folder contains the name, whatever kind of file it is.
 func (d *Dir) Exists(name string) bool {
 	_, err := d.root.Lstat(name)
 	return err == nil
 }
 
-// Rename returns a file another name in the folder, in the place of what has it.
+// Rename renames a file of the folder and replaces a file that has the new name.
 func (d *Dir) Rename(from, to string) error { return d.root.Rename(from, to) }
 
-// Remove takes a name away.
+// Remove removes a name from the folder.
 func (d *Dir) Remove(name string) error { return d.root.Remove(name) }
 
-// How often Lock tries, less often each time.
+// The intervals at which Lock tries again; they double each time.
 const (
 	lockPollMin = time.Millisecond
 	lockPollMax = 20 * time.Millisecond
 )
 
-// ErrGivenUp is the end of a wait that its caller did not want any more.
+// ErrGivenUp is Lock's error when quit was closed.
 var ErrGivenUp = errors.New("given up")
 
-// Lock takes the lock of a file of the folder, which is made where there is none, and waits for it
-// up to patience, or until quit is closed. Closing the file gives it back.
+// Lock takes the lock of a file of the folder and makes the file if it is missing. It waits up to
+// patience, or until quit is closed. Closing the file releases the lock.
 func (d *Dir) Lock(name string, quit <-chan struct{}, patience time.Duration) (*os.File, error) {
 	deadline := time.Now().Add(patience)
 	for poll := lockPollMin; ; poll = min(2*poll, lockPollMax) {
@@ -232,7 +231,7 @@ func (d *Dir) Lock(name string, quit <-chan struct{}, patience time.Duration) (*
 	}
 }
 
-// holds reports whether a file has its name still: a lock that was removed meanwhile guards nothing.
+// holds reports whether an open file still has its name: the lock of a removed file protects nothing.
 func (d *Dir) holds(name string, h *os.File) bool {
 	a, err := h.Stat()
 	if err != nil {
@@ -242,7 +241,7 @@ func (d *Dir) holds(name string, h *os.File) bool {
 	return err == nil && os.SameFile(a, b)
 }
 
-// placeByLink is PlaceNew where a rename cannot be told to leave what is there.
+// placeByLink is PlaceNew for systems whose rename always replaces an existing file.
 func (d *Dir) placeByLink(from, to string) error {
 	err := d.root.Link(from, to)
 	switch {
@@ -254,13 +253,13 @@ func (d *Dir) placeByLink(from, to string) error {
 	return d.Rename(from, to) // a file system without links
 }
 
-// Temp makes a file that is to get its name when it is whole. Its own name begins with a
-// dot and ends with TempSuffix.
+// Temp makes a file that gets its final name once it is complete. Its own name begins with a dot and
+// ends with TempSuffix.
 func (d *Dir) Temp(name string) (*os.File, error) {
 	return d.Open("."+name+"."+rand.Text()+TempSuffix, os.O_RDWR|os.O_CREATE|os.O_EXCL)
 }
 
-// Replace writes a file anew: whoever reads it sees the old content or the new one.
+// Replace replaces the content of a file at once: a reader sees either the old content or the new one.
 func (d *Dir) Replace(name string, content []byte) error {
 	file, err := d.Temp(name)
 	if err != nil {
@@ -277,12 +276,12 @@ func (d *Dir) Replace(name string, content []byte) error {
 	return err
 }
 
-// wrong names what was refused. PathError would hide that a person has to act.
+// wrong adds the path to an error. A PathError would hide that a person has to act.
 func (d *Dir) wrong(name string, err error) error {
 	return fmt.Errorf("%s: %w", filepath.Join(d.path, name), err)
 }
 
-// bare refuses names that lead out of the folder.
+// bare refuses names that are not plain file names in the folder.
 func bare(name string) error {
 	if name == "" || name == "." || name == ".." || filepath.Base(name) != name {
 		return fmt.Errorf("%q is not a file name", name)
@@ -313,10 +312,10 @@ func checkFile(info fs.FileInfo) error {
 	return checkOwner(info)
 }
 
-// refuse is the error for what others have a hand in.
+// refuse returns the error for a file or folder that others could have changed.
 func refuse(why, wanted string) error { return fmt.Errorf("%w: it %s; %s", ErrUnsafe, why, wanted) }
 
-// kindOf names what is no regular file.
+// kindOf describes a file that is not a regular one.
 func kindOf(mode fs.FileMode) string {
 	switch {
 	case mode&fs.ModeSymlink != 0:

@@ -15,25 +15,26 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// AddMessage takes what a message has in confidence: the texts under names that speak of a secret, also in lists and
-// objects there, the variables and headers that are secret by their name or look, arguments behind such flags as
-// --token, and what is secret in URLs and assignments.
+// AddMessage adds the secrets of a message: the texts under names that mean a secret, also in lists
+// and objects there, the variables and headers that are secret by their name or look, the arguments
+// after flags such as --token, and the secret parts of URLs and assignments.
 func (s *Set) AddMessage(line []byte) {
 	if plain(line) {
 		return
 	}
 	dec := jsontext.NewDecoder(bytes.NewReader(line), jsontext.AllowDuplicateNames(true))
-	_ = s.addValue(dec, "", false) // what comes before a fault is taken
+	_ = s.addValue(dec, "", false) // values before a syntax error are added
 }
 
-// plain reports whether a message has nothing in confidence, as a quick look shows: no name that may speak of a
+// plain reports whether a quick check shows that a message has no secrets: no name that may mean a
 // secret, no variables or headers, no URL, and no escape that could hide them.
 func plain(line []byte) bool {
 	return !messageParts().in(line) && !containsAny(line, []string{"://", `\u`, `\/`}) &&
 		!containsAny(line, lettersOfASCII())
 }
 
-// addValue takes the next value, which came under a name. variables says that its members are variables or headers.
+// addValue adds the secrets of the next value, which has this name. variables = its members are
+// variables or headers.
 func (s *Set) addValue(dec *jsontext.Decoder, name string, variables bool) error {
 	switch dec.PeekKind() {
 	case '{':
@@ -48,8 +49,9 @@ func (s *Set) addValue(dec *jsontext.Decoder, name string, variables bool) error
 	return err
 }
 
-// readTexts reads a value that is no object and no list. It returns a text decoded, and also as it is written where
-// that differs, since the line may stand in another text; of a text that is broken off, what there is of it.
+// readTexts reads a value that is neither object nor list. It returns the decoded text, and also the
+// encoded one if that differs, because the line may be part of another text. If the text is cut off,
+// it returns the existing part.
 func readTexts(dec *jsontext.Decoder) (texts []string, err error) {
 	raw, err := dec.ReadValue()
 	if err != nil {
@@ -60,7 +62,7 @@ func readTexts(dec *jsontext.Decoder) (texts []string, err error) {
 		return texts, err
 	}
 	if raw.Kind() == '"' {
-		text, _ := jsontext.AppendUnquote(nil, raw) // the decoder has found it valid
+		text, _ := jsontext.AppendUnquote(nil, raw) // the decoder has checked it
 		texts = append(texts, string(text))
 		if written := raw[1 : len(raw)-1]; !bytes.Equal(written, text) {
 			texts = append(texts, string(written))
@@ -113,7 +115,7 @@ func (s *Set) addList(dec *jsontext.Decoder, name string, variables bool) error 
 				return err
 			}
 			var pair struct{ Name, Key, Value string }
-			_ = json.Unmarshal(raw, &pair, json.MatchCaseInsensitiveNames(true)) // else it is no pair
+			_ = json.Unmarshal(raw, &pair, json.MatchCaseInsensitiveNames(true)) // on an error it is no pair
 			s.Add(cmp.Or(pair.Name, pair.Key), pair.Value)
 		case kind == '"':
 			texts, err := readTexts(dec)
@@ -134,7 +136,8 @@ func (s *Set) addList(dec *jsontext.Decoder, name string, variables bool) error 
 	return err
 }
 
-// addItem takes a text of a list behind another one: NAME=value, Name: value, or an argument behind its flag.
+// addItem adds the secrets of a text in a list, after another text: NAME=value, Name: value, or the
+// argument of a flag.
 func (s *Set) addItem(name, before, text string) {
 	s.addText(name, text, false)
 	if at := strings.IndexAny(text, "=:"); at > 0 && SpeaksOfSecret(text[:at]) &&
@@ -146,9 +149,9 @@ func (s *Set) addItem(name, before, text string) {
 	}
 }
 
-// addParts takes what is secret in a text: parts of URLs, values that are assigned to the name of a secret, as in
-// AccountKey=…;Endpoint=… or host=db password=…, arguments behind such flags as --token, and the secrets of the
-// JSON that stands in it.
+// addParts adds the secret parts of a text: parts of URLs, values assigned to the name of a secret, as
+// in AccountKey=…;Endpoint=… or host=db password=…, arguments after flags such as --token, and the
+// secrets of JSON in the text.
 func (s *Set) addParts(text []byte) {
 	if bytes.Contains(text, []byte("://")) {
 		quote := func(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune("\"'`\\<>(){}", r) }
@@ -164,7 +167,7 @@ func (s *Set) addParts(text []byte) {
 	s.addNested(text)
 }
 
-// addNamed takes the values in a text that stand behind a name which speaks of a secret.
+// addNamed adds the values in a text that follow the name of a secret.
 func (s *Set) addNamed(text []byte) {
 	if bytes.IndexByte(text, '=') > 0 {
 		for _, m := range assigned().FindAllSubmatch(text, -1) {
@@ -180,20 +183,21 @@ func (s *Set) addNamed(text []byte) {
 			}
 		}
 	}
-	for _, m := range member().FindAllSubmatch(text, -1) { // also of no whole object
+	for _, m := range member().FindAllSubmatch(text, -1) { // also of incomplete objects
 		if SpeaksOfSecret(string(m[1])) {
 			s.Add(string(m[1]), string(m[2]))
 		}
 	}
 }
 
-// unquoted returns a value without the quotes that a shell takes off.
+// unquoted returns a value without the quotes that a shell removes.
 func unquoted(value []byte) string { return strings.Trim(string(value), `"'`) }
 
-// anyValue is how patterns spell a value that may stand in quotes.
+// anyValue is the pattern of a value that may be in quotes.
 const anyValue = `("(?:\\.|[^"\\])*"|'[^']*'|[^\s;]*)`
 
-// assigned matches name=value, flagged --flag value, and member "name": "value", also where the end of that is missing.
+// assigned matches name=value, flagged --flag value, and member "name": "value", also if the end of
+// the value is missing.
 var (
 	assigned = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`([^\s;="']+)=` + anyValue) })
 	member   = sync.OnceValue(func() *regexp.Regexp {
@@ -204,12 +208,12 @@ var (
 	})
 )
 
-// holdsVariables reports whether what has a name has variables or headers as its members.
+// holdsVariables reports whether the members of a value with this name are variables or headers.
 func holdsVariables(name string) bool {
 	return slices.Contains([]string{"env", "environ", "environment", "headers"}, strings.ToLower(name))
 }
 
-// addNested takes what the objects and lists in a text have in confidence, as far as each can be parsed.
+// addNested adds the secrets of the objects and lists in a text, as far as they can be parsed.
 func (s *Set) addNested(text []byte) {
 	for {
 		at := bytes.IndexAny(text, "{[")
@@ -227,13 +231,13 @@ func (s *Set) addNested(text []byte) {
 			continue
 		}
 		dec := jsontext.NewDecoder(bytes.NewReader(text), jsontext.AllowDuplicateNames(true))
-		_ = s.addValue(dec, name, holdsVariables(name)) // what comes before a fault is taken
+		_ = s.addValue(dec, name, holdsVariables(name)) // values before a syntax error are added
 		text = text[max(1, dec.InputOffset()):]
 	}
 }
 
-// Own returns a text without the secrets of the Set, and without those that the text itself names, as AddMessage finds
-// them. The Set does not get them.
+// Own returns a text without the secrets of the Set, and without those in the text itself that
+// AddMessage would find. The Set does not keep the latter.
 func (s *Set) Own(text []byte) []byte {
 	own, ok := s.ownOf(text)
 	if !ok {
@@ -242,7 +246,7 @@ func (s *Set) Own(text []byte) []byte {
 	return own.Bytes(text)
 }
 
-// OwnHead returns about the first n bytes of a text as Own does. It is for logs.
+// OwnHead returns about the first n bytes of the result of Own. It is for logs.
 func (s *Set) OwnHead(text []byte, n int) []byte {
 	own, ok := s.ownOf(text[:min(len(text), maxLooked)])
 	if !ok {
@@ -252,19 +256,20 @@ func (s *Set) OwnHead(text []byte, n int) []byte {
 }
 
 const (
-	maxLooked = 64 << 10 // bytes of a text that are looked at for its head
-	maxOwn    = 512      // secrets that are looked for one by one in a text that names them
+	maxLooked = 64 << 10 // bytes of a text that are searched for its own secrets by OwnHead
+	maxOwn    = 512      // secrets of a text; one with more is hidden as a whole
 )
 
-// ownOf returns the Set with what a text has in confidence; false = it has too much of that to be shown in parts.
+// ownOf returns the Set with the secrets of a text added. ok is false if there are too many to show
+// parts of the text.
 func (s *Set) ownOf(text []byte) (*Set, bool) {
 	own := New(s)
 	own.addParts(text)
 	return own, len(own.values) <= maxOwn
 }
 
-// BeforeToken returns a text that is no whole message up to the value of the first secret in it, since what cannot be
-// parsed cannot be masked by its value.
+// BeforeToken returns an incomplete message up to the value of its first secret, because a value that
+// cannot be parsed cannot be masked.
 func BeforeToken(text []byte) []byte {
 	for rest := text; ; {
 		key, after, ok := nextText(rest)

@@ -13,9 +13,9 @@ import (
 
 // IsSecret reports whether the value of a variable, a header or a member of a message must be hidden:
 //
-//	name of a secret     every text but true, false, null, none and the path of a file that exists
-//	name of a setting    none, whatever it is
-//	any other name       one that looks like a secret, being long and random
+//	name of a secret     every text except "", true, false, null, none and the path of an existing file
+//	name of a setting    never
+//	any other name       a value that looks like a secret, because it is long and random
 func IsSecret(name, value string) bool {
 	switch kindOf(name) {
 	case kindSetting:
@@ -30,30 +30,32 @@ func IsSecret(name, value string) bool {
 	return looksSecret(value)
 }
 
-// SpeaksOfSecret reports whether a name, such as API_KEY, clientSecret or Authorization, is that of a
-// secret. It is the one rule for the names of variables, headers, flags and members of messages.
+// SpeaksOfSecret reports whether a name, such as API_KEY, clientSecret or Authorization, is the name
+// of a secret. The names of variables, headers, flags and members of messages all follow this rule.
 func SpeaksOfSecret(name string) bool { return mayName([]byte(name)) && kindOf(name) == kindSecret }
 
-// mayName reports whether a text may have a name in it that speaks of a secret: a quick look, as nearly no text does.
+// mayName reports whether a text may contain the name of a secret. It is a quick check, as few texts
+// do.
 func mayName(text []byte) bool { return nameParts().in(text) || containsAny(text, lettersOfASCII()) }
 
-// lettersOfASCII are the letters beyond ASCII whose small letter is one of ASCII: the sign of kelvin, and İ.
+// lettersOfASCII returns the non-ASCII letters whose lower case is an ASCII letter: the Kelvin sign,
+// and İ.
 func lettersOfASCII() []string { return []string{"\u212a", "\u0130"} }
 
 func containsAny(text []byte, all []string) bool {
 	return slices.ContainsFunc(all, func(one string) bool { return bytes.Contains(text, []byte(one)) })
 }
 
-// parts are words that are looked for all at once, in small letters and capital ones: for each byte, those that have
-// it as their rarest one.
+// parts are words that are searched for together, ignoring case. For each byte the array has the words
+// of which it is the rarest byte.
 type parts [256][]part
 
 type part struct {
 	word string
-	at   int // of its rarest byte
+	at   int // index of its rarest byte
 }
 
-// partsOf makes parts of words, each with its rarest byte.
+// partsOf makes parts from words, each with its rarest byte.
 func partsOf(words map[string]byte) *parts {
 	all := new(parts)
 	for word, rarest := range words {
@@ -64,7 +66,7 @@ func partsOf(words map[string]byte) *parts {
 	return all
 }
 
-// in reports whether a text has one of the parts.
+// in reports whether a text contains one of the parts.
 func (all *parts) in(text []byte) bool {
 	for i, b := range text {
 		for _, p := range all[b] {
@@ -77,7 +79,7 @@ func (all *parts) in(text []byte) bool {
 	return false
 }
 
-// nameParts has a part of each word that secretWord knows.
+// nameParts contains a part of each word that secretWord knows.
 var nameParts = sync.OnceValue(func() *parts { return partsOf(words()) })
 
 func words() map[string]byte {
@@ -87,7 +89,8 @@ func words() map[string]byte {
 	}
 }
 
-// messageParts are those, and how the names of variables and headers end in a message, also in one within a text.
+// messageParts adds the ends of the names of variables and headers to nameParts, as they stand in a
+// message or in a text.
 var messageParts = sync.OnceValue(func() *parts {
 	all := words()
 	for _, word := range []string{`env"`, `env\`, `env=`, "environ"} {
@@ -97,13 +100,13 @@ var messageParts = sync.OnceValue(func() *parts {
 	return partsOf(all)
 })
 
-// IsSecretQuery is IsSecret for a parameter of a URL, where a key or a signature is what opens the door.
+// IsSecretQuery is IsSecret for a parameter of a URL, where a key or a signature is a secret as well.
 func IsSecretQuery(name, value string) bool {
 	kind := strings.ToLower(name)
 	return kind == "key" || kind == "sig" || strings.HasSuffix(kind, "signature") || IsSecret(name, value)
 }
 
-// kind is what a name says of its value.
+// kind says what a name tells about its value.
 type kind int
 
 const (
@@ -112,8 +115,8 @@ const (
 	kindSetting             // it is an ordinary setting
 )
 
-// kindOf judges a name by its words: whether one of them speaks of a secret, and what the last one
-// makes of that, as in TOKEN_URL.
+// kindOf judges a name by its words: whether one of them means a secret, and whether the last one
+// changes that, as in TOKEN_URL.
 func kindOf(name string) kind {
 	words := wordsOf(name)
 	if len(words) == 0 {
@@ -133,13 +136,14 @@ func kindOf(name string) kind {
 		return kindSecret
 	case settingWords()[last]:
 		return kindSetting
-	case speaks, len(words) == 1 && (name == "KEY" || name == "KEYS"): // key alone is the name of anything
+	case speaks, len(words) == 1 && (name == "KEY" || name == "KEYS"): // other spellings of key alone may name anything
 		return kindSecret
 	}
 	return kindOther
 }
 
-// wordsOf returns the words of a name in lower case: of API_KEY, x-api-key, apiKey, APIKey and api.key.2.
+// wordsOf returns the words of a name in lower case, for names such as API_KEY, x-api-key, apiKey,
+// APIKey and api.key.2.
 func wordsOf(name string) (words []string) {
 	var word []rune
 	end := func() {
@@ -164,7 +168,7 @@ func wordsOf(name string) (words []string) {
 	return words
 }
 
-// secretWord reports whether a word, behind another one, speaks of a secret.
+// secretWord reports whether a word means a secret, given the word before it.
 func secretWord(word, before string) bool {
 	switch single := strings.TrimSuffix(word, "s"); single {
 	case "key":
@@ -180,7 +184,7 @@ func secretWord(word, before string) bool {
 	}
 }
 
-// secretEnd matches words that speak of a secret, also where others are written before them without a gap.
+// secretEnd matches words that mean a secret, also with other words directly before them.
 var secretEnd = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(?:token|secret|password|passwd|passphrase|passcode|pwd|pass?|credential|auth|` +
 		`authori[sz]ation|cookie|(?:api|app|access|account|admin|auth|client|consumer|deploy|encryption|license|` +
@@ -195,7 +199,8 @@ func set(words string) map[string]bool {
 	return all
 }
 
-// plainKeys have keys that are no secrets: those of tables, lists, messages and keyboards.
+// plainKeys are the words before "key" that make it no secret: keys of tables, lists, messages and
+// keyboards.
 var plainKeys = sync.OnceValue(func() map[string]bool {
 	return set(`
 		public pub primary foreign sort sorting partition cache group grouping order unique index object hash
@@ -206,7 +211,8 @@ var plainKeys = sync.OnceValue(func() map[string]bool {
 	`)
 })
 
-// plainTokens have tokens that are no secrets: those that are counted, and those that say where to go on.
+// plainTokens are the words before "token" that make it no secret: tokens that are counted, and
+// positions to continue at.
 var plainTokens = sync.OnceValue(func() map[string]bool {
 	return set(`
 		max min maximum minimum total prompt completion input output num n cached reasoning used remaining
@@ -215,7 +221,7 @@ var plainTokens = sync.OnceValue(func() map[string]bool {
 	`)
 })
 
-// settingWords end the names of ordinary settings.
+// settingWords are the last words of names of ordinary settings.
 var settingWords = sync.OnceValue(func() map[string]bool {
 	return set(`
 		region zone tz timezone locale lang language url urls uri uris href link endpoint endpoints host hosts
@@ -232,7 +238,7 @@ var settingWords = sync.OnceValue(func() map[string]bool {
 	`)
 })
 
-// looksSecret reports whether a value is a secret by its look, whatever its name is.
+// looksSecret reports whether a value looks like a secret, whatever its name is.
 func looksSecret(value string) bool {
 	scheme, rest, two := strings.Cut(value, " ")
 	switch {
@@ -250,24 +256,24 @@ func looksSecret(value string) bool {
 	return slices.ContainsFunc(parts, random)
 }
 
-// knownTokens matches tokens by the beginning that their maker gives them.
+// knownTokens matches tokens by the prefixes of their issuers.
 var knownTokens = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^(?:(?:sk|pk|rk|xox[a-z]|npm|hf|gh[opusr]|github_pat|glpat)[-_][-\w]{12,}|` +
 		`(?:AKIA|ASIA)[A-Z0-9]{16}|AIza[-\w]{30,}|ya29\.[-\w.]{12,}|eyJ[-\w]{8,}\.[-\w]{8,}\.[-\w]*)$`)
 })
 
-// pathLike reports whether a value is a path, or a list of them.
+// pathLike reports whether a value is a path or a list of paths.
 func pathLike(value string) bool {
 	begins := func(with string) bool { return strings.HasPrefix(value, with) }
 	return slices.ContainsFunc([]string{"~", "./", "../"}, begins) ||
 		slices.ContainsFunc(filepath.SplitList(value), filepath.IsAbs) || len(value) > 2 && value[1:3] == `:\`
 }
 
-// minRandom is how many letters and digits a value must have to look random.
+// minRandom is the minimum number of letters and digits of a value that looks random.
 const minRandom = 20
 
-// random reports whether a text is long, has digits, and changes between small letters, capital ones and digits
-// about as often as a random one.
+// random reports whether a text is long, contains digits, and changes between lower case, upper case
+// and digits about as often as a random text.
 func random(text string) bool {
 	const none, small, capital, digit = 0, 1, 2, 3
 	last, count, digits, changes := none, 0, 0, 0

@@ -1,5 +1,5 @@
-// Package redact keeps secrets out of what a host shows. It knows them by their value, so
-// that it does not matter where one stands: in a list, an error, an argument or an output.
+// Package redact removes secrets from the output of a host. It finds them by their value, so it does
+// not matter where one stands: in a list, an error, an argument or an output.
 package redact
 
 import (
@@ -20,38 +20,38 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Text stands in place of a secret.
+// Text replaces a secret.
 const Text = "[redacted]"
 
-// Set is what must not be shown. It may grow while it is used, and is safe for concurrent
-// use. A nil Set is empty.
+// Set contains the secrets that must not be shown. It may grow while it is used, and is safe for
+// concurrent use. A nil Set is empty.
 type Set struct {
-	base *Set // those of the whole host; nil = there is none
+	base *Set // the secrets of the whole host; nil = none
 
 	mu     sync.Mutex
 	values map[string]struct{} // guarded by mu
 	forms  atomic.Pointer[forms]
-	stale  atomic.Bool // forms lacks some of values
+	stale  atomic.Bool // forms does not yet contain all values
 }
 
-// forms are the ways in which the values may be written.
+// forms are the spellings in which the values may occur.
 type forms struct {
-	text    [][]byte // in any text: as they are, as in JSON, as in a URL, line by line
-	line    [][]byte // of those, the ones within a text of JSON
-	words   []string // text once more, to be looked for in a string
-	longest int      // bytes
+	text    [][]byte // in any text: plain, as in JSON, as in a URL, line by line
+	line    [][]byte // those of text that may occur within a JSON string
+	words   []string // text as strings, to search in a string
+	longest int      // length of the longest form, in bytes
 }
 
-// mayBeInText reports whether a text has one of the forms.
+// mayBeInText reports whether a text contains one of the forms.
 func (f *forms) mayBeInText(text string) bool {
 	return slices.ContainsFunc(f.words, func(form string) bool { return strings.Contains(text, form) })
 }
 
-// New makes a Set that holds all of base as well, also what base gets later.
+// New makes a Set that also contains all secrets of base, even those added to base later.
 func New(base *Set) *Set { return &Set{base: base, values: make(map[string]struct{})} }
 
-// Add takes the value of a variable or a header by its name, as IsSecret judges it, and what is secret in a value
-// that is not secret as a whole: the password of a URL, or of a connection string.
+// Add adds the value of a variable or a header if IsSecret says that it is a secret. Otherwise it adds
+// the secret parts of the value: the password of a URL or of a connection string.
 func (s *Set) Add(name, value string) {
 	if IsSecret(name, value) {
 		s.AddSecret(value)
@@ -60,8 +60,8 @@ func (s *Set) Add(name, value string) {
 	s.addParts([]byte(value))
 }
 
-// AddSecret takes a value that is a secret for sure, such as a token. Very short ones are
-// not looked for: they stand in every second text.
+// AddSecret adds a value that is certainly a secret, such as a token. Values shorter than minSecret
+// are ignored, because they occur in too many texts.
 func (s *Set) AddSecret(value string) {
 	if s == nil || len(strings.TrimSpace(value)) < minSecret {
 		return
@@ -78,21 +78,22 @@ func (s *Set) AddSecret(value string) {
 	s.stale.Store(true)
 }
 
-// known returns the forms of the values, made when they are looked for; nil = there is none.
+// known returns the forms of the values, or nil if there are none. It makes them when they are first
+// needed.
 func (s *Set) known() *forms {
 	if s.stale.Load() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.stale.Load() {
 			s.forms.Store(formsOf(s.values))
-			s.stale.Store(false) // behind the forms: others read them without the lock
+			s.stale.Store(false) // after the forms, because others read them without the lock
 		}
 	}
 	return s.forms.Load()
 }
 
-// AddURL takes what a URL has in confidence: its password, a token in place of the user's name, and what is secret
-// in its query. Of a URL that cannot be parsed it takes the password as it is written.
+// AddURL adds the secrets of a URL: its password, a token in place of the user name, and secret
+// parameters of its query. If the URL cannot be parsed, it adds the password as written.
 func (s *Set) AddURL(text string) {
 	u, err := url.Parse(text)
 	if err != nil {
@@ -116,8 +117,8 @@ func (s *Set) AddURL(text string) {
 	}
 }
 
-// Query yields the parameters of a URL's query, as they are written and, where that differs, unescaped. Unlike
-// url.ParseQuery it leaves none out: the parts of one with a semicolon are yielded as well.
+// Query yields the parameters of a URL's query as written and, if that differs, unescaped. Unlike
+// url.ParseQuery it skips none: the parts of a parameter with semicolons are yielded as well.
 func Query(raw string) iter.Seq2[string, string] {
 	return func(yield func(name, value string) bool) {
 		for param := range strings.SplitSeq(raw, "&") {
@@ -139,7 +140,8 @@ func Query(raw string) iter.Seq2[string, string] {
 	}
 }
 
-// AddEnviron takes the variables, each as NAME=value.
+// AddEnviron adds the secrets among the variables, NAME=value each. It looks only at variables with
+// the name of a secret.
 func (s *Set) AddEnviron(environ []string) {
 	for _, entry := range environ {
 		if name, value, _ := strings.Cut(entry, "="); SpeaksOfSecret(name) {
@@ -148,8 +150,8 @@ func (s *Set) AddEnviron(environ []string) {
 	}
 }
 
-// nextText returns what stands between the quotes of the next text of a line of JSON, and what
-// stands behind them.
+// nextText returns the text between the next pair of quotes in a line of JSON, and the rest of the
+// line after it.
 func nextText(line []byte) (text, rest []byte, ok bool) {
 	begin := bytes.IndexByte(line, '"') + 1
 	if begin == 0 {
@@ -167,7 +169,7 @@ func nextText(line []byte) (text, rest []byte, ok bool) {
 }
 
 func formsOf(values map[string]struct{}) *forms {
-	all := map[string]bool{} // whether it may stand within a text of JSON
+	all := map[string]bool{} // whether it may occur within a JSON string
 	for v := range values {
 		for _, piece := range piecesOf(v) {
 			for _, form := range []string{piece, url.QueryEscape(piece), url.PathEscape(piece)} {
@@ -188,7 +190,8 @@ func formsOf(values map[string]struct{}) *forms {
 	return f
 }
 
-// piecesOf returns the lines of a value that are looked for, or the value as it is where all of them are too short.
+// piecesOf returns the lines of a value that are long enough to search for, or the whole value if all
+// are too short.
 func piecesOf(value string) (pieces []string) {
 	for line := range strings.Lines(value) {
 		if line = strings.TrimSpace(line); len(line) >= minSecret {
@@ -201,8 +204,8 @@ func piecesOf(value string) (pieces []string) {
 	return pieces
 }
 
-// quotedForms returns a text as it stands between the quotes of a JSON string, also by the
-// encoders that escape HTML, slashes, and what is not ASCII.
+// quotedForms returns a text as written between the quotes of a JSON string, also by encoders that
+// escape HTML, slashes or non-ASCII characters.
 func quotedForms(text string) []string {
 	quoted, err := jsontext.AppendQuote(nil, text)
 	if err != nil {
@@ -214,7 +217,7 @@ func quotedForms(text string) []string {
 		`\u0026`).Replace(plain)}
 }
 
-// ascii escapes what is not ASCII in what stands between the quotes of a JSON string.
+// ascii escapes the non-ASCII characters in the content of a JSON string.
 func ascii(text string) string {
 	var out []byte
 	for _, r := range text {
@@ -231,7 +234,7 @@ func ascii(text string) string {
 	return string(out)
 }
 
-// In reports whether a text has one of the secrets.
+// In reports whether a text contains one of the secrets.
 func (s *Set) In(text io.Reader) (bool, error) {
 	all, longest := s.all(), s.Longest()
 	if longest == 0 {
@@ -249,11 +252,12 @@ func (s *Set) In(text io.Reader) (bool, error) {
 		} else if err != nil {
 			return false, err
 		}
-		kept = copy(buf, buf[max(0, kept-longest):kept]) // it may begin one
+		kept = copy(buf, buf[max(0, kept-longest):kept]) // it may be the beginning of a secret
 	}
 }
 
-// Text returns a text without the secrets: the same one, at no allocation, where there are none in it.
+// Text returns a text without the secrets. If it contains none, it returns the same text without an
+// allocation.
 func (s *Set) Text(text string) string {
 	for set := s; set != nil && text != ""; set = set.base {
 		if f := set.known(); f != nil && f.mayBeInText(text) {
@@ -263,11 +267,11 @@ func (s *Set) Text(text string) string {
 	return text
 }
 
-// Bytes returns a text without the secrets: the same slice where there are none in it.
+// Bytes returns a text without the secrets, or the same slice if it contains none.
 func (s *Set) Bytes(text []byte) []byte { return replace(text, s.all()) }
 
-// Line returns a line of JSON without the secrets in its texts: the same slice where there
-// are none in it. Valid JSON, without spaces between its parts, stays valid.
+// Line returns a line of JSON without the secrets in its texts, or the same slice if it contains none.
+// Valid JSON without spaces between its parts stays valid.
 func (s *Set) Line(line []byte) []byte {
 	for set := s; set != nil; set = set.base {
 		if f := set.known(); f != nil && f.mayBeIn(line) {
@@ -277,7 +281,7 @@ func (s *Set) Line(line []byte) []byte {
 	return line
 }
 
-// all returns the forms of the set and of those below it.
+// all returns the forms of the Set and of its base sets.
 func (s *Set) all() (all []*forms) {
 	for ; s != nil; s = s.base {
 		if f := s.known(); f != nil {
@@ -287,14 +291,14 @@ func (s *Set) all() (all []*forms) {
 	return all
 }
 
-// mayBeIn reports whether a line of JSON may hold a secret. With escapes that only some encoders
-// write there are more ways to spell one than can be looked for.
+// mayBeIn reports whether a line of JSON may contain a secret. Optional escapes allow more spellings
+// of a secret than can be searched for, so a line with such escapes always may.
 func (f *forms) mayBeIn(line []byte) bool {
 	return bytes.Contains(line, []byte(`\u`)) || bytes.Contains(line, []byte(`\/`)) ||
 		slices.ContainsFunc(f.line, func(form []byte) bool { return bytes.Contains(line, form) })
 }
 
-// replaceQuoted replaces within a text of JSON; quoted has its quotes.
+// replaceQuoted replaces the secrets in a JSON string; quoted includes the quotes.
 func replaceQuoted(quoted []byte, all []*forms) []byte {
 	text, err := jsontext.AppendUnquote(nil, quoted)
 	if err != nil {
@@ -308,9 +312,9 @@ func replaceQuoted(quoted []byte, all []*forms) []byte {
 	return shown
 }
 
-// replaceTexts replaces within the texts of a line of JSON only, since a number may have the
-// digits of a secret, and leaves the message's own keys and its address as they are: that
-// repeats what the peer sent, and without it an answer belongs to no request.
+// replaceTexts replaces secrets only in the texts of a line of JSON, because a number may have the
+// digits of a secret. It keeps the message's own keys and the values of address: they repeat what the
+// peer sent, and without them an answer would match no request.
 func replaceTexts(line []byte, all []*forms) []byte {
 	out := make([]byte, 0, len(line)+len(Text))
 	depth, key := 0, ""
@@ -342,11 +346,11 @@ func replaceTexts(line []byte, all []*forms) []byte {
 	}
 }
 
-// address lists the keys of a message that say what it is, and what it belongs to.
+// address returns the keys of a message whose values identify it and what it belongs to.
 func address() []string { return []string{"type", "method", "id", "req_id", "task_id"} }
 
-// replace returns a text with the mask in place of what it has of the forms. Where two of them overlap, one mask
-// stands for both: no end of the one is left beside the other.
+// replace returns a text with the mask in place of each form. Overlapping forms get one mask, so that
+// no rest of one is left next to the other.
 func replace(text []byte, all []*forms) []byte {
 	spans := spansIn(text, all)
 	if len(spans) == 0 {
@@ -363,7 +367,7 @@ func replace(text []byte, all []*forms) []byte {
 // span is a part of a text.
 type span struct{ begin, end int }
 
-// spansIn returns where a text has the forms, in order; those that overlap are one.
+// spansIn returns where a text contains the forms, in order. Overlapping spans are merged.
 func spansIn(text []byte, all []*forms) (spans []span) {
 	for _, f := range all {
 		for _, form := range f.text {
@@ -389,7 +393,7 @@ func spansIn(text []byte, all []*forms) (spans []span) {
 	return merged
 }
 
-// Longest is the length of the longest form of a secret, in bytes; 0 = there is none.
+// Longest returns the length of the longest form of a secret, in bytes; 0 = there are no secrets.
 func (s *Set) Longest() (n int) {
 	for ; s != nil; s = s.base {
 		if f := s.known(); f != nil {
@@ -399,9 +403,9 @@ func (s *Set) Longest() (n int) {
 	return n
 }
 
-// Head returns about the first n bytes of a text that may be longer, or broken off there. No
-// part of a secret stays that reaches beyond them; for that the text should have at least
-// n+Longest bytes, where there are so many.
+// Head returns about the first n bytes of a text that may be longer or cut off. No part of a secret
+// that reaches beyond them is shown; for that the text should have at least n+Longest bytes, if there
+// are as many.
 func (s *Set) Head(text []byte, n int) []byte {
 	if len(text) <= n {
 		return s.Bytes(text)
@@ -412,9 +416,9 @@ func (s *Set) Head(text []byte, n int) []byte {
 	return shown[:min(len(shown), n)]
 }
 
-// TrimBegun returns a text that was cut off without the part of its end that may begin a secret: where the rest of
-// that is missing, it would not be known as one.
+// TrimBegun returns a truncated text without the part at its end that may be the beginning of a
+// secret, because an incomplete secret would not be recognised.
 func (s *Set) TrimBegun(text []byte) []byte { return text[:len(text)-begun(text, s.all())] }
 
-// minSecret is how many bytes a value must have to be looked for.
+// minSecret is the minimum length of a value to search for, in bytes.
 const minSecret = 4

@@ -5,34 +5,35 @@ import (
 	"io"
 )
 
-// Writer passes a stream on without the secrets, also where one comes in pieces: the end of the stream that may begin
-// one is held back until it is certain. Flush and Close pass on what is held back. It is for one goroutine at a time.
+// Writer passes a stream on without the secrets, also if a secret arrives in pieces: the end of the
+// stream that may begin a secret is held back until that is certain. Flush and Close pass on what is
+// held back. It is for one goroutine at a time.
 type Writer struct {
 	set    *Set
 	dst    io.Writer
-	held   []byte // may be the beginning of a secret; shorter than the longest form
-	shown  int    // bytes of held that were passed on already: as they are, or by a mask
-	masked bool   // the last of those were passed on by a mask
+	held   []byte // may begin a secret; shorter than the longest form
+	shown  int    // bytes of held that were passed on already, unchanged or as a mask
+	masked bool   // the last of the shown bytes were masked
 }
 
-// Writer makes a Writer to dst.
+// Writer makes a Writer that writes to dst.
 func (s *Set) Writer(dst io.Writer) *Writer { return &Writer{set: s, dst: dst} }
 
-// Write implements io.Writer. It keeps no part of p.
+// Write implements io.Writer. It does not keep p.
 func (w *Writer) Write(p []byte) (int, error) {
 	text := p
 	if len(w.held) > 0 {
 		text = append(w.held, p...)
 	}
 	all := w.set.all()
-	certain := len(text) - begun(text, all) // a secret that goes on beyond the text begins here at the earliest
+	certain := len(text) - begun(text, all) // a secret that continues beyond the text begins here at the earliest
 	out, end := w.upTo(text, certain, all)
 	w.held, w.shown = append(w.held[:0:0], text[certain:]...), end-certain
 	return len(p), w.pass(out)
 }
 
-// upTo returns what is to be shown of a text that was passed on up to w.shown, and where that ends: at certain, or
-// at the end of a secret that begins before it.
+// upTo returns the part of a text after w.shown, with masks, and its end: certain, or the end of a
+// secret that begins before certain.
 func (w *Writer) upTo(text []byte, certain int, all []*forms) (out []byte, end int) {
 	end = w.shown
 	for _, span := range spansIn(text, all) {
@@ -59,10 +60,11 @@ func (w *Writer) pass(text []byte) error {
 	return err
 }
 
-// Holds reports whether something is held back.
+// Holds reports whether data is held back.
 func (w *Writer) Holds() bool { return w.shown < len(w.held) }
 
-// Flush passes on what is held back. If it was the beginning of a secret, the rest of that is still hidden.
+// Flush passes on what is held back. If that was the beginning of a secret, the rest of the secret is
+// still hidden.
 func (w *Writer) Flush() error {
 	if !w.Holds() {
 		return nil
@@ -72,14 +74,14 @@ func (w *Writer) Flush() error {
 	return w.pass(out)
 }
 
-// Close passes on the rest. It does not close what it writes to.
+// Close passes on the rest. It does not close dst.
 func (w *Writer) Close() error {
 	err := w.Flush()
 	w.held, w.shown = nil, 0
 	return err
 }
 
-// begun is the length of the longest end of a text that a form begins with.
+// begun returns the length of the longest end of a text that is the beginning of a form.
 func begun(text []byte, all []*forms) (n int) {
 	for _, f := range all {
 		for _, form := range f.text {
@@ -93,8 +95,8 @@ func begun(text []byte, all []*forms) (n int) {
 	return n
 }
 
-// Whole makes a writer to dst that hides the secrets of each Write by itself, and holds
-// nothing back: for logs, which are written line by line.
+// Whole makes a writer to dst that hides the secrets within each single Write and holds nothing back.
+// It is for logs, which are written line by line.
 func (s *Set) Whole(dst io.Writer) io.Writer { return whole{s, dst} }
 
 type whole struct {

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// keepOwner gives a new file the owner and the group of the one it replaces: a host that runs as
-// root must not take files over.
+// keepOwner sets the owner and the group of a new file to those of the file that it replaces:
+// otherwise a host that runs as root would become the owner.
 func keepOwner(file *os.File, old fs.FileInfo) error {
 	info, err := file.Stat()
 	if err != nil {

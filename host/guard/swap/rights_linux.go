@@ -10,16 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// accessACL is the attribute that holds the list of who else may do what.
+// accessACL is the extended attribute that holds the access control list of a file.
 const accessACL = "system.posix_acl_access"
 
-// dropped are attributes that vouch for the content, or give rights to it, as it was: the
-// kernel takes capabilities away itself where a file is written.
+// dropped are attributes that certify the old content or give rights to it. The kernel itself removes
+// capabilities when a file is written.
 var dropped = []string{"security.capability", "security.ima", "security.evm"}
 
-// keepAttributes gives a new file the extended attributes of the old one, and takes away the ACL
-// that the folder gave it where the old one has none. The kernel shows and lets set what this
-// user may: user.*, the ACL, and more to root.
+// keepAttributes copies the extended attributes of the old file to a new one. If the old file has no
+// ACL, it removes the ACL that the new one got from its folder. The kernel only shows attributes that
+// this user may set: user.*, the ACL, and more for root.
 func keepAttributes(file, old *os.File) error {
 	names, err := attributes(old)
 	if err != nil {
@@ -58,7 +58,7 @@ func HasACL(file *os.File) bool {
 	return err == nil && acl != nil
 }
 
-// Bare takes away the ACL that a new file has of its folder.
+// Bare removes the ACL that a new file got from its folder.
 func Bare(file *os.File) error {
 	if !HasACL(file) {
 		return nil
@@ -75,12 +75,12 @@ func attributes(file *os.File) ([]string, error) {
 	return strings.Split(strings.TrimSuffix(string(list), "\x00"), "\x00"), nil
 }
 
-// attribute returns an extended attribute; nil = there is none.
+// attribute returns the value of an extended attribute, or nil if there is none.
 func attribute(file *os.File, name string) ([]byte, error) {
 	return sized(func(to []byte) (int, error) { return unix.Fgetxattr(int(file.Fd()), name, to) })
 }
 
-// sized reads what may have any size, and perhaps another one by the time that it is read.
+// sized reads a value whose size is unknown and may change before it is read.
 func sized(read func(to []byte) (int, error)) ([]byte, error) {
 	for {
 		size, err := read(nil)
@@ -102,7 +102,7 @@ func sized(read func(to []byte) (int, error)) ([]byte, error) {
 	}
 }
 
-// reserve takes room on the disk for a file of so many bytes, where the file system can.
+// reserve allocates disk space for a file of size bytes, if the file system supports that.
 func reserve(file *os.File, size int64) error {
 	if size == 0 {
 		return nil

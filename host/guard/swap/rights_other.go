@@ -4,13 +4,13 @@ package swap
 
 import "os"
 
-// keepAttributes knows of none here.
+// keepAttributes does nothing: attributes are only handled on Linux.
 func keepAttributes(_, _ *os.File) error { return nil }
 
-// HasACL reports whether a file has an ACL, beyond the rights of its mode: this is told on Linux.
+// HasACL reports false: ACLs are only handled on Linux.
 func HasACL(*os.File) bool { return false }
 
-// Bare takes away the ACL that a new file has of its folder.
+// Bare does nothing: ACLs are only handled on Linux.
 func Bare(*os.File) error { return nil }
 
 func reserve(*os.File, int64) error { return nil }

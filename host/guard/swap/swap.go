@@ -1,5 +1,5 @@
-// Package swap puts a new file in the place of an old one: whole or not at all, with the owner and
-// the rights of the old one, and one host at a time.
+// Package swap replaces a file by a new one, completely or not at all. The new file keeps the owner
+// and the rights of the old one. A lock allows only one host at a time.
 //
 //	swap.go    the lock of a folder; Replace     rights_*.go   owner, mode, ACL, attributes
 package swap
@@ -17,7 +17,7 @@ import (
 	"a2e/host/guard/private"
 )
 
-// How often Lock tries, less often each time, and how long.
+// The intervals at which Lock tries again, which double each time, and how long it tries.
 const (
 	pollMin  = time.Millisecond
 	pollMax  = 20 * time.Millisecond
@@ -27,11 +27,11 @@ const (
 // ErrLocked says that another program holds the lock of a folder.
 var ErrLocked = errors.New("another program holds the lock of the folder")
 
-// Lock takes the lock of a folder, which everything that looks at a file there and replaces it then
-// holds meanwhile. The lock is on the folder itself (flock), so it leaves no file, and keeps out
-// every host, whatever its state_dir, and every other caller in this process. A file system that
-// has no such locks, and a folder that cannot be read, let all callers through. It waits until ctx
-// ends, and for 10 s at most: the error is ErrLocked then.
+// Lock takes the lock of a folder. All code that reads a file there and then replaces it holds this
+// lock meanwhile. The lock is on the folder itself (flock), so it leaves no file, and it excludes all
+// hosts, whatever their state_dir, and all other callers in this process. If the file system has no
+// such locks, or the folder cannot be read, nobody is excluded. Lock waits until ctx ends, and for 10
+// s at most; after 10 s the error is ErrLocked.
 func Lock(ctx context.Context, dir *os.Root) (unlock func(), err error) {
 	h, err := dir.Open(".")
 	if err != nil {
@@ -56,10 +56,10 @@ func Lock(ctx context.Context, dir *os.Root) (unlock func(), err error) {
 	}
 }
 
-// Replace gives the file base of a folder another content: it writes a new file beside it and
-// renames that. old is the file to be replaced, open for writing; nil = there is none. Where the
-// new file cannot have the owner and the rights of the old one, the old one is written itself,
-// which keeps them. ready is asked last: its error leaves all as it was.
+// Replace replaces the content of the file base in a folder: it writes a new file next to it and
+// renames that. old is the existing file, open for writing, or nil if there is none. If the new file
+// cannot have the owner and the rights of the old one, Replace writes to the old file itself, which
+// keeps them. ready is called last; if it returns an error, nothing is changed.
 func Replace(dir *os.Root, base string, old *os.File, content string, ready func() error) error {
 	temp := ".a2e-" + rand.Text() + ".tmp"
 	kept, err := write(dir, temp, old, content)
@@ -78,11 +78,11 @@ func Replace(dir *os.Root, base string, old *os.File, content string, ready func
 	return overwrite(old, content)
 }
 
-// write makes the new file; kept is false where it cannot be like the old one.
+// write makes the new file; kept is false if it cannot have the owner and rights of the old one.
 func write(dir *os.Root, temp string, old *os.File, content string) (kept bool, err error) {
 	mode := fs.FileMode(0o666)
 	if old != nil {
-		mode = 0o600 // nobody reads it before it has the rights of the old one
+		mode = 0o600 // nobody may read it before it has the rights of the old one
 	}
 	file, err := dir.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
@@ -93,7 +93,8 @@ func write(dir *os.Root, temp string, old *os.File, content string) (kept bool, 
 	return kept, errors.Join(err, file.Close())
 }
 
-// overwrite writes a file itself. Room on the disk is taken first, so that a full one changes nothing.
+// overwrite writes to a file itself. Disk space is reserved first, so that a full disk changes
+// nothing.
 func overwrite(old *os.File, content string) error {
 	if err := reserve(old, int64(len(content))); err != nil {
 		return err
@@ -109,10 +110,10 @@ func overwrite(old *os.File, content string) error {
 	return nil
 }
 
-// Keep gives a new file the owner, the mode, the ACL and the attributes of the one that it
-// replaces. Attributes that a write takes away, such as capabilities, are left out, and so are
-// the set-user-ID and set-group-ID bits. After an error the new file must not take the
-// place of the old one: others might have more rights than before, or the owner fewer.
+// Keep gives a new file the owner, the mode, the ACL and the attributes of the file that it replaces.
+// It skips attributes that a write removes, such as capabilities, and the set-user-ID and set-group-ID
+// bits. After an error the new file must not replace the old one: others might get more rights than
+// before, or the owner fewer.
 func Keep(file, old *os.File) error {
 	info, err := old.Stat()
 	if err != nil {

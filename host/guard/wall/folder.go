@@ -7,11 +7,11 @@ import (
 	"sync"
 )
 
-// Folder is a folder that is worked in for long, such as the workspace. It is safe for concurrent
+// Folder is a folder that is used for a long time, such as the workspace. It is safe for concurrent
 // use.
 type Folder struct {
 	path string
-	real string // that path led to at first
+	real string // the real path of path when the folder was opened
 
 	mu   sync.Mutex
 	root *os.Root // guarded by mu
@@ -26,17 +26,17 @@ func OpenFolder(path string) (*Folder, error) {
 	return &Folder{path: path, real: Place(path), root: root}, nil
 }
 
-// Root returns the open folder. Where it was removed and made again, that is the new one: the old
-// one is closed. A folder that only was moved away stays the one that is worked in, whatever has
-// its name by then. It stays the Folder's to close.
+// Root returns the open folder. If the folder was removed and made again, Root opens the new one and
+// closes the old one. A folder that was only moved stays in use, even if another folder has its path
+// now. The caller must not close the result.
 func (f *Folder) Root() *os.Root {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !f.remadeLocked() {
-		return f.root // which says what is wrong, if anything is
+		return f.root // an error shows at its next use
 	}
 	if next, err := os.OpenRoot(f.path); err == nil {
-		_ = f.root.Close() // what still uses it works in a folder that has gone
+		_ = f.root.Close() // its remaining users work in a removed folder
 		f.root = next
 	}
 	return f.root
@@ -58,7 +58,7 @@ func (f *Folder) remadeLocked() bool {
 	return (err != nil || !os.SameFile(was, now)) && Place(f.path) == f.real && removed(f.root)
 }
 
-// removed reports whether an open folder is in no other one any more.
+// removed reports whether an open folder was removed.
 func removed(root *os.Root) bool {
 	dir, err := root.Open(".")
 	if err == nil {

@@ -1,6 +1,6 @@
-// Package wall keeps agents from the host's own files, such as its state_dir and its config,
-// where those lie in a folder that agents reach. What acts for agents by handles, such as
-// the file tools, asks a Guard; children are kept out by the sandbox.
+// Package wall keeps agents from the host's own files, such as its state_dir and its config, if these
+// lie in a folder that agents can reach. Code that opens files for agents, such as the file tools,
+// asks a Guard; the sandbox keeps out child processes.
 package wall
 
 import (
@@ -18,26 +18,25 @@ import (
 	"syscall"
 )
 
-// ErrOwn says that a path is the host's own.
+// ErrOwn says that a path belongs to the host.
 var ErrOwn = errors.New("belongs to the host itself (its state or its config), which agents do not reach")
 
-// Wall says what of the machine is the host's own. A nil Wall holds nothing back. It does
-// not change.
+// Wall says which paths belong to the host itself. A nil Wall hides nothing. A Wall does not change.
 type Wall struct {
-	// Hidden are absolute folders that agents neither see nor change.
+	// Hidden are absolute folders that agents can neither see nor change.
 	Hidden []string
-	// Fixed are absolute files that agents may read and not change.
+	// Fixed are absolute paths of files that agents can read but not change.
 	Fixed []string
-	// Open are absolute folders that agents reach although a hidden one holds them.
+	// Open are absolute folders inside hidden ones that agents can reach nevertheless.
 	Open []string
-	// Firm says that programs must not start where Fixed cannot be held.
+	// Firm says that programs must not start where Fixed cannot be enforced.
 	Firm bool
-	// Loose says that they start also where nothing can be held: another host confines
-	// this one, and has walls of its own.
+	// Loose says that programs start even where nothing can be enforced: another host confines this one,
+	// and has its own walls.
 	Loose bool
 }
 
-// Real follows the links on an absolute path as far as that exists.
+// Real resolves the links in the existing part of an absolute path.
 func Real(path string) string {
 	path = filepath.Clean(path)
 	if real, err := filepath.EvalSymlinks(path); err == nil || path == filepath.Dir(path) {
@@ -46,8 +45,8 @@ func Real(path string) string {
 	return filepath.Join(Real(filepath.Dir(path)), filepath.Base(path))
 }
 
-// Place is where a path leads, absolute and without links, as what is kept names it: "." would
-// be any folder.
+// Place returns the absolute path to which a path leads, without links, as it is stored: a relative
+// path such as "." would depend on the working directory.
 func Place(path string) string {
 	if abs, err := filepath.Abs(path); err == nil {
 		path = abs
@@ -55,7 +54,8 @@ func Place(path string) string {
 	return Real(path)
 }
 
-// PlaceIn is the Place of a folder that a request names, relative to the workspace; "" = it names none.
+// PlaceIn returns the Place of a folder that a request names, relative to the workspace, or "" if it
+// names none.
 func PlaceIn(workspace, name string) string {
 	switch {
 	case name == "":
@@ -66,13 +66,13 @@ func PlaceIn(workspace, name string) string {
 	return Place(filepath.Join(workspace, name))
 }
 
-// Within reports whether a path is dir or lies below it, by their names.
+// Within reports whether path is dir or lies below it. Only the names are compared.
 func Within(dir, path string) bool {
 	_, ok := below(dir, path)
 	return ok
 }
 
-// below returns the path relative to dir, which is or holds it.
+// below returns path relative to dir; ok is false if dir does not contain it.
 func below(dir, path string) (rel string, ok bool) {
 	if ignoresCase() {
 		dir, path = strings.ToLower(dir), strings.ToLower(path)
@@ -81,11 +81,11 @@ func below(dir, path string) (rel string, ok bool) {
 	return rel, err == nil && filepath.IsLocal(rel)
 }
 
-// ignoresCase reports whether names usually mean the same in upper and lower case here. What
-// takes too much for the same only hides more.
+// ignoresCase reports whether names that differ only in case usually mean the same file on this
+// system. If it is wrongly true, more is hidden than necessary.
 func ignoresCase() bool { return runtime.GOOS == "darwin" || runtime.GOOS == "windows" }
 
-// Hides reports whether a path without links on the way lies in a hidden folder.
+// Hides reports whether a path lies in a hidden folder. The path must not contain links.
 func (w *Wall) Hides(path string) bool {
 	if w == nil {
 		return false
@@ -96,8 +96,8 @@ func (w *Wall) Hides(path string) bool {
 	})
 }
 
-// In returns what of the wall lies in an open folder; nil = nothing. The folder stays the
-// caller's to close, after the last use.
+// In returns the part of the wall inside an open folder, or nil if there is none. The caller still
+// closes the folder, after the last use of the Guard.
 func (w *Wall) In(root *os.Root) *Guard {
 	if w == nil || len(w.Hidden)+len(w.Fixed) == 0 {
 		return nil
@@ -124,7 +124,8 @@ func (w *Wall) In(root *os.Root) *Guard {
 	return g
 }
 
-// Inside returns what of the wall lies in a folder, a real path: relative to it, with slashes.
+// Inside returns the paths of the wall inside a folder, relative to it, with slashes. dir must not
+// contain links.
 func (w *Wall) Inside(dir string) (all []string) {
 	if w == nil {
 		return nil
@@ -137,31 +138,31 @@ func (w *Wall) Inside(dir string) (all []string) {
 	return all
 }
 
-// ErrSwapped says that another file or folder took the place of the one that was looked at.
+// ErrSwapped says that a file or folder was replaced by another one after it was checked.
 var ErrSwapped = errors.New("was replaced while it was being opened")
 
-// maxDepth bounds the folders on one way, each of which holds a descriptor; maxLinks the
-// links, as the kernel does.
+// maxDepth is the maximum number of nested folders on a path, each of which needs a descriptor;
+// maxLinks is the maximum number of links, as in the kernel.
 const (
 	maxDepth = 256
 	maxLinks = 40
 )
 
-// part is a piece of the wall within one folder.
+// part is one path of the wall inside a folder.
 type part struct {
 	abs string
 	rel string // with slashes
 }
 
-// Guard is the part of a Wall that lies in one folder. A nil Guard lets everything pass. It
-// is safe for concurrent use.
+// Guard is the part of a Wall inside one folder. A nil Guard hides nothing. It is safe for concurrent
+// use.
 type Guard struct {
 	root          *os.Root
 	hidden, fixed []part
 }
 
-// Hides reports whether something in the folder is the host's own: by its path without links
-// on the way, and by what it is, which info tells unless it is nil.
+// Hides reports whether a file in the folder belongs to the host, by its path, which must not contain
+// links, and by its identity, which info tells; info may be nil.
 func (g *Guard) Hides(rel string, info fs.FileInfo) bool {
 	if g == nil {
 		return false
@@ -173,15 +174,15 @@ func (g *Guard) Hides(rel string, info fs.FileInfo) bool {
 		if info == nil || !info.IsDir() {
 			return false
 		}
-		own, err := os.Stat(p.abs) // it may have come, or come anew, since the start
+		own, err := os.Stat(p.abs) // it may have been made, or made again, since the start
 		return err == nil && os.SameFile(own, info)
 	})
 }
 
-// Holds reports whether anything hidden lies in the folder.
+// Holds reports whether the folder contains anything hidden.
 func (g *Guard) Holds() bool { return g != nil && len(g.hidden) > 0 }
 
-// Keeps reports whether a file of the folder must stay as it is. info may be nil.
+// Keeps reports whether a file of the folder must not be changed. info may be nil.
 func (g *Guard) Keeps(rel string, info fs.FileInfo) bool {
 	if g == nil {
 		return false
@@ -202,17 +203,17 @@ func within(dir, name string) bool {
 	return name == dir || strings.HasPrefix(name, dir+"/")
 }
 
-// way is where a path has led so far: a folder within the other, each held open.
+// way is the part of a path that was followed so far: nested folders, each held open.
 type way struct {
 	dirs  []*os.Root
-	names []string // of dirs but the first
+	names []string // names of dirs[1:]
 }
 
 func (w *way) here() *os.Root { return w.dirs[len(w.dirs)-1] }
 
 func (w *way) rel(name string) string { return path.Join(append(slices.Clone(w.names), name)...) }
 
-// up leaves the last folder.
+// up closes the last folder and goes back to the one above.
 func (w *way) up() error {
 	if len(w.names) == 0 {
 		return &fs.PathError{Op: "open", Path: "..", Err: ErrOutside}
@@ -231,10 +232,10 @@ func (w *way) close() {
 // ErrOutside says that a link leads out of the folder.
 var ErrOutside = errors.New("path escapes from parent")
 
-// Resolve follows a path and the links on it, the last name's too, and returns the open
-// folder that it leads to a name in, which is no link: dir is the caller's to close, and
-// rel the path without links. It goes from folder to folder by handles and enters nothing
-// that is hidden; the error is ErrOwn then.
+// Resolve follows a path and all its links, including a link as its last name. It returns the open
+// folder dir that contains the result, the name base in it, which is no link, and the path rel without
+// links. The caller closes dir. Resolve goes from folder to folder by handles and enters no hidden
+// folder; for such a path the error is ErrOwn.
 func (g *Guard) Resolve(name string) (dir *os.Root, base, rel string, err error) {
 	top, err := g.root.OpenRoot(".")
 	if err != nil {
@@ -252,8 +253,8 @@ func (g *Guard) Resolve(name string) (dir *os.Root, base, rel string, err error)
 	return dir, base, rel, nil
 }
 
-// follow goes the steps and gives the name that is left at the end, "." for a folder that
-// it has entered.
+// follow goes along the names of a path and returns the last one, or "." if the path ends in a folder
+// that it has entered.
 func (g *Guard) follow(w *way, rest []string) (base string, err error) {
 	for links := 0; len(rest) > 0; {
 		step := rest[0]
@@ -297,12 +298,12 @@ func (g *Guard) follow(w *way, rest []string) (base string, err error) {
 	return ".", nil
 }
 
-// enter goes into the folder that was looked at.
+// enter opens the folder called name, which must be the one that info describes.
 func (w *way) enter(name string, info fs.FileInfo) error {
 	if len(w.dirs) >= maxDepth {
 		return &fs.PathError{Op: "open", Path: name, Err: errors.New("too deep")}
 	}
-	sub, err := w.here().OpenRoot(name + "/.") // which never waits, as the bare name of a pipe would
+	sub, err := w.here().OpenRoot(name + "/.") // does not block, as the bare name of a pipe would
 	if err != nil {
 		return err
 	}
@@ -317,8 +318,7 @@ func (w *way) enter(name string, info fs.FileInfo) error {
 	return nil
 }
 
-// OpenDir is OpenRoot of the guarded folder, into nothing that is hidden. rel is the path
-// without links.
+// OpenDir opens a folder in the guarded folder that is not hidden. rel is its path without links.
 func (g *Guard) OpenDir(name string) (sub *os.Root, rel string, err error) {
 	dir, base, rel, err := g.Resolve(name)
 	if err != nil || base == "." {
@@ -336,8 +336,8 @@ func (g *Guard) OpenDir(name string) (sub *os.Root, rel string, err error) {
 	return w.here(), rel, nil
 }
 
-// OpenFile opens a regular file of the guarded folder for reading, and nothing that is
-// hidden. flag is for flags such as O_NONBLOCK.
+// OpenFile opens a regular file of the guarded folder that is not hidden, for reading. flag is for
+// flags such as O_NONBLOCK.
 func (g *Guard) OpenFile(name string, flag int) (*os.File, error) {
 	dir, base, _, err := g.Resolve(name)
 	if err != nil {
@@ -365,17 +365,18 @@ func (g *Guard) OpenFile(name string, flag int) (*os.File, error) {
 	return file, nil
 }
 
-// ErrIrregular says that a file is a folder, a pipe or the like.
+// ErrIrregular is the error for a folder, a pipe or another file that is not a regular one.
 var ErrIrregular = errors.New("it is not a regular file")
 
-// TooLargeError says how many bytes a file may have that has more.
+// TooLargeError is the error for a file with more bytes than its value.
 type TooLargeError int
 
 // Error implements error.
 func (e TooLargeError) Error() string { return fmt.Sprintf("it is larger than %d bytes", int(e)) }
 
-// ReadFile reads a regular file of an open folder that is not hidden and has at most a number of bytes, else the
-// error is a TooLargeError. A pipe does not make it wait, also one that takes the place of a file just now.
+// ReadFile reads a regular file of an open folder. The file must not be hidden, and must have at most
+// most bytes; otherwise the error is ErrOwn or a TooLargeError. It does not block on a pipe, even one
+// that has just replaced the file.
 func (w *Wall) ReadFile(root *os.Root, name string, most int) (content []byte, err error) {
 	var file *os.File
 	if guard := w.In(root); guard.Holds() {

@@ -1,6 +1,6 @@
-// Package webguard decides which web addresses may be opened on somebody else's word: those
-// that an agent or a page names. It is one guard for http_get, the toolkit http, the MCP
-// servers that agents register and the model endpoints that they name.
+// Package webguard decides which web addresses may be opened if an agent or a page names them.
+// http_get, the toolkit http, the MCP servers that agents register and the model endpoints that they
+// name all use it.
 package webguard
 
 import (
@@ -22,35 +22,35 @@ import (
 	"a2e/protocol"
 )
 
-// The bounds of opening one connection.
+// The limits for opening one connection.
 const (
 	maxURLBytes   = 8192
-	maxDialAddrs  = 8                // candidates tried of one host's addresses
-	nextAddrAfter = 3 * time.Second  // a candidate gets this long while there are others
-	dialTimeout   = 10 * time.Second // the last candidate gets this long
+	maxDialAddrs  = 8                // addresses of one host that are tried
+	nextAddrAfter = 3 * time.Second  // time limit of an address if there are further ones
+	dialTimeout   = 10 * time.Second // time limit of the last address
 )
 
-// Both are only compared with; netip and ssrf keep such values as variables too.
+// These are functions so that nobody can change them; netip and ssrf have such values only as
+// variables.
 func nat64() netip.Prefix        { return ssrf.IPv6NAT64Prefix }
 func azureMetadata() netip.Addr  { return netip.AddrFrom4([4]byte{168, 63, 129, 16}) }
 func isatapSuffix(b []byte) bool { return b[0]&^2 == 0 && b[1] == 0 && b[2] == 0x5e && b[3] == 0xfe }
 
-// Options say what a Guard lets through. The zero hooks stand for the real network.
+// Options say what a Guard allows. A nil function means the real network.
 type Options struct {
-	AllowPrivate bool // any address and port
-	// what in the config would allow private addresses, for messages; "" = "http_allow_private: true"
+	AllowPrivate bool // allow any address and port
+	// the config setting that would allow private addresses, for messages; "" = "http_allow_private: true"
 	Setting string
 
 	Own    func() ([]net.Addr, error)                                                    // addresses of this machine
-	Lookup func(ctx context.Context, host string) ([]netip.Addr, error)                  // never asked for an address
-	Dial   func(ctx context.Context, host string, addr netip.AddrPort) (net.Conn, error) // one candidate
+	Lookup func(ctx context.Context, host string) ([]netip.Addr, error)                  // not called for IP addresses
+	Dial   func(ctx context.Context, host string, addr netip.AddrPort) (net.Conn, error) // dials one address
 }
 
-// Guard decides what may be opened. A URL is looked at as text first, but what
-// counts is the address that is dialed: it is checked for every candidate of
-// every connection, once before the dial and once more in the dialer, on the
-// very address the kernel gets. A name that changes its address between two
-// lookups (DNS rebinding) therefore gains nothing.
+// Guard decides which addresses may be opened. The text of a URL is checked first, but the dialed
+// address decides: each address of each connection is checked before the dial, and again in the
+// dialer, with the very address that the kernel gets. So a name that changes its address between two
+// lookups (DNS rebinding) achieves nothing.
 type Guard struct {
 	opts  Options
 	addrs *ssrf.Guardian
@@ -74,8 +74,8 @@ func New(o Options) *Guard {
 	return g
 }
 
-// Parse reads a URL as a caller wrote it. It is stricter than a browser: what
-// two programs could read in two ways is refused instead of repaired.
+// Parse parses a URL from a caller. It is stricter than a browser: it refuses a URL that two programs
+// could read in two ways, instead of repairing it.
 func (g *Guard) Parse(raw string) (*url.URL, *protocol.Error) {
 	switch {
 	case raw == "":
@@ -95,20 +95,19 @@ func (g *Guard) Parse(raw string) (*url.URL, *protocol.Error) {
 	}
 	u, err := url.Parse(raw)
 	if err != nil {
-		// the outer text repeats the URL, with a password that may be in it
+		// the outer error text repeats the URL, which may contain a password
 		if inner, ok := errors.AsType[*url.Error](err); ok {
 			err = inner.Err
 		}
 		return nil, BadURL("%w", err)
 	}
-	if len(u.String()) > maxURLBytes { // three bytes for one that has to be encoded
+	if len(u.String()) > maxURLBytes { // encoding turns one byte into three
 		return nil, BadURL("it is longer than %d bytes with what has to be percent-encoded", maxURLBytes)
 	}
 	return u, g.CheckURL(u)
 }
 
-// CheckURL holds a parsed URL against the rules and writes its host in the one
-// form that is used from here on.
+// CheckURL checks a parsed URL against the rules and replaces its host by the canonical form.
 func (g *Guard) CheckURL(u *url.URL) *protocol.Error {
 	switch {
 	case u.Scheme != "http" && u.Scheme != "https":
@@ -139,10 +138,9 @@ func (g *Guard) CheckURL(u *url.URL) *protocol.Error {
 	return nil
 }
 
-// canonicalHost returns the host as ASCII in lower case: an address as netip
-// writes it, or a DNS name. Other spellings of an IPv4 address (one number,
-// octal, hexadecimal, fewer parts, other scripts' digits or dots) are errors:
-// resolvers differ on them.
+// canonicalHost returns the host as lower case ASCII: an address in netip's notation, or a DNS name.
+// Other notations of an IPv4 address (one number, octal, hexadecimal, fewer parts, digits or dots of
+// other scripts) are errors, because resolvers read them differently.
 func canonicalHost(u *url.URL) (string, *protocol.Error) {
 	host := u.Hostname()
 	if strings.HasPrefix(u.Host, "[") {
@@ -196,8 +194,8 @@ func isDNSName(name string) bool {
 	return true
 }
 
-// endsInNumber reports whether somebody may take the name for an IPv4 address:
-// the rule of the WHATWG URL standard.
+// endsInNumber reports whether a program may take the name for an IPv4 address, by the rule of the
+// WHATWG URL standard.
 func endsInNumber(name string) bool {
 	last := name[strings.LastIndexByte(name, '.')+1:]
 	if hex, ok := strings.CutPrefix(last, "0x"); ok {
@@ -206,8 +204,8 @@ func endsInNumber(name string) bool {
 	return strings.Trim(last, "0123456789") == ""
 }
 
-// DialContext opens a connection for http.Transport. If any address of a host
-// is refused, the host is: which one gets dialed must not depend on luck.
+// DialContext opens a connection for http.Transport. It refuses a host if any of its addresses is
+// refused, so that the result does not depend on which address is dialed.
 func (g *Guard) DialContext(ctx context.Context, _, address string) (net.Conn, error) {
 	host, portText, err := net.SplitHostPort(address)
 	if err != nil {
@@ -241,7 +239,7 @@ func (g *Guard) resolve(ctx context.Context, host string) ([]netip.Addr, error) 
 	return addrs, err
 }
 
-// dialFirst tries the candidates in the order of the resolver.
+// dialFirst dials the addresses in the resolver's order until one succeeds.
 func (g *Guard) dialFirst(ctx context.Context, host string, addrs []netip.Addr, port uint16) (net.Conn, error) {
 	var first error
 	for i, a := range addrs {
@@ -265,8 +263,7 @@ func (g *Guard) dialFirst(ctx context.Context, host string, addrs []netip.Addr, 
 	return nil, first
 }
 
-// Dial opens one connection to a candidate, with the check as the last thing that happens
-// before the kernel connects.
+// Dial dials one address. The address is checked again directly before the kernel connects.
 func (g *Guard) Dial(ctx context.Context, host string, addr netip.AddrPort) (net.Conn, error) {
 	d := net.Dialer{Control: func(_, address string, _ syscall.RawConn) error {
 		dialed, err := netip.ParseAddrPort(address)
@@ -278,8 +275,8 @@ func (g *Guard) Dial(ctx context.Context, host string, addr netip.AddrPort) (net
 	return d.DialContext(ctx, "tcp", addr.String())
 }
 
-// Check refuses what is not a public address on a port for web servers. It
-// returns a plain error so that a nil stays a nil.
+// Check refuses addresses that are not public, and ports that are not for web servers. The result is a
+// plain error, so that a nil *protocol.Error does not become a non-nil error.
 func (g *Guard) Check(host string, to netip.AddrPort) error {
 	if g.opts.AllowPrivate {
 		return nil
@@ -299,10 +296,10 @@ func (g *Guard) Check(host string, to netip.AddrPort) error {
 	return nil
 }
 
-// addrProblem says why an address is refused, or "". Beyond what the ssrf
-// package refuses (all that IANA lists as special, IPv6 outside 2000::/3) it
-// knows IPv4 inside IPv6, a metadata service on a public address, and this
-// machine under its public address, which a firewall may not protect from it.
+// addrProblem returns the reason why an address is refused, or "". The ssrf package refuses all
+// addresses that IANA lists as special, and IPv6 outside 2000::/3. addrProblem also refuses IPv4
+// addresses inside IPv6, a metadata service on a public address, and the public address of this
+// machine, from which a firewall may not protect it.
 func (g *Guard) addrProblem(ip netip.Addr) string {
 	if ip.Zone() != "" {
 		return "is link-local"
@@ -329,7 +326,7 @@ func (g *Guard) addrProblem(ip netip.Addr) string {
 	}
 	own, err := g.opts.Own()
 	if err != nil {
-		return "" // where the system does not tell, the rules above must do
+		return "" // if the system does not say, the rules above must suffice
 	}
 	for _, a := range own {
 		if n, ok := a.(*net.IPNet); ok && n.IP.Equal(ip.AsSlice()) {
@@ -339,8 +336,8 @@ func (g *Guard) addrProblem(ip netip.Addr) string {
 	return ""
 }
 
-// webPort reports whether web servers use a port. Below 1024 those are 80 and 443;
-// above, all but the ports that browsers block for the protocols that live there.
+// webPort reports whether web servers use a port. Below 1024 these are 80 and 443; above, all ports
+// except those that browsers block because other protocols use them.
 func webPort(port uint16) bool {
 	if port < 1024 {
 		return port == 80 || port == 443
@@ -353,7 +350,7 @@ func webPort(port uint16) bool {
 	return true
 }
 
-// BadURL is the error of a URL that cannot be used.
+// BadURL returns the error for a URL that cannot be used.
 func BadURL(format string, args ...any) *protocol.Error {
 	return protocol.Errorf(protocol.CodeToolError, "this URL cannot be used: "+format, args...)
 }

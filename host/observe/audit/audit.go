@@ -1,6 +1,6 @@
-// Package audit keeps the host's trail: one JSON line for each handled request,
-// every line carrying the SHA-256 of the line before it (`prev`), so that a
-// changed, removed or moved entry is found by [Verify].
+// Package audit writes the host's audit log: one JSON line for each handled request. Every line
+// contains the SHA-256 of the line before it (`prev`), so that [Verify] finds a changed, removed or
+// moved entry.
 //
 //	audit.go   Log: a sink of events, that writes them in the background
 //	entry.go   the lines, their links and signatures
@@ -8,11 +8,10 @@
 //	key.go     what signs
 //	verify.go  what checks
 //
-// A disk that fails costs entries, never requests: what does not fit in memory
-// is counted and the count becomes an entry of its own (`audit/dropped`).
-// Several hosts may share one file. Entries survive the death of the process
-// from the moment they are written; nothing is synced, so the last ones may be
-// lost when the machine itself goes down.
+// If the disk fails, entries are lost, but requests are not affected: entries that do not fit in
+// memory are counted, and the count becomes an entry (`audit/dropped`). Several hosts may share one
+// file. A written entry survives the death of the process. The file is not synced, so the last entries
+// may be lost if the machine crashes.
 package audit
 
 import (
@@ -28,21 +27,20 @@ const (
 	batchDelay = 5 * time.Millisecond
 )
 
-// Options says where a Log writes.
+// Options says where and how a Log writes.
 type Options struct {
-	// Path is the file. It may be moved or removed at any time: the next entries go into a new one,
-	// whose first entry has the link of the last. Path.lock lies beside it. Missing folders are made
-	// (mode 0700) when the first entry is written.
+	// Path is the path of the file. The file may be moved or removed at any time: the next entries go into
+	// a new one, whose first entry links to the last one before. Path.lock lies next to it. Missing
+	// folders are made (mode 0700) when the first entry is written.
 	Path string
 	// Key signs the entries.
 	Key Key
-	// Session is the session id of all entries; "" = that of the event.
+	// Session is the session id of all entries; "" = the session id of the event.
 	Session string
-	// Logger gets one line for a person, without a newline, when the disk fails
-	// (at most once a minute), when it works again and when a half line was cut
-	// off. It must not block. nil keeps quiet.
+	// Logger receives one line of text, without a newline, when the disk fails (at most once a minute),
+	// when it works again and when an incomplete line was removed. It must not block. nil = no messages.
 	Logger func(line string)
-	// Now is the clock of what no event tells the time of; nil means time.Now.
+	// Now returns the time for entries without an event; nil = time.Now.
 	Now func() time.Time
 }
 
@@ -54,9 +52,9 @@ type Log struct {
 	session string
 }
 
-// Open makes a Log. The file is first opened when there is an entry to write: a half line
-// that a killed host left at its end is cut off then; trouble with the disk is told to the
-// Logger and tried again later. The error is for Options that cannot work.
+// Open makes a Log. The file is first opened when there is an entry to write. An incomplete line that
+// a killed host left at its end is removed then. Disk errors are reported to the Logger, and writing
+// is tried again later. The error is for invalid Options.
 func Open(o Options) (*Log, error) {
 	if o.Path == "" {
 		return nil, errors.New("audit: no path given: name the file to write to")

@@ -23,8 +23,8 @@ import (
 )
 
 const (
-	// maxText bounds each string of an entry, so that a line has a bound too:
-	// seven strings, six bytes per escaped byte, some numbers: below maxLine.
+	// maxText is the maximum length of each string of an entry, so that the length of a line is bounded
+	// too: seven strings, six bytes per escaped byte, and some numbers are less than maxLine.
 	maxText = 1024
 	maxLine = 64 << 10
 
@@ -36,7 +36,7 @@ const (
 	macEnd      = `"`
 )
 
-// link is a SHA-256 in lower-case hex.
+// link is a SHA-256 in lower case hex.
 type link [hashLen]byte
 
 func (k link) String() string { return string(k[:]) }
@@ -49,15 +49,16 @@ func noLink() (k link) {
 	return k
 }
 
-// linkOf hashes a whole line without its newline.
+// linkOf returns the hash of a whole line without its newline.
 func linkOf(line []byte) (k link) {
 	sum := sha256.Sum256(line)
 	hex.Encode(k[:], sum[:])
 	return k
 }
 
-// appendEntry appends the entry of e, or of the loss of lost ones, without its link and closing brace,
-// ended by a newline. Escaped JSON holds no raw newline, so the newline parts entries.
+// appendEntry appends the entry of e, without its link and closing brace, and a newline. If lost > 0,
+// the entry says that so many were lost. Escaped JSON contains no newline, so the newline separates
+// entries.
 func appendEntry(dst []byte, e event.Event, lost int) []byte {
 	if lost > 0 {
 		e.Type = droppedType
@@ -87,14 +88,14 @@ func appendEntry(dst []byte, e event.Event, lost int) []byte {
 	return append(dst, '\n')
 }
 
-// droppedType is the `type` of an entry that counts dropped ones.
+// droppedType is the `type` of an entry that counts lost ones.
 const droppedType = "audit/dropped"
 
-// appendTime appends seconds since 1970 with microseconds.
+// appendTime appends the time in seconds since 1970, with microseconds.
 func appendTime(dst []byte, t time.Time) []byte {
 	us := t.UnixMicro()
 	if us < 1e6 {
-		return append(dst, '0') // no clock of a host shows 1970
+		return append(dst, '0') // no host's clock shows 1970
 	}
 	dst = append(strconv.AppendInt(dst, us, 10), 0)
 	point := len(dst) - 7
@@ -103,7 +104,7 @@ func appendTime(dst []byte, t time.Time) []byte {
 	return dst
 }
 
-// appendText appends s as a JSON string. Bytes that are no UTF-8 become U+FFFD.
+// appendText appends s as a JSON string. Invalid UTF-8 becomes U+FFFD.
 func appendText(dst []byte, s string) []byte {
 	if plain(s) {
 		return append(append(append(dst, '"'), s...), '"')
@@ -116,7 +117,7 @@ func appendText(dst []byte, s string) []byte {
 		}
 		s = s[:at]
 	}
-	// The only error there is says that bytes were replaced, which is what is wanted.
+	// The only possible error says that bytes were replaced, as intended.
 	dst, _ = jsontext.AppendQuote(dst, s)
 	if cut {
 		dst = append(dst[:len(dst)-1], `…"`...)
@@ -124,7 +125,7 @@ func appendText(dst []byte, s string) []byte {
 	return dst
 }
 
-// plain reports whether s is its own JSON string: nearly every id and type is.
+// plain reports whether s needs no escaping in a JSON string, as nearly all ids and types.
 func plain(s string) bool {
 	if len(s) > maxText {
 		return false
@@ -137,9 +138,9 @@ func plain(s string) bool {
 	return true
 }
 
-// appendLinked appends the line of an encoded entry (without its newline),
-// linked to prev, and gives the link of the new line. With a signer the entry gets a number
-// and a MAC, which is of all that stands before it and of prev.
+// appendLinked appends the line of an encoded entry (without its newline), linked to prev, and returns
+// the link of the new line. With a signer the entry gets a number and a MAC over prev and over all
+// text before the MAC.
 func appendLinked(dst, entry []byte, prev link, by *signer, number int64) ([]byte, link) {
 	start := len(dst)
 	dst = append(dst, entry...)
@@ -153,15 +154,15 @@ func appendLinked(dst, entry []byte, prev link, by *signer, number int64) ([]byt
 	return append(dst, '\n'), next
 }
 
-// signature is what a signed line says of itself.
+// signature is the signature data of a signed line.
 type signature struct {
 	number int64
 	mac    link
 	prev   link
-	text   int // length of what the MAC is of, beside prev
+	text   int // length of the text that the MAC covers, without prev
 }
 
-// signatureIn reads the signature of a line; ok is false when it has none.
+// signatureIn reads the signature of a line; ok is false if the line has none.
 func signatureIn(line []byte) (s signature, ok bool) {
 	tail := len(macStart) + hashLen + len(macEnd) + len(linkStart) + hashLen + len(linkEnd)
 	s.text = len(line) - tail
@@ -179,13 +180,13 @@ func signatureIn(line []byte) (s signature, ok bool) {
 	return s, err == nil && n > 0
 }
 
-// vouches reports whether the key signed the line.
+// vouches reports whether the key has signed the line.
 func (s *signer) vouches(line []byte, at signature) bool {
 	return s.signed(at.mac, line[:at.text], at.prev[:])
 }
 
-// linkIn reads the `prev` of a line; ok is false when the line is no entry:
-// not JSON, or without a link at its end.
+// linkIn reads the `prev` of a line; ok is false if the line is not an entry: not JSON, or without a
+// link at its end.
 func linkIn(line []byte) (k link, ok bool) {
 	tail := len(linkStart) + hashLen + len(linkEnd)
 	at := len(line) - tail
@@ -205,7 +206,7 @@ func linkIn(line []byte) (k link, ok bool) {
 	return k, jsontext.Value(line).IsValid()
 }
 
-// chainFile is one open file of a chain, up to the size it had when the walk began.
+// chainFile is one open file of a chain, up to its size when the walk began.
 type chainFile struct {
 	path string
 	h    *os.File
@@ -216,12 +217,11 @@ type lineForm int
 
 const (
 	lineWhole lineForm = iota
-	lineHalf           // at the end of the file, without a newline
-	lineLong           // cut, being longer than any entry
+	lineHalf           // the end of the file, without a newline
+	lineLong           // truncated, because it is longer than any entry
 )
 
-// each calls fn for every line until it returns false. The line is valid
-// during the call only.
+// each calls fn for every line until fn returns false. The line is valid only during the call.
 func (f chainFile) each(fn func(line []byte, n int, form lineForm) bool) error {
 	r := bufio.NewReaderSize(io.NewSectionReader(f.h, 0, f.size), maxLine+1)
 	for n := 1; ; n++ {
@@ -250,11 +250,12 @@ func (f chainFile) each(fn func(line []byte, n int, form lineForm) bool) error {
 	}
 }
 
-// openChain opens the files of a chain, oldest first, all of one moment: under
-// the writers' lock where there is one. Open files stay the same when they are moved during the walk.
+// openChain opens the files of a chain, oldest first. If there is a lock file it holds the writers'
+// lock, so that all files are of the same moment. Open files stay the same if they are moved during
+// the walk.
 func openChain(path string) (files []chainFile, err error) {
 	if _, err := os.Lstat(path + lockFileName); err == nil {
-		// A lock that cannot be had only means that a file moved now may look like a break.
+		// Without the lock, a file that is moved now may look like a break.
 		if unlock, err := (&file{path: path}).lock(nil, 2*time.Second); err == nil {
 			defer unlock()
 		}
@@ -266,7 +267,7 @@ func openChain(path string) (files []chainFile, err error) {
 	for _, name := range names {
 		f, err := openPart(name)
 		if errors.Is(err, fs.ErrNotExist) && name == path && len(names) > 1 {
-			continue // it was moved, and no entry has come since
+			continue // it was moved, and no entry was written since
 		}
 		if err != nil {
 			for _, f := range files {
@@ -284,7 +285,7 @@ func openPart(path string) (chainFile, error) {
 	if err != nil {
 		return chainFile{}, err
 	}
-	if !fi.Mode().IsRegular() { // opening a pipe would wait for its other end
+	if !fi.Mode().IsRegular() { // opening a pipe would block
 		return chainFile{}, errors.New("it is not a regular file")
 	}
 	h, err := os.Open(path)
@@ -294,7 +295,7 @@ func openPart(path string) (chainFile, error) {
 	return chainFile{path: path, h: h, size: fi.Size()}, nil
 }
 
-// chainNames lists path.N … path.1 as far as they exist, and path.
+// chainNames returns path.N … path.1, as far as they exist, and path.
 func chainNames(path string) ([]string, error) {
 	base := filepath.Base(path)
 	entries, err := os.ReadDir(filepath.Dir(path))

@@ -16,21 +16,21 @@ import (
 
 const writeChunk = 256 << 10
 
-// file is the chain on disk. It keeps nothing open between two batches: each one locks, opens,
-// writes and closes, so that a file that was moved (as logrotate does), removed or repaired by
-// somebody else in between is simply found as it is.
+// file is the chain on disk. It keeps nothing open between two batches: each batch locks, opens,
+// writes and closes. So a file that was moved (as logrotate does), removed or repaired meanwhile is
+// used as it is.
 type file struct {
 	path string
 	note func(string)
 	key  Key
 
-	dir *private.Dir // the log's folder, while the lock is held
+	dir *private.Dir // the log's folder while the lock is held
 
-	signer   *signer // nil without a key, and before the first write
-	unsigned bool    // there can be no key here
+	signer   *signer // nil without a key and before the first write
+	unsigned bool    // a key cannot be kept here
 
-	// What the file looked like after our last write. While it still looks like
-	// that, nobody else has written and prev and number hold.
+	// The state of the file after our last write. If it is unchanged, nobody else has written, and prev
+	// and number are valid.
 	known  bool
 	info   fs.FileInfo
 	size   int64
@@ -40,8 +40,8 @@ type file struct {
 	out []byte // lines of the chunk being written
 }
 
-// write appends encoded entries (see appendEntry) to the chain. n counts the
-// bytes of src whose entries are on disk, also when err is set.
+// write appends encoded entries (see appendEntry) to the chain. n is the number of bytes of src whose
+// entries are on disk, even if err is set.
 func (f *file) write(src []byte, quit <-chan struct{}, patience time.Duration) (n int, err error) {
 	unlock, err := f.lock(quit, patience)
 	if err != nil {
@@ -55,7 +55,7 @@ func (f *file) write(src []byte, quit <-chan struct{}, patience time.Duration) (
 	if err != nil {
 		return 0, err
 	}
-	defer h.Close() // every write was checked already
+	defer h.Close() // all writes were checked already
 	for len(src) > n && err == nil {
 		taken := f.build(src[n:])
 		taken, err = f.flush(h, src[n:][:taken])
@@ -64,7 +64,7 @@ func (f *file) write(src []byte, quit <-chan struct{}, patience time.Duration) (
 	return n, err
 }
 
-// build links entries of src into f.out: a chunk.
+// build links entries of src into f.out, up to about writeChunk bytes.
 func (f *file) build(src []byte) (taken int) {
 	f.out = f.out[:0]
 	prev, number := f.prev, f.number
@@ -77,11 +77,10 @@ func (f *file) build(src []byte) (taken int) {
 	return taken
 }
 
-// flush writes f.out, the lines of src. After a short write the whole lines
-// that arrived count and the half one is cut off again; should even that fail,
-// the next open does it.
+// flush writes f.out, the lines of src. After a short write the complete lines count, and the
+// incomplete one is removed; if that fails too, the next open removes it.
 func (f *file) flush(h *os.File, src []byte) (taken int, err error) {
-	// Not WriteAt: it says 0 after a short write, whatever arrived.
+	// Not WriteAt: it returns 0 after a short write, whatever was written.
 	if _, err := h.Seek(f.size, io.SeekStart); err != nil {
 		return 0, err
 	}
@@ -105,10 +104,10 @@ func (f *file) flush(h *os.File, src []byte) (taken int, err error) {
 	return taken, err
 }
 
-// open opens the file, which must be this user's alone (not a link, nor another's), and makes
-// sure that f.prev is the link of its last line. The lock must be held.
+// open opens the file, which must belong to this user alone (no link, and not another user's), and
+// sets f.prev to the link of its last line. The lock must be held.
 func (f *file) open() (*os.File, error) {
-	// without O_APPEND, because Windows refuses to cut a file opened so
+	// without O_APPEND, because Windows does not truncate a file opened with it
 	h, err := f.dir.Open(filepath.Base(f.path), os.O_RDWR|os.O_CREATE)
 	if err != nil {
 		return nil, err
@@ -126,53 +125,54 @@ func (f *file) open() (*os.File, error) {
 }
 
 const (
-	shownHalf   = 256     // bytes of a cut half line that the log shows
-	firstWindow = 4 << 10 // holds the usual last line
+	shownHalf   = 256     // bytes of a removed incomplete line that are logged
+	firstWindow = 4 << 10 // the usual last line fits in it
 	tailWindow  = 2 * maxLine
 )
 
-// resume finds the last line of a file that somebody else, or an earlier life
-// of this host, has written.
+// resume finds the last line of a file that another process, or an earlier run of this host, has
+// written.
 func (f *file) resume(h *os.File, fi fs.FileInfo) error {
 	last, size, err := f.lastLine(h, fi.Size())
 	if err != nil {
 		return err
 	}
-	if last == nil && size == 0 { // the first entry has the link of the last one that was moved away
+	if last == nil && size == 0 { // the first entry links to the last one that was moved away
 		if last, err = f.newestMoved(); err != nil {
 			return err
 		}
 	}
 	switch {
 	case f.known && os.SameFile(fi, f.info) && size < f.size:
-		// No host makes a file shorter than its whole lines: somebody removed
-		// entries. The chain goes on from the ones we know, so that it shows.
+		// No host truncates complete lines of a file: somebody removed entries. The chain continues from the
+		// known ones, so that Verify finds this.
 	case last != nil:
 		f.prev = linkOf(last)
 		if at, signed := signatureIn(last); signed {
 			f.number = at.number
 		}
 	case size > 0 || !f.known:
-		// The last line is longer than any entry, which Verify names, or there is none
-		// at all. Where a chain is known it goes on in the new file.
+		// The last line is longer than any entry, which Verify reports, or the file is empty. A known chain
+		// continues in the new file.
 		f.prev = noLink()
 	}
 	f.size = size
 	return nil
 }
 
-// newestMoved returns the last line of FILE.1, where logrotate moves the log; nil = there is none.
+// newestMoved returns the last line of FILE.1, to which logrotate moves the log, or nil if there is
+// none.
 func (f *file) newestMoved() ([]byte, error) {
 	h, err := f.dir.Open(filepath.Base(f.path)+".1", os.O_RDONLY)
 	if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM) {
-		return nil, err // which says nothing of the file
+		return nil, err // this says nothing about the file
 	}
 	if err != nil {
 		return nil, nil
 	}
 	defer h.Close()
 	fi, err := h.Stat()
-	// An older one is not the file that was written to: that was removed.
+	// An older file is not the file that was written last: that one was removed.
 	if err != nil || f.known && fi.ModTime().Before(f.info.ModTime()) {
 		return nil, err
 	}
@@ -180,15 +180,15 @@ func (f *file) newestMoved() ([]byte, error) {
 	return last, err
 }
 
-// lastLine returns the last line of h and its size after a half line at its end
-// was cut off, or completed when only the newline was missing.
+// lastLine returns the last line of h and the file's new size. It first removes an incomplete line at
+// the end, or completes it if only the newline is missing.
 func (f *file) lastLine(h *os.File, size int64) (last []byte, newSize int64, err error) {
 	last, half, err := readTail(h, size)
 	if err != nil || len(half) == 0 {
 		return last, size, err
 	}
 	if _, ok := linkIn(half); ok || len(half) > maxLine {
-		// A good entry, or something that no host wrote: neither is ours to delete.
+		// A complete entry, or a text that no host wrote: neither is deleted.
 		if _, err := h.WriteAt([]byte{'\n'}, size); err != nil {
 			return nil, size, errors.Join(err, h.Truncate(size))
 		}
@@ -205,8 +205,8 @@ func (f *file) lastLine(h *os.File, size int64) (last []byte, newSize int64, err
 	return last, size - int64(len(half)), nil
 }
 
-// readTail returns the last whole line of h, nil when there is none or it does
-// not fit the window, and the half line behind it.
+// readTail returns the last complete line of h, and the incomplete line after it. last is nil if there
+// is none or if it does not fit the window.
 func readTail(h *os.File, size int64) (last, half []byte, err error) {
 	last, half, err = readWindow(h, size, firstWindow)
 	if err == nil && last == nil && size > firstWindow {
@@ -235,8 +235,8 @@ func readWindow(h *os.File, size, window int64) (last, half []byte, err error) {
 
 const lockFileName = ".lock"
 
-// lock takes the lock that hosts sharing this file agree on. It returns up with
-// an error after patience, or when quit is closed.
+// lock takes the lock that all hosts with this file use. It fails after patience, or when quit is
+// closed.
 func (f *file) lock(quit <-chan struct{}, patience time.Duration) (unlock func(), err error) {
 	dir, err := private.MakeDir(filepath.Dir(f.path))
 	if err != nil {

@@ -17,25 +17,25 @@ import (
 )
 
 const (
-	// minKey is the shortest key, in characters: shorter ones can be tried out.
+	// minKey is the minimum length of a key, in characters: shorter ones can be guessed.
 	minKey     = 16
 	maxKeyFile = 4 << 10
 	keyBytes   = 32
 )
 
-// Key is what signs the entries of a log. Whoever can write the log and has no key cannot make up
-// or change an entry unseen. The zero Key is that of a log of which only the links hold.
+// Key signs the entries of a log. Somebody who can write to the log but does not have the key cannot
+// forge or change an entry unnoticed. With the zero Key only the links protect the log.
 type Key struct {
-	Text string // the key; "" = that in File
-	File string // is made when there is none; "" without a Text = no key
-	// Optional: nobody asked for a key. Where none can be kept (no home, a read-only
-	// file system) the log goes on without.
+	Text string // the key; "" = it is in File
+	File string // is made if it is missing; "" without a Text = no key
+	// Optional: the user has not asked for a key. If no key can be kept (no home, a read-only file
+	// system), the log is written without one.
 	Optional bool
 }
 
-// KeyOf returns the key of a log. key and keyFile are what the user set, if anything; userDir is
-// the user's config folder, where agents have no business ("" = there is none): a log without a set
-// key has one of its own there.
+// KeyOf returns the key of a log. key and keyFile are the user's settings, or "". userDir is the
+// user's config folder, which agents cannot reach; "" = there is none. Without settings, each log has
+// its own key file there.
 func KeyOf(log, userDir, key, keyFile string) Key {
 	if key != "" || keyFile != "" || userDir == "" {
 		return Key{Text: key, File: keyFile}
@@ -44,7 +44,7 @@ func KeyOf(log, userDir, key, keyFile string) Key {
 	return Key{File: filepath.Join(userDir, "audit", hex.EncodeToString(sum[:16])+".key"), Optional: true}
 }
 
-// realPath is the path of a log without the links on the way to its folder.
+// realPath returns the absolute path of a log, with the links in its folder resolved.
 func realPath(log string) string {
 	if abs, err := filepath.Abs(log); err == nil {
 		log = abs
@@ -55,7 +55,7 @@ func realPath(log string) string {
 	return log
 }
 
-// signer signs entries. It belongs to one goroutine; nil = there is no key.
+// signer signs entries. Only one goroutine may use it; nil = no key.
 type signer struct{ mac hash.Hash }
 
 func newSigner(key string) (*signer, error) {
@@ -66,24 +66,24 @@ func newSigner(key string) (*signer, error) {
 	return &signer{hmac.New(sha256.New, []byte(key))}, nil
 }
 
-// sign returns the MAC of some texts, in hex.
+// sign returns the MAC of the joined texts, in hex.
 func (s *signer) sign(texts ...[]byte) (k link) {
 	s.mac.Reset()
 	for _, t := range texts {
-		_, _ = s.mac.Write(t) // a hash takes all
+		_, _ = s.mac.Write(t) // a hash never fails
 	}
 	var sum [sha256.Size]byte
 	hex.Encode(k[:], s.mac.Sum(sum[:0]))
 	return k
 }
 
-// signed reports whether a MAC is that of the texts.
+// signed reports whether mac is the MAC of the texts.
 func (s *signer) signed(mac link, texts ...[]byte) bool {
 	want := s.sign(texts...)
 	return hmac.Equal(mac[:], want[:])
 }
 
-// load returns the signer of a key that is there; nil = there is none.
+// load returns the signer of an existing key, or nil if there is none.
 func (k Key) load() (*signer, error) {
 	if k.Text != "" {
 		return newSigner(k.Text)
@@ -101,7 +101,7 @@ func (k Key) load() (*signer, error) {
 	return newSigner(key)
 }
 
-// readKey reads a key that nobody else may read.
+// readKey reads a key file, which nobody else may be able to read.
 func readKey(path string) (string, error) {
 	dir, err := private.OpenDir(filepath.Dir(path))
 	if err != nil {
@@ -120,7 +120,7 @@ func readKey(path string) (string, error) {
 	return strings.TrimSpace(string(raw)), err
 }
 
-// make makes the key's file; where another host was faster the error is fs.ErrExist.
+// make makes the key file. If another host has made it meanwhile, the error is fs.ErrExist.
 func (k Key) make() (*signer, error) {
 	raw := make([]byte, keyBytes)
 	_, _ = rand.Read(raw) // never fails
@@ -145,13 +145,14 @@ func (k Key) make() (*signer, error) {
 	return newSigner(text)
 }
 
-// impossible reports whether a key cannot be kept here, which is nobody's attack.
+// impossible reports whether an error means that no key can be kept here, rather than that somebody
+// interfered.
 func impossible(err error) bool {
 	return !errors.Is(err, private.ErrUnsafe) && (errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) ||
 		isReadOnly(err))
 }
 
-// loadKey finds the key of the log, which is made if there is none. The lock must be held.
+// loadKey loads the key of the log, and makes it if it is missing. The lock must be held.
 func (f *file) loadKey() (err error) {
 	if f.signer != nil || f.unsigned {
 		return nil

@@ -1,4 +1,4 @@
 package audit
 
-// isReadOnly reports whether the file system takes no files; here that is fs.ErrPermission.
+// isReadOnly reports false: on Windows a read-only file system is an fs.ErrPermission.
 func isReadOnly(error) bool { return false }

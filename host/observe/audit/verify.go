@@ -10,59 +10,57 @@ import (
 	"a2e/protocol"
 )
 
-// Kind is what is wrong with a chain.
+// Kind says what is wrong with a chain.
 type Kind string
 
-// The kinds of breaks that Verify tells apart.
+// The kinds of breaks that Verify distinguishes.
 const (
-	// BreakChanged: a line's `prev` is the hash of no line there is: the line
-	// before it was edited, or lines between the two were removed.
+	// BreakChanged: a line's `prev` is not the hash of any line: the line before it was edited, or lines
+	// between the two were removed.
 	BreakChanged Kind = "edited or removed"
-	// BreakOrder: a line's `prev` is the hash of another line than the one
-	// before it: lines were moved, repeated or put in.
+	// BreakOrder: a line's `prev` is the hash of another line than the one before it: lines were moved,
+	// repeated or inserted.
 	BreakOrder Kind = "reordered or inserted"
-	// BreakHalf: the last line of a file has no newline and is no whole entry.
+	// BreakHalf: the last line of a file has no newline and is not a complete entry.
 	BreakHalf Kind = "half line"
-	// BreakNotJSON: a line is no JSON object that ends with `prev`, or is longer
-	// than any entry.
+	// BreakNotJSON: a line is not a JSON object that ends with `prev`, or is longer than any entry.
 	BreakNotJSON Kind = "not an entry"
-	// BreakForged: an entry is not signed with the key, or has another number than the
-	// one that follows.
+	// BreakForged: an entry is not signed with the key, or its number does not follow the one before.
 	BreakForged Kind = "forged"
 )
 
-// Break is the first place where a chain does not hold.
+// Break is the first place where a chain is broken.
 type Break struct {
 	File    string // path of the file
-	Line    int    // line in that file, from 1: the one whose `prev` or form is wrong; 0 = none of them
+	Line    int    // line in that file, from 1, whose `prev` or form is wrong; 0 = no line
 	Kind    Kind
-	Message string // for a person: what was expected and what is there
+	Message string // a text for people: what was expected and what was found
 }
 
-// FileReport counts one file of a chain.
+// FileReport is the number of entries in one file of a chain.
 type FileReport struct {
 	Path    string
 	Entries int
 }
 
-// Report is what Verify found.
+// Report is the result of Verify.
 type Report struct {
 	Files   []FileReport // oldest first
-	Entries int          // entries whose link holds, up to Broken
-	Dropped int          // entries the host counted but could not keep (`audit/dropped`)
-	// Anchor is the `prev` of the oldest entry when that is not the first of its
-	// chain: entries before it were moved away, or removed with their whole
-	// files, which cannot be told apart. "" when the chain is there from its start.
+	Entries int          // entries whose link is correct, up to Broken
+	Dropped int          // entries that the host counted but could not write (`audit/dropped`)
+	// Anchor is the `prev` of the oldest entry if that is not the first of its chain: older entries were
+	// moved away, or removed with their whole files, which Verify cannot tell apart. "" = the chain is
+	// complete from its start.
 	Anchor string
-	// Last is the hash of the newest entry. Without a key nothing vouches for that entry and
-	// for entries removed behind it; compare Last with a copy kept elsewhere.
+	// Last is the hash of the newest entry. Without a key nothing proves that entry, or that no entries
+	// were removed after it; compare Last with a copy kept elsewhere.
 	Last   string
-	Signed int    // entries that carry a MAC
-	Keyed  bool   // the key was there: it vouches for the signed entries
-	Broken *Break // nil when all holds
+	Signed int    // entries with a MAC
+	Keyed  bool   // there was a key, which proves the signed entries
+	Broken *Break // nil if the chain is not broken
 }
 
-// OK reports whether every link holds.
+// OK reports whether the chain is not broken.
 func (r Report) OK() bool { return r.Broken == nil }
 
 // String describes the report in a few lines for a person.
@@ -91,9 +89,9 @@ func (r Report) String() string {
 	return b.String()
 }
 
-// Verify checks every link of the chain at path: the older files path.N to path.1, as logrotate
-// names them, and then path itself; with the key every signature too. It may run beside hosts that
-// write. The error is for files that cannot be read; a broken chain is in the Report.
+// Verify checks every link of the chain at path: the older files path.N to path.1, as logrotate names
+// them, and then path itself. With a key it also checks every signature. It may run while hosts write.
+// The error is for files that cannot be read; a broken chain is in the Report.
 func Verify(path string, key Key) (Report, error) {
 	by, err := key.load()
 	if err != nil {
@@ -134,15 +132,15 @@ func Verify(path string, key Key) (Report, error) {
 // checker follows a chain line by line.
 type checker struct {
 	r     Report
-	prev  link   // hash of the line before
-	at    string // where that line is
+	prev  link   // hash of the previous line
+	at    string // place of that line
 	wrong link   // the `prev` that broke the chain
 
 	by     *signer // nil without a key
 	number int64   // of the last signed entry
 }
 
-// check takes one more line; false stops the walk.
+// check checks the next line; false stops the walk.
 func (c *checker) check(path string, line []byte, n int, form lineForm) bool {
 	fail := func(k Kind, format string, args ...any) bool {
 		c.r.Broken = &Break{File: path, Line: n, Kind: k, Message: fmt.Sprintf(format, args...)}
@@ -174,8 +172,8 @@ func (c *checker) check(path string, line []byte, n int, form lineForm) bool {
 	return true
 }
 
-// findLink looks for the line that the broken link points to: when there is
-// one, lines were moved rather than lost.
+// findLink looks for the line to which the broken link points: if it exists, lines were moved rather
+// than lost.
 func (c *checker) findLink(files []chainFile) error {
 	for _, f := range files {
 		err := f.each(func(line []byte, n int, _ lineForm) bool {
@@ -193,7 +191,7 @@ func (c *checker) findLink(files []chainFile) error {
 	return nil
 }
 
-// droppedIn returns the count of an audit/dropped entry, 0 for others.
+// droppedIn returns the count of an audit/dropped entry, or 0 for other entries.
 func droppedIn(line []byte) int {
 	if !strings.Contains(string(line), droppedType) {
 		return 0
@@ -208,8 +206,8 @@ func droppedIn(line []byte) int {
 	return e.Dropped
 }
 
-// signature looks at what a line says of itself: from the first signed one on all must be.
-// It returns what is wrong.
+// signature checks the signature of a line: after the first signed line all lines must be signed. It
+// returns what is wrong, or "".
 func (c *checker) signature(line []byte) string {
 	at, signed := signatureIn(line)
 	if signed {
@@ -231,7 +229,7 @@ func (c *checker) signature(line []byte) string {
 	return ""
 }
 
-// proof says what the report proves and what it does not.
+// proof writes what the report proves and what it does not prove.
 func (r Report) proof(b *strings.Builder) {
 	if r.Broken != nil {
 		return

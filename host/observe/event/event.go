@@ -1,12 +1,13 @@
-// Package event tells what happens in a host: each thing is one Event, made once and handed to all
-// sinks that listen to its kind.
+// Package event reports what happens in a host. Each occurrence is one Event, which is made once and
+// sent to all sinks that listen to its kind.
 //
 //	                          ┌─► log      a line of the host's log
 //	host ─┐                   ├─► audit    a chain of lines (host/observe/audit)
 //	      ├─► Stream ─ mask ──┼─► record   full messages (host/cli/record)
 //	child ┘                   └─► metrics  counts (host/observe/metrics)
 //
-// Who starts children is host/sandbox; what is denied is seen where the host calls the plugins.
+// host/sandbox starts children and makes their events; the host makes the event of a denial where it
+// calls the plugins.
 //
 //	event.go  Event, Sink, Stream
 //	log.go    the sink that writes lines of the log
@@ -21,50 +22,50 @@ import (
 	"a2e/host/guard/redact"
 )
 
-// Kind says what happened. Kinds are bits, so that a sink can name several.
+// Kind says what happened. Kinds are bits, so that several can be combined.
 type Kind uint
 
 // The kinds.
 const (
 	Request    Kind = 1 << iota // a request was answered
-	In                          // a line came
-	Out                         // a line goes out
+	In                          // a line was received
+	Out                         // a line is sent
 	ChildStart                  // a child process was started
-	ChildEnd                    // it has ended
+	ChildEnd                    // a child process has ended
 	Denied                      // a handler refused a request, or a part of one, with tool_denied
 
-	kinds = iota // how many there are
+	kinds = iota // the number of kinds
 )
 
-// Event is one thing that happened. Fields that do not apply are empty.
+// Event is one occurrence. Fields that do not apply are empty.
 type Event struct {
 	Kind          Kind
 	Time          time.Time     // zero = now
-	Duration      time.Duration // of a request, or of a child's life
-	Type          string        // of a message, or the method of another protocol
-	Name          string        // of the tool, skill, environment, … that was asked for, or of a child
+	Duration      time.Duration // duration of a request, or lifetime of a child
+	Type          string        // message type, or the method of another protocol
+	Name          string        // the requested tool, skill, environment, …, or the program of a child
 	ReqID         string        // any string that a client sent
 	CorrelationID string
 	SessionID     string
 	Capability    string
-	ErrorCode     string // "" = it succeeded
-	InputBytes    int    // of a message that was cut: its length with the end of its line
+	ErrorCode     string // "" = success
+	InputBytes    int    // for a message that was truncated: the length of the whole line
 	OutputBytes   int
-	PID           int    // of a child
-	Text          string // how a child ended, or why something was denied
-	Message       []byte // of In and Out: the line without its end; valid during Take
+	PID           int    // pid of a child
+	Text          string // how a child ended, or why a request was denied
+	Message       []byte // for In and Out: the line without its newline; valid only during Take
 }
 
-// Outcome is what became of a request, in a word.
+// Outcome returns the error code of a request, or "ok".
 func (e *Event) Outcome() string { return cmp.Or(e.ErrorCode, "ok") }
 
-// Sink takes events. Take must not block, and keeps no Message.
+// Sink receives events. Take must not block, and must not keep Message.
 type Sink interface{ Take(Event) }
 
-// Stream hands events to sinks. It does not change; a nil Stream has no sink.
+// Stream sends events to sinks. It does not change; a nil Stream has no sinks.
 type Stream struct {
-	secrets *redact.Set // that no text shows; nil = there are none
-	kinds   Kind        // that somebody listens to
+	secrets *redact.Set // are masked in all texts but Message; nil = none
+	kinds   Kind        // all kinds for which there is a sink
 	sinks   []listener
 }
 
@@ -73,19 +74,19 @@ type listener struct {
 	sink  Sink
 }
 
-// New makes a Stream without a sink, which masks secrets in all texts but Message: who keeps messages
-// masks them, as that takes time.
+// New makes a Stream without sinks. It masks the secrets in all texts except Message: a sink that
+// keeps messages masks them itself, because that takes time.
 func New(secrets *redact.Set) *Stream { return &Stream{secrets: secrets} }
 
-// With returns a Stream whose events of these kinds sink gets as well.
+// With returns a copy of the Stream that also sends events of these kinds to sink.
 func (s *Stream) With(sink Sink, kinds Kind) *Stream {
 	return &Stream{s.secrets, s.kinds | kinds, append(slices.Clip(s.sinks), listener{kinds, sink})}
 }
 
-// Wants reports whether a sink listens to a kind: an Event that nobody wants need not be made.
+// Wants reports whether a sink listens to a kind; otherwise the Event need not be made.
 func (s *Stream) Wants(k Kind) bool { return s != nil && s.kinds&k != 0 }
 
-// Take hands an event to those who listen.
+// Take sends an event to the sinks that listen to its kind.
 func (s *Stream) Take(e Event) {
 	if !s.Wants(e.Kind) {
 		return

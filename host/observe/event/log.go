@@ -2,11 +2,11 @@ package event
 
 import "github.com/rs/zerolog"
 
-// maxLogged bounds, in bytes, each text of a client in a line of the log.
+// maxLogged is the maximum length of each client text in a line of the log, in bytes.
 const maxLogged = 256
 
-// WithLog returns a Stream whose events get into a log as well, as far as its level shows them: requests at
-// the level info, children and what was denied at the level debug.
+// WithLog returns a Stream that also writes its events to a log, if the log's level shows them:
+// requests at level info, children and denials at level debug.
 func (s *Stream) WithLog(log zerolog.Logger) *Stream {
 	switch level := log.GetLevel(); {
 	case level > zerolog.InfoLevel:
@@ -19,7 +19,7 @@ func (s *Stream) WithLog(log zerolog.Logger) *Stream {
 
 type toLog struct{ log zerolog.Logger }
 
-// Take implements Sink: what was asked for and what became of it, never what was in it.
+// Take implements Sink. It logs what was requested and the result, but no contents.
 func (l toLog) Take(e Event) {
 	line := l.log.Debug()
 	if e.Kind == Request {

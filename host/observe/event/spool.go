@@ -12,39 +12,39 @@ import (
 	"a2e/protocol"
 )
 
-// SpoolOptions say what a Spool writes, and where. All but Now must be set.
+// SpoolOptions say what a Spool writes, and where. All fields except Now must be set.
 type SpoolOptions struct {
-	Name  string        // of the file, in what Warn hears and in errors
-	Max   int           // bytes that wait at most
-	Delay time.Duration // in which events gather to be written together
-	// Append appends the text of an event, or of the loss of lost events of its kind, ended by a newline
-	// and without another one. It must be quick, and keep nothing of the event.
+	Name  string        // name of the file, for Warn and for errors
+	Max   int           // maximum number of bytes that wait
+	Delay time.Duration // how long events are collected to be written together
+	// Append appends the text of an event and a newline; the text itself has no newline. If lost > 0, the
+	// text says that so many events of this kind were lost. It must be quick, and must not keep the event.
 	Append func(dst []byte, e Event, lost int) []byte
-	// Write writes texts. n counts the bytes of those that need not come again, also when err is set. It
-	// waits for other processes at most for patience, or until quit is closed; see private.ErrGivenUp.
+	// Write writes texts. n is the number of bytes that need not be written again, even if err is set. It
+	// waits for other processes until patience is over, or until quit is closed; see private.ErrGivenUp.
 	Write func(texts []byte, quit <-chan struct{}, patience time.Duration) (n int, err error)
-	Warn  func(line string) // hears of a file that cannot be written, once a minute at most, and when it can again
-	Now   func() time.Time  // of losses that no event follows; nil = time.Now
+	Warn  func(line string) // reports that the file cannot be written, once a minute at most, and when it can again
+	Now   func() time.Time  // time of losses that no event follows; nil = time.Now
 }
 
-// Spool is what sinks that write a file are made of. It makes nobody wait for the disk:
+// Spool is the common part of sinks that write a file. Its callers do not wait for the disk:
 //
 //	Add ─► pending (bounded) ─► batch, every Delay ─► Write
 //
-// What does not fit into memory is dropped, and an entry of its own says how much was. It is safe for
+// Events that do not fit in memory are dropped, and a separate entry says how many. It is safe for
 // concurrent use.
 type Spool struct {
 	opts SpoolOptions
-	wake chan struct{} // holds a token when pending is not empty
+	wake chan struct{} // holds a token if pending is not empty
 	quit chan struct{} // closed by Close
 	done chan struct{} // closed when the writing goroutine has ended
 
 	mu       sync.Mutex // guards the fields below
 	pending  []byte
-	spare    []byte     // the buffer that the next take puts in pending's place
-	inflight int        // bytes taken from pending and not yet written
-	underway int        // texts in them
-	lost     [kinds]int // dropped since the last entry that says so, by kind
+	spare    []byte     // the buffer that take uses next for pending
+	inflight int        // bytes taken from pending but not written yet
+	underway int        // the number of texts in inflight
+	lost     [kinds]int // dropped events since the last entry that reports them, by kind
 	dropped  bool       // some of lost is not 0
 	started  bool
 	closed   bool
@@ -57,9 +57,9 @@ const (
 	lastRetry     = time.Second
 	lockPatience  = 2 * time.Second
 	closePatience = 500 * time.Millisecond
-	hungPatience  = 5 * time.Second // also of a machine that has no time for the host
+	hungPatience  = 5 * time.Second // also for a machine that is too busy to run the host
 	warnEvery     = time.Minute
-	keepBuffer    = 1 << 20 // a larger buffer is given back once nothing waits
+	keepBuffer    = 1 << 20 // a larger buffer is freed when nothing waits
 )
 
 // NewSpool makes a Spool. Its goroutine starts with the first event.
@@ -70,7 +70,7 @@ func NewSpool(o SpoolOptions) *Spool {
 	return &Spool{opts: o, wake: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{})}
 }
 
-// Add takes an event. After Close it is ignored.
+// Add queues an event. After Close it does nothing.
 func (s *Spool) Add(e Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,8 +117,8 @@ func (s *Spool) forgetLostLocked() {
 	}
 }
 
-// Waiting returns the bytes that wait to be written, and how many events were dropped since the last entry that
-// says so.
+// Waiting returns the number of bytes that wait to be written, and how many events were dropped since
+// the last entry that reports them.
 func (s *Spool) Waiting() (size, dropped int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,7 +128,7 @@ func (s *Spool) Waiting() (size, dropped int) {
 	return len(s.pending) + s.inflight, dropped
 }
 
-// LostError says that events were lost at the end of a Spool.
+// LostError says that events were lost when a Spool was closed.
 type LostError struct {
 	Name   string
 	Events int // at least so many
@@ -141,12 +141,12 @@ func (e *LostError) Error() string {
 	return fmt.Sprintf("%s cannot be written: lost at least %s at the end: %v", e.Name, lost, e.Err)
 }
 
-// Unwrap returns what kept the events from being written.
+// Unwrap returns the reason why the events were not written.
 func (e *LostError) Unwrap() error { return e.Err }
 
-// Close writes what is waiting and stops the goroutine. It gives a failing disk
-// or a file held by another process half a second, and a disk that does not answer
-// five, then returns a *LostError that says how many events were lost at least. Closing twice is fine.
+// Close writes the waiting events and stops the goroutine. It waits half a second if the disk fails or
+// another process holds the file, and five seconds if the disk does not respond. Then it returns a
+// *LostError with the minimum number of lost events. Close may be called twice.
 func (s *Spool) Close() error {
 	s.mu.Lock()
 	started := s.started
@@ -158,7 +158,7 @@ func (s *Spool) Close() error {
 	if !started {
 		return nil
 	}
-	hung := time.NewTimer(hungPatience) // the kernel's writing cannot be interrupted
+	hung := time.NewTimer(hungPatience) // a write in the kernel cannot be interrupted
 	defer hung.Stop()
 	select {
 	case <-s.done:
@@ -170,7 +170,7 @@ func (s *Spool) Close() error {
 	}
 }
 
-// lossLocked is the error for all that waits, and n texts.
+// lossLocked returns the error for all waiting and dropped events, and for n further texts.
 func (s *Spool) lossLocked(n int, why error) error {
 	for _, lost := range s.lost {
 		n += lost
@@ -178,7 +178,7 @@ func (s *Spool) lossLocked(n int, why error) error {
 	return &LostError{s.opts.Name, n + bytes.Count(s.pending, []byte{'\n'}), why}
 }
 
-// run is the writing goroutine: wait for an event, let a batch gather, write it.
+// run is the writing goroutine: it waits for an event, collects a batch and writes it.
 func (s *Spool) run() {
 	defer close(s.done)
 	var w worker
@@ -211,18 +211,18 @@ func (s *Spool) run() {
 	}
 }
 
-// worker is what the writing goroutine alone knows.
+// worker is the state of the writing goroutine.
 type worker struct {
-	batch []byte // all of the taken buffer, to be given back
-	rest  []byte // the part of it that is not written yet
+	batch []byte // the whole buffer of take, to be reused
+	rest  []byte // the part of batch that is not written yet
 
-	why     error     // of the last write that failed
-	failing bool      // Warn heard of a failing disk and of no recovery
-	warned  time.Time // when it last heard
+	why     error     // error of the last failed write
+	failing bool      // Warn has reported a failing disk, and no recovery since
+	warned  time.Time // time of that report
 }
 
-// writeAll writes until nothing waits. It is false when the disk failed; what
-// is not written stays in w.rest.
+// writeAll writes until nothing waits. It returns false if the disk failed; the unwritten part stays
+// in w.rest.
 func (s *Spool) writeAll(w *worker, quit <-chan struct{}, patience time.Duration) bool {
 	for {
 		if len(w.rest) == 0 {
@@ -253,8 +253,8 @@ func (s *Spool) writeAll(w *worker, quit <-chan struct{}, patience time.Duration
 	}
 }
 
-// take returns what is pending, and puts the used buffer in its place. Events
-// dropped meanwhile are counted right behind it.
+// take returns the pending texts and reuses the buffer used. An entry for events that were dropped
+// meanwhile is appended.
 func (s *Spool) take(used []byte) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -269,7 +269,7 @@ func (s *Spool) take(used []byte) []byte {
 	return taken
 }
 
-// warn tells of a failing disk, once a minute at most.
+// warn reports a failing disk, at most once a minute.
 func (s *Spool) warn(w *worker, err error) {
 	now := s.opts.Now()
 	if !w.warned.IsZero() && now.Sub(w.warned) < warnEvery {
@@ -280,7 +280,7 @@ func (s *Spool) warn(w *worker, err error) {
 		"more are dropped and counted", s.opts.Name, err, s.opts.Max>>20))
 }
 
-// finish writes what waits before the Spool ends, and counts what it cannot write.
+// finish writes the waiting texts before the Spool ends, and counts those that it cannot write.
 func (s *Spool) finish(w *worker) {
 	deadline := time.Now().Add(closePatience)
 	for {

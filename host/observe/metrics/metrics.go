@@ -1,4 +1,4 @@
-// Package metrics counts what hosts answer, for Prometheus.
+// Package metrics counts the requests that hosts answer, for Prometheus.
 package metrics
 
 import (
@@ -16,33 +16,33 @@ import (
 	"a2e/protocol"
 )
 
-// Options say what is measured beside requests.
+// Options say what is measured besides requests.
 type Options struct {
-	Version   string                     // of this program
-	Sessions  func() int                 // that there are
-	Processes func() int                 // that run
-	Load      func() (open, waiting int) // requests without an answer, and those of them that did not begin
+	Version   string                     // version of this program
+	Sessions  func() int                 // number of sessions
+	Processes func() int                 // number of running processes
+	Load      func() (open, waiting int) // unanswered requests, and those of them that have not begun
 }
 
-// Metrics counts requests: it is an event.Sink, and as a http.Handler the page. It is safe for
-// concurrent use.
+// Metrics counts requests: it is an event.Sink, and an http.Handler that serves the page. It is safe
+// for concurrent use.
 type Metrics struct {
 	http.Handler
 	requests  *prometheus.CounterVec
 	durations *prometheus.HistogramVec
 
 	mu    sync.Mutex
-	types map[string]map[string]bool // and their outcomes, which are labels; guarded by mu
-	pairs int                        // of type and outcome; guarded by mu
+	types map[string]map[string]bool // and their outcomes, which are used as labels; guarded by mu
+	pairs int                        // number of pairs of type and outcome; guarded by mu
 }
 
 const (
-	maxPairs = 1000    // of type and outcome: what clients say must not make more
-	other    = "other" // in the place of further ones
+	maxPairs = 1000    // pairs of type and outcome: clients must not be able to make more
+	other    = "other" // replaces further types and outcomes
 	maxLabel = 100     // bytes
 )
 
-// New returns a Metrics without a request.
+// New returns a Metrics that has counted nothing.
 func New(o Options) *Metrics {
 	m := &Metrics{types: make(map[string]map[string]bool)}
 	m.requests = prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -71,7 +71,8 @@ func New(o Options) *Metrics {
 	return m
 }
 
-// twice is a counter that has, as OpenMetrics names it, the name of a gauge: readers refuse the page.
+// twice is a counter whose name in OpenMetrics is also the name of a gauge; because of that, readers
+// refuse the page.
 const twice = "go_memstats_alloc_bytes_total"
 
 func gauge(name, help string, value func() int, label ...string) prometheus.Collector {
@@ -89,8 +90,8 @@ func (m *Metrics) Take(e event.Event) {
 	m.durations.WithLabelValues(name).Observe(e.Duration.Seconds())
 }
 
-// labels returns those of an event. Types that nothing here has answered well are no label,
-// unless the protocol has them: a client may send any.
+// labels returns the labels of an event. A client may send any type, so a type that the protocol does
+// not have becomes a label only after a request of it succeeded.
 func (m *Metrics) labels(e event.Event) (name, outcome string) {
 	name, outcome = strings.ToValidUTF8(e.Type, "\uFFFD"), strings.ToValidUTF8(e.Outcome(), "\uFFFD")
 	_, known := protocol.Lookup(protocol.Type(name))

@@ -28,21 +28,21 @@ import (
 )
 
 const (
-	maxText   = 256                    // bytes of a text of a span
-	lastWait  = 500 * time.Millisecond // for what is left at the end
-	longTries = 30 * time.Second       // of one batch, together
+	maxText   = 256                    // bytes of a text in a span
+	lastWait  = 500 * time.Millisecond // for the remaining spans at the end
+	longTries = 30 * time.Second       // for all tries of one batch together
 )
 
-// Options say what is traced, and for whom.
+// Options say what is traced and how.
 type Options struct {
-	Version string            // of this program
-	Secrets *redact.Set       // no text of a span shows them; what the headers hold is added
-	Warn    func(line string) // of what is wrong, or gets lost; it must not block
+	Version string            // version of this program
+	Secrets *redact.Set       // are masked in all texts of spans; secrets of the headers are added
+	Warn    func(line string) // reports problems and lost spans; it must not block
 }
 
-// New returns the Tracer that the variables of this process ask for; nil = none. Variables that
-// cannot be followed are warned of: they are set for many programs, of which this one may not be
-// the one that matters.
+// New returns the Tracer that the variables of this process ask for, or nil if they ask for none.
+// Unusable variables are only reported by Warn: they are set for many programs, and tracing may not
+// matter for this one.
 func New(o Options) *Tracer {
 	at, traces := os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT"), os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 	exporter := cmp.Or(os.Getenv("OTEL_TRACES_EXPORTER"), "otlp")
@@ -61,7 +61,7 @@ func New(o Options) *Tracer {
 		o.Warn(o.Secrets.Text("OpenTelemetry: " + err.Error()))
 	}))
 	own := resource.WithAttributes(Text("service.name", "a2e"), Text("service.version", o.Version))
-	// what is wrong about the variables is said by the provider, which reads them as well
+	// the provider reads the variables as well, and reports what is wrong
 	about, _ := resource.New(context.Background(), resource.WithTelemetrySDK(), own, resource.WithFromEnv())
 	c := newClient(o, where)
 	sends := counting{sdk.NewBatchSpanProcessor(otlptrace.NewUnstarted(c)), &c.waiting}
@@ -71,7 +71,7 @@ func New(o Options) *Tracer {
 	}
 }
 
-// endpoint returns where spans are posted to.
+// endpoint returns the URL to which spans are sent.
 func endpoint(at, traces string) (*url.URL, error) {
 	speaks := cmp.Or(os.Getenv("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"), os.Getenv("OTEL_EXPORTER_OTLP_PROTOCOL"))
 	if speaks != "" && speaks != "http/protobuf" {
@@ -79,7 +79,7 @@ func endpoint(at, traces string) (*url.URL, error) {
 			"collectors take on port 4318", speaks)
 	}
 	u, err := url.Parse(cmp.Or(traces, at))
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" { // the text may hold a password
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" { // the text may contain a password
 		return nil, errors.New("OTEL_EXPORTER_OTLP_ENDPOINT, or …_TRACES_ENDPOINT, must be an address such as " +
 			"http://127.0.0.1:4318")
 	}
@@ -89,7 +89,7 @@ func endpoint(at, traces string) (*url.URL, error) {
 	return u, nil
 }
 
-// Close sends what is left, for a moment. A nil Tracer has nothing.
+// Close sends the remaining spans, for lastWait at most. A nil Tracer does nothing.
 func (t *Tracer) Close() {
 	if t == nil {
 		return
@@ -97,7 +97,7 @@ func (t *Tracer) Close() {
 	c := t.client
 	defer time.AfterFunc(lastWait, c.cut).Stop()
 	c.hurry()
-	_ = t.provider.Shutdown(context.Background()) // which ends soon once cut was called
+	_ = t.provider.Shutdown(context.Background()) // ends soon after the call of cut
 	c.cut()
 	c.http.CloseIdleConnections()
 	if n := c.waiting.Load(); n > 0 {
@@ -105,7 +105,7 @@ func (t *Tracer) Close() {
 	}
 }
 
-// counting counts spans on their way to a client.
+// counting counts the spans on their way to a client.
 type counting struct {
 	sdk.SpanProcessor
 	waiting *atomic.Int64
@@ -116,16 +116,16 @@ func (p counting) OnEnd(s sdk.ReadOnlySpan) {
 	p.SpanProcessor.OnEnd(s)
 }
 
-// client posts spans to a collector. It is an otlptrace.Client.
+// client sends spans to a collector. It is an otlptrace.Client.
 type client struct {
 	opts    Options
 	url     *url.URL
 	headers http.Header
 	http    *http.Client
-	waiting atomic.Int64 // spans that ended and did not come here
+	waiting atomic.Int64 // spans that have ended but have not reached the client
 	warned  atomic.Bool
 
-	retries, all context.Context // of further tries, and of all sending; ended by
+	retries, all context.Context // contexts of further tries and of all sending; ended by
 	hurry, cut   context.CancelFunc
 }
 
@@ -161,8 +161,8 @@ func (c *client) Start(context.Context) error { return nil }
 // Stop implements otlptrace.Client.
 func (c *client) Stop(context.Context) error { return nil }
 
-// UploadTraces implements otlptrace.Client. It tries again what passes, until Close. What is
-// refused in the end is lost.
+// UploadTraces implements otlptrace.Client. After a temporary error it tries again, until Close. Spans
+// that are refused in the end are lost.
 func (c *client) UploadTraces(ctx context.Context, spans []*otlp.ResourceSpans) error {
 	c.mask(spans)
 	ctx, stop := context.WithCancel(ctx)
@@ -174,7 +174,7 @@ func (c *client) UploadTraces(ctx context.Context, spans []*otlp.ResourceSpans) 
 		return struct{}{}, err
 	}
 	_, failed := backoff.Retry(c.retries, try, backoff.WithMaxElapsedTime(longTries))
-	if failed != nil { // by err, or by the end of c.retries after that
+	if failed != nil { // failed with err, or because c.retries ended after that
 		c.warn(fmt.Sprintf("traces cannot be sent to %s, and are dropped until they can: %v", c.url.Host, err))
 	}
 	return nil
@@ -190,13 +190,13 @@ func (c *client) post(ctx context.Context, data *otlp.TracesData) error {
 	resp, err := c.http.Do(req)
 	if err != nil {
 		if inner := (*url.Error)(nil); errors.As(err, &inner) {
-			err = inner.Err // without the address, which may have secrets in it
+			err = inner.Err // without the address, which may contain secrets
 		}
 		c.warn(fmt.Sprintf("traces cannot be sent to %s yet: %v", c.url.Host, err))
 		return err
 	}
 	defer resp.Body.Close()
-	_, _ = io.CopyN(io.Discard, resp.Body, 64<<10) // so that the connection can be used again
+	_, _ = io.CopyN(io.Discard, resp.Body, 64<<10) // so that the connection can be reused
 	switch code := resp.StatusCode; {
 	case code/100 == 2:
 		return nil
@@ -206,14 +206,14 @@ func (c *client) post(ctx context.Context, data *otlp.TracesData) error {
 	return backoff.Permanent(errors.New(resp.Status))
 }
 
-// warn says once that something gets lost.
+// warn reports a problem, only once.
 func (c *client) warn(line string) {
 	if !c.warned.Swap(true) {
 		c.opts.Warn(c.opts.Secrets.Text(line))
 	}
 }
 
-// mask makes the texts of spans fit to be sent, and counts the spans.
+// mask hides secrets in the texts of spans, shortens the texts, and subtracts the spans from waiting.
 func (c *client) mask(all []*otlp.ResourceSpans) {
 	for _, r := range all {
 		texts := r.GetResource().GetAttributes()

@@ -1,11 +1,11 @@
-// Package trace tells a collector of OpenTelemetry what requests did, and how long, by
-// OpenTelemetry's SDK, with W3C's trace context between processes.
+// Package trace tells an OpenTelemetry collector what requests did and how long they took. It uses
+// OpenTelemetry's SDK, and W3C trace context between processes.
 //
-//	trace.go   spans, and how one belongs to another
-//	export.go  the variables OTEL_… that the SDK does not read, and the way to the collector
+//	trace.go   spans, and their parents
+//	export.go  the variables OTEL_… that the SDK does not read, and sending to the collector
 //
-// Nothing here makes a request wait or fail: what does not fit into the SDK's queue, or is not
-// taken, is dropped.
+// No request waits or fails because of this package: spans that do not fit into the SDK's queue, or
+// that the collector does not accept, are dropped.
 package trace
 
 import (
@@ -25,20 +25,20 @@ import (
 // The kinds of spans.
 const (
 	Internal = trace.SpanKindInternal
-	Server   = trace.SpanKindServer // a request of somebody else
-	Client   = trace.SpanKindClient // a request to somebody else
+	Server   = trace.SpanKindServer // a request from another process
+	Client   = trace.SpanKindClient // a request to another process
 )
 
 // Tracer makes spans and sends them. It is safe for concurrent use.
 type Tracer struct {
 	provider *sdk.TracerProvider
 	client   *client
-	parent   context.Context // of spans that have no other
+	parent   context.Context // parent of spans that have no other
 }
 
-// Start begins the span of a request, of a method and what that is for, and returns a context
-// with it; nil = the Tracer is nil. parent is who asks, as W3C's traceparent; what is none is
-// passed over, and the process that started this one counts in its place.
+// Start begins the span of a request, named after its method and what the request is for, and returns
+// a context with it; it returns nil for a nil Tracer. parent is the caller as a W3C traceparent; if it
+// is not valid, the parent is the process that started this one.
 func (t *Tracer) Start(kind trace.SpanKind, method, name, parent string) context.Context {
 	if t == nil {
 		return nil
@@ -55,7 +55,8 @@ func begin(ctx context.Context, by trace.TracerProvider, kind trace.SpanKind, me
 	return ctx
 }
 
-// Child begins a span within that of ctx, if there is one, and returns a context with it.
+// Child begins a span below the span of ctx and returns a context with it. Without such a span it
+// returns ctx.
 func Child(ctx context.Context, kind trace.SpanKind, method, name string) context.Context {
 	outer := trace.SpanFromContext(ctx)
 	if !outer.SpanContext().IsValid() {
@@ -64,8 +65,8 @@ func Child(ctx context.Context, kind trace.SpanKind, method, name string) contex
 	return begin(ctx, outer.TracerProvider(), kind, method, name)
 }
 
-// End ends the span of a context, if there is one. code says what it failed with; "" = it did
-// not. Empty texts are left out.
+// End ends the span of a context, if there is one. code is the error code; "" = success. Empty texts
+// are skipped.
 func End(ctx context.Context, code string, attrs ...attribute.KeyValue) {
 	span := trace.SpanFromContext(ctx)
 	if !span.IsRecording() {
@@ -80,12 +81,12 @@ func End(ctx context.Context, code string, attrs ...attribute.KeyValue) {
 	span.End()
 }
 
-// Text returns an attribute.
+// Text returns an attribute with a string value.
 func Text(key, value string) attribute.KeyValue { return attribute.String(key, value) }
 
-// EndRequest ends the span of a request by what is told of it; ctx may be nil.
+// EndRequest ends the span of a request with the data of its event; ctx may be nil.
 func EndRequest(ctx context.Context, e event.Event) {
-	if ctx == nil { // nor are the attributes made
+	if ctx == nil { // saves making the attributes
 		return
 	}
 	End(ctx, e.ErrorCode, Text("rpc.method", e.Type), Text("a2e.name", e.Name), Text("a2e.capability", e.Capability),
@@ -93,7 +94,8 @@ func EndRequest(ctx context.Context, e event.Event) {
 		attribute.Int("a2e.input_bytes", e.InputBytes), attribute.Int("a2e.output_bytes", e.OutputBytes))
 }
 
-// Parent returns the traceparent of what the span of a context starts; "" = there is none.
+// Parent returns the traceparent for programs that the span of a context starts, or "" if there is no
+// span.
 func Parent(ctx context.Context) string {
 	says := propagation.MapCarrier{}
 	propagation.TraceContext{}.Inject(ctx, says)

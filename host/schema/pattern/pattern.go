@@ -1,5 +1,5 @@
-// Package pattern makes patterns that others wrote safe to use: what a regular expression
-// or a glob costs is known before it is made, and refused where it is too much.
+// Package pattern makes patterns of others safe to use: it computes the cost of a regular expression
+// or a glob before compiling it, and refuses expensive ones.
 package pattern
 
 import (
@@ -12,15 +12,14 @@ import (
 	"github.com/bmatcuk/doublestar/v4"
 )
 
-// MaxSteps bounds the steps of an expression where nothing else does. Each may have to be
-// tried for each byte of a text; what people write has hundreds.
+// MaxSteps is the default limit on the steps of an expression. Each step may be tried for each byte of
+// a text; expressions of people have hundreds.
 const MaxSteps = 10_000
 
-// runesPerStep is how many bounds of character ranges there may be for each step: \pL alone
-// has 1,400.
+// runesPerStep is the allowed number of ends of character ranges per step: \pL alone has 1,400.
 const runesPerStep = 32
 
-// StepsError says that an expression has more steps than are taken.
+// StepsError says that an expression has too many steps.
 type StepsError struct{ Most int }
 
 // Error implements error.
@@ -29,8 +28,8 @@ func (e *StepsError) Error() string {
 		"or * and +", e.Most)
 }
 
-// Compile makes an expression of RE2 syntax with at most so many steps: a *StepsError
-// otherwise, or the error of its syntax.
+// Compile compiles an expression in RE2 syntax with at most most steps, and returns the number of its
+// steps. The error is a *StepsError for one with more steps, or a syntax error.
 func Compile(expr string, most int) (*regexp.Regexp, int, error) {
 	steps, err := Steps(expr, most)
 	if err != nil {
@@ -40,28 +39,28 @@ func Compile(expr string, most int) (*regexp.Regexp, int, error) {
 	return re, steps, err
 }
 
-// Steps bounds from above how many instructions the program of an expression has, without
-// making it: (x{1000}){3} is three thousand. More than most is a *StepsError.
+// Steps returns an upper bound on the number of instructions of an expression, without compiling it:
+// (x{1000}){3} has three thousand. The error is a *StepsError if there are more than most.
 func Steps(expr string, most int) (int, error) {
 	parsed, err := syntax.Parse(expr, syntax.Perl)
 	if err != nil {
 		return 0, err
 	}
 	c := counter{most: most, runes: most * runesPerStep}
-	steps := c.steps(parsed) + 2 // it begins and ends
+	steps := c.steps(parsed) + 2 // for the begin and the end
 	if steps > most || c.runes < 0 {
 		return 0, &StepsError{most}
 	}
 	return steps, nil
 }
 
-// counter counts as syntax.Compile does.
+// counter counts in the same way as syntax.Compile.
 type counter struct {
 	most  int
-	runes int // left for character classes, of which repetitions make no copies
+	runes int // left for character classes, which are not copied by repetitions
 }
 
-// steps says most+1 past most. The parser bounds the depth.
+// steps returns the steps of re, or most+1 if there are more than most. The parser limits the depth.
 func (c *counter) steps(re *syntax.Regexp) int {
 	steps := 1
 	switch re.Op {
@@ -90,25 +89,24 @@ func (c *counter) steps(re *syntax.Regexp) int {
 	return min(steps+inner, c.most+1)
 }
 
-// The bounds of the braces of one glob.
+// Limits on the braces of one glob.
 const (
-	maxAlternatives = 1000      // ways through them
-	maxWritten      = 256 << 10 // bytes to write all of them out
+	maxAlternatives = 1000      // patterns without braces
+	maxWritten      = 256 << 10 // bytes of all these patterns together
 )
 
-// Glob is a pattern for paths, with its braces written out: the matcher goes through all of
-// them in one call, which nothing can stop.
+// Glob is a pattern for paths. Its braces are written out, because the matcher would try all
+// alternatives in one call that cannot be cancelled.
 type Glob struct{ ways []string }
 
-// NewGlob makes a glob of a valid pattern; ok is false for one with too many alternatives
-// in its braces.
+// NewGlob makes a Glob from a valid pattern; ok is false if its braces have too many alternatives.
 func NewGlob(pattern string) (g Glob, ok bool) {
 	room := maxWritten
 	g.ways, ok = writtenOut(pattern, &room, nil)
 	return g, ok
 }
 
-// Match reports whether the whole path matches. The error is that of ctx.
+// Match reports whether the pattern matches the whole path. The error is the error of ctx.
 func (g Glob) Match(ctx context.Context, path string) (bool, error) {
 	for _, way := range g.ways {
 		if doublestar.MatchUnvalidated(way, path) {
@@ -121,7 +119,8 @@ func (g Glob) Match(ctx context.Context, path string) (bool, error) {
 	return false, nil
 }
 
-// writtenOut adds the patterns without braces that a pattern stands for.
+// writtenOut appends the patterns without braces that a pattern stands for; it returns false if there
+// are too many.
 func writtenOut(pattern string, room *int, ways []string) ([]string, bool) {
 	if *room -= len(pattern) + 1; *room < 0 || len(ways) == maxAlternatives {
 		return nil, false
@@ -141,8 +140,8 @@ func writtenOut(pattern string, room *int, ways []string) ([]string, bool) {
 	return ways, true
 }
 
-// braces finds the first braces of a pattern: where they open, and where each of their
-// alternatives ends. open is -1 where there are none.
+// braces finds the first braces of a pattern: the index where they open, and the indexes where their
+// alternatives end. open is -1 if there are none.
 func braces(pattern string) (open int, ends []int) {
 	depth, class := 0, false
 	for i := 0; i < len(pattern); i++ {
@@ -167,7 +166,7 @@ func braces(pattern string) (open int, ends []int) {
 	return -1, nil
 }
 
-// Listed reports whether a name is on a list of names and globs.
+// Listed reports whether a name is in a list of names and globs.
 func Listed(list []string, name string) bool {
 	return slices.ContainsFunc(list, func(pattern string) bool {
 		return pattern == name ||

@@ -17,7 +17,7 @@ import (
 	"a2e/host/guard/swap"
 )
 
-// run does it in an order in which each step finds what it needs:
+// run makes the changes in an order in which each step finds what it needs:
 //
 //	what goes, the deepest first ─ folders, the highest first ─ files and links ─ modes of folders
 func (r *restore) run() {
@@ -63,7 +63,7 @@ func (r *restore) run() {
 	}
 }
 
-// deepestFirst orders paths so that what is in a folder comes before it.
+// deepestFirst orders paths so that the contents of a folder come before the folder.
 func deepestFirst(a, b string) int {
 	return cmp.Or(cmp.Compare(strings.Count(b, "/"), strings.Count(a, "/")), strings.Compare(a, b))
 }
@@ -74,7 +74,7 @@ func (r *restore) problem(path string, err error) {
 	}
 }
 
-// cause returns the system's word for an error, without paths.
+// cause returns the innermost system error, without paths.
 func cause(err error) error {
 	for {
 		switch e := err.(type) {
@@ -88,8 +88,8 @@ func cause(err error) error {
 	}
 }
 
-// in does one step in the folder that a path is in, which is opened anew, with no link on the way:
-// whatever takes its place meanwhile is not touched.
+// in runs a step in the folder that contains a path. It opens the folder again, without following
+// links, so that a folder that has replaced it meanwhile is not touched.
 func (r *restore) in(name string, step func(dir *os.Root, base string) error) error {
 	above, base := split(name)
 	dir, err := r.place.folder(above)
@@ -100,7 +100,7 @@ func (r *restore) in(name string, step func(dir *os.Root, base string) error) er
 	return step(dir, cmp.Or(base, "."))
 }
 
-// try is in; where the folder does not let it, that is made writable for the time.
+// try runs a step as in does. If the folder is not writable, it is made writable until the end.
 func (r *restore) try(name string, step func(dir *os.Root, base string) error) {
 	err := r.in(name, step)
 	if dir, _ := split(name); errors.Is(err, fs.ErrPermission) {
@@ -125,9 +125,9 @@ func (r *restore) unlock(at *os.Root, base, dir string) error {
 	return at.Chmod(base, info.Mode()|0o700)
 }
 
-// gone removes a path; a folder only where nothing is left in it that is not kept.
+// gone removes a path. A folder is removed only if nothing except empty folders is left in it.
 func (r *restore) gone(dir *os.Root, base string, c change) error {
-	unlock, err := swap.Lock(r.ctx, dir) // another host may edit the file
+	unlock, err := swap.Lock(r.ctx, dir) // another host may be editing the file
 	if err != nil {
 		return err
 	}
@@ -143,7 +143,7 @@ func (r *restore) gone(dir *os.Root, base string, c change) error {
 	return emptied(dir, base, "")
 }
 
-// emptied removes a folder with the empty ones in it.
+// emptied removes a folder and the empty folders in it.
 func emptied(dir *os.Root, base, below string) error {
 	in, err := openNoLink(dir, base)
 	if err != nil {
@@ -163,8 +163,8 @@ func emptied(dir *os.Root, base, below string) error {
 	return cmp.Or(err, dir.Remove(base))
 }
 
-// unchanged reports what is under a name that is in no checkpoint: what could not be brought back is not
-// written over.
+// unchanged returns an error if a file differs from the checkpoint before the restore: it could not be
+// brought back, so it is not overwritten.
 func unchanged(dir *os.Root, base string, c change) error {
 	info, err := dir.Lstat(base)
 	switch {
@@ -172,7 +172,7 @@ func unchanged(dir *os.Root, base string, c change) error {
 		return nil
 	case err != nil:
 		return err
-	case info.IsDir(): // git keeps no empty folder
+	case info.IsDir(): // git does not keep empty folders
 		return emptied(dir, base, "")
 	case c.old == nil || c.old.mode == aFolder:
 		return errors.New("what is there now is not kept and would be lost")
@@ -183,7 +183,7 @@ func unchanged(dir *os.Root, base string, c change) error {
 	return nil
 }
 
-// folder makes a folder, which gets its mode last.
+// folder makes a folder; its mode is set at the end.
 func (r *restore) folder(dir *os.Root, base string, c change) error {
 	err := dir.Mkdir(base, 0o700)
 	if errors.Is(err, fs.ErrExist) {
@@ -195,7 +195,7 @@ func (r *restore) folder(dir *os.Root, base string, c change) error {
 	return err
 }
 
-// file puts a file or link in its place: the new one is made whole beside it and takes the name then.
+// file replaces a file or link. The new one is completed under another name and then renamed.
 func (r *restore) file(dir *os.Root, base string, c change, content io.Reader) error {
 	if err := dir.RemoveAll(staging); err != nil {
 		return err
@@ -211,7 +211,7 @@ func (r *restore) file(dir *os.Root, base string, c change, content io.Reader) e
 	} else if err := r.copy(dir, base, c, content); err != nil {
 		return err
 	}
-	unlock, err := swap.Lock(r.ctx, dir) // another host may edit the file
+	unlock, err := swap.Lock(r.ctx, dir) // another host may be editing the file
 	if err != nil {
 		return err
 	}
@@ -222,7 +222,7 @@ func (r *restore) file(dir *os.Root, base string, c change, content io.Reader) e
 	return dir.Rename(staging, base)
 }
 
-// copy makes the file that is put in place of a path.
+// copy makes the file that will replace a path.
 func (r *restore) copy(dir *os.Root, base string, c change, content io.Reader) error {
 	f, err := dir.OpenFile(staging, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -237,7 +237,7 @@ func (r *restore) copy(dir *os.Root, base string, c change, content io.Reader) e
 	return r.dress(dir, staging, c)
 }
 
-// keepRights gives the new file the owner, the ACL and the attributes of the one that it replaces.
+// keepRights gives the new file the owner, the ACL and the attributes of the file that it replaces.
 func keepRights(dir *os.Root, base string, f *os.File, c change) error {
 	if c.now == nil || !c.now.Mode().IsRegular() {
 		return swap.Bare(f)
@@ -253,8 +253,8 @@ func keepRights(dir *os.Root, base string, f *os.File, c change) error {
 	return nil
 }
 
-// dress sets the mode of a file: that of the one which was there, where there was one. Others must not get more
-// rights than they had: the group of a file that has lost its ACL gets none.
+// dress sets the mode of a file to that of the file which it replaces, if there was one. Others must
+// not get more rights than before: the group of a file that has lost its ACL gets none.
 func (r *restore) dress(dir *os.Root, name string, c change) error {
 	perm := usual(c.new.mode == aProgram)
 	if c.now != nil && c.now.Mode().IsRegular() {

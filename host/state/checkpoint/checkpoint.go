@@ -1,16 +1,16 @@
-// Package checkpoint keeps what the files of a workspace were before something changed them, so that
-// it can be undone. A private bare repository of git has them: one commit for each checkpoint.
+// Package checkpoint keeps the state of a workspace's files before they are changed, so that changes
+// can be undone. It uses a private bare git repository with one commit for each checkpoint.
 //
-//	checkpoint.go  Keeper: take, list       repo.go    the repository: scripts of git, what its commits say
-//	look.go        what may have changed, and what of that is kept
-//	diff.go        from one state to another
-//	restore.go     what to put back         apply.go   puts it back: the only one that changes the workspace
+//	checkpoint.go  Keeper: take, list       repo.go    the repository: git scripts, contents of commits
+//	look.go        finds changed files, and decides which of them are kept
+//	diff.go        changes between two states
+//	restore.go     decides what to restore  apply.go   restores it: the only code that changes the workspace
 //
-// Git runs in the sandbox, where it reads the workspace and writes nothing but the repository:
+// Git runs in the sandbox, where it reads the workspace and can write only to the repository:
 //
 //	diff-files, ls-files ─► names ─ bounds ─► update-index ─► write-tree ─► commit-tree ─► update-ref
 //
-// The index of git tells which files are as they were at the last checkpoint.
+// The index of git shows which files are unchanged since the last checkpoint.
 package checkpoint
 
 import (
@@ -32,22 +32,22 @@ import (
 	"a2e/host/sandbox"
 )
 
-// Options say what is kept of which workspace. Bounds of 0 are the defaults.
+// Options say which workspace is kept, and with which limits. A limit of 0 is the default.
 type Options struct {
 	Workspace      string   // absolute, without links
 	StateDir       string   // checkpoints are kept below it
-	Hidden         []string // paths in the workspace, with slashes, that are left alone
-	MaxCount       int      // checkpoints; the oldest go
-	MaxBytes       int64    // of the repository
-	MaxFileBytes   int64    // of one content
-	MaxFiles       int      // in the workspace
-	IncludeIgnored bool     // what .gitignore names is kept too
+	Hidden         []string // paths in the workspace, with slashes, that are ignored
+	MaxCount       int      // number of checkpoints; the oldest are removed
+	MaxBytes       int64    // size of the repository
+	MaxFileBytes   int64    // size of one file
+	MaxFiles       int      // number of files in the workspace
+	IncludeIgnored bool     // files that .gitignore names are kept too
 	Log            zerolog.Logger
 	Now            func() time.Time                  // nil = time.Now
 	Launcher       func() (*sandbox.Launcher, error) // starts git
 }
 
-// The bounds where none are set.
+// The default limits.
 const (
 	DefaultMaxCount     = 200
 	DefaultMaxBytes     = 1 << 30
@@ -59,14 +59,14 @@ const (
 type Info struct {
 	ID       uint64    `json:"id"`
 	Made     time.Time `json:"made"`              // in UTC
-	Before   string    `json:"before"`            // what came after it; "" = nothing known
-	Changed  int       `json:"changed"`           // files that differ from the checkpoint before; set by List
+	Before   string    `json:"before"`            // what followed it; "" = not known
+	Changed  int       `json:"changed"`           // files that differ from the previous checkpoint; set by List
 	Files    int       `json:"files"`             // files and links in it
-	LeftOut  int       `json:"left_out"`          // files beside them whose content is not kept
-	Restored uint64    `json:"restored,omitzero"` // the checkpoint that was put back then; 0 = none
+	LeftOut  int       `json:"left_out"`          // further files whose content is not kept
+	Restored uint64    `json:"restored,omitzero"` // the checkpoint that was restored at that time; 0 = none
 }
 
-// Why a checkpoint cannot be used.
+// Reasons why a checkpoint cannot be used.
 var (
 	ErrNone    = errors.New("there are no checkpoints of this workspace")
 	ErrUnknown = errors.New("there is no such checkpoint")
@@ -74,8 +74,8 @@ var (
 	errClosed  = errors.New("the host ends")
 )
 
-// Keeper keeps the checkpoints of one workspace. It opens nothing before the first use, and is safe
-// for concurrent use; other keepers, also of other processes, may work on the same workspace.
+// Keeper keeps the checkpoints of one workspace. It opens nothing before its first use, and is safe
+// for concurrent use. Other keepers, even in other processes, may work on the same workspace.
 type Keeper struct {
 	o        Options
 	dir      string          // the repository
@@ -84,14 +84,14 @@ type Keeper struct {
 	uses     sync.WaitGroup
 	prepared atomic.Bool
 
-	mu    sync.Mutex // held by the one that works; guards the fields below
-	lock  *os.File   // held among hosts, and by git as its stdin: a git that outlives its host holds it on
-	metas []meta     // the oldest first, as of the commit that the last one is
-	bytes int64      // of the repository, at most; 0 = not known
-	told  int        // files that were said not to be kept
+	mu    sync.Mutex // held while the repository is used; guards the fields below
+	lock  *os.File   // excludes other hosts; as git's stdin it stays locked by a git that outlives its host
+	metas []meta     // oldest first, up to the commit of the last one
+	bytes int64      // upper limit of the repository's size; 0 = not known
+	told  int        // number of files that were reported as not kept
 }
 
-// Open makes the keeper of a workspace.
+// Open makes the Keeper of a workspace.
 func Open(o Options) *Keeper {
 	o.MaxCount = cmp.Or(max(o.MaxCount, 0), DefaultMaxCount)
 	o.MaxBytes = cmp.Or(max(o.MaxBytes, 0), DefaultMaxBytes)
@@ -100,16 +100,16 @@ func Open(o Options) *Keeper {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	state, _ := filepath.EvalSymlinks(o.StateDir) // "" = it is not there yet
+	state, _ := filepath.EvalSymlinks(o.StateDir) // "" = it does not exist yet
 	if rel, err := filepath.Rel(o.Workspace, cmp.Or(state, o.StateDir)); err == nil && filepath.IsLocal(rel) {
 		if rel == "." {
 			rel = "checkpoints"
 		}
-		o.Hidden = append(slices.Clone(o.Hidden), filepath.ToSlash(rel)) // a restore would remove what it works with
+		o.Hidden = append(slices.Clone(o.Hidden), filepath.ToSlash(rel)) // a restore would remove its own repository
 	}
 	id := sha256.Sum256([]byte(o.Workspace))
 	dir := filepath.Join(o.StateDir, "checkpoints", hex.EncodeToString(id[:10])+".git")
-	if abs, err := filepath.Abs(dir); err == nil { // else git says so
+	if abs, err := filepath.Abs(dir); err == nil { // on an error git reports it
 		dir = abs
 	}
 	k := &Keeper{o: o, dir: dir}
@@ -117,7 +117,7 @@ func Open(o Options) *Keeper {
 	return k
 }
 
-// Close ends what is under way.
+// Close cancels the work in progress and waits for its end.
 func (k *Keeper) Close() error {
 	k.stop()
 	k.uses.Wait()
@@ -130,22 +130,22 @@ func (k *Keeper) Exists() bool {
 	return err == nil
 }
 
-// Prepare makes the first checkpoint of a workspace in the background. It returns at once.
+// Prepare starts to make the first checkpoint of a workspace in the background.
 func (k *Keeper) Prepare() {
 	if k == nil || k.prepared.Swap(true) || k.Exists() {
 		return
 	}
 	k.uses.Go(func() {
-		_ = k.alone(func() error { // the next checkpoint says what is wrong
+		_ = k.alone(func() error { // the next checkpoint reports the error
 			_, err := k.take(Info{})
 			return err
 		})
 	})
 }
 
-// Take makes a checkpoint of the workspace as it is now. Where nothing has changed since the last one
-// that one is it. before says what comes next; "" leaves what was said. It returns when ctx ends, while
-// the work goes on for whoever comes next.
+// Take makes a checkpoint of the workspace as it is now, or returns the last one if nothing has
+// changed since. before says what follows; "" keeps the old text. When ctx ends, Take returns, but the
+// work continues for later callers.
 func (k *Keeper) Take(ctx context.Context, before string) (Info, error) {
 	return use(ctx, k, func() (Info, error) {
 		k.giveUp()
@@ -153,7 +153,7 @@ func (k *Keeper) Take(ctx context.Context, before string) (Info, error) {
 	})
 }
 
-// List returns the checkpoints, the oldest first.
+// List returns the checkpoints, oldest first.
 func (k *Keeper) List(ctx context.Context) ([]Info, error) {
 	if !k.Exists() {
 		return nil, nil
@@ -161,8 +161,8 @@ func (k *Keeper) List(ctx context.Context) ([]Info, error) {
 	return use(ctx, k, k.list)
 }
 
-// use does some work with the repository, alone among all that use it. What the work gives is handed over once
-// it is done: it goes on where ctx ends before.
+// use runs do with exclusive use of the repository, and returns its result. If ctx ends first, use
+// returns, but do continues.
 func use[T any](ctx context.Context, k *Keeper, do func() (T, error)) (none T, err error) {
 	if err := cmp.Or(context.Cause(ctx), context.Cause(k.ctx)); err != nil {
 		return none, err
@@ -179,7 +179,7 @@ func use[T any](ctx context.Context, k *Keeper, do func() (T, error)) (none T, e
 			return err
 		})
 		done <- r
-		if r.err == nil { // nobody waits for that
+		if r.err == nil { // nobody waits for the result
 			_ = k.alone(k.tidy)
 		}
 	})
@@ -213,7 +213,7 @@ func (k *Keeper) alone(do func() error) (err error) {
 	return do()
 }
 
-// take makes a checkpoint that says what i says.
+// take makes a checkpoint with the fields of i.
 func (k *Keeper) take(i Info) (Info, error) {
 	names, err := k.look()
 	if err != nil {
@@ -245,7 +245,7 @@ func (k *Keeper) take(i Info) (Info, error) {
 	return made.Info, nil
 }
 
-// list counts what changed from each checkpoint to the next.
+// list returns the checkpoints with the number of changes from each to the next.
 func (k *Keeper) list() (all []Info, err error) {
 	changed, err := k.counts()
 	for i := range k.metas {
@@ -258,8 +258,8 @@ func (k *Keeper) list() (all []Info, err error) {
 	return all, err
 }
 
-// tidy removes the oldest checkpoints where there are too many, some more than it must so that it is not
-// called each time.
+// tidy removes the oldest checkpoints if there are too many. It removes more than necessary, so that
+// it seldom has to run.
 func (k *Keeper) tidy() error {
 	if len(k.metas) <= k.o.MaxCount {
 		return nil

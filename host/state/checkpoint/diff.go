@@ -22,35 +22,35 @@ import (
 	"a2e/host/schema"
 )
 
-// Problem is a path that is not as it was.
+// Problem is a path that could not be restored.
 type Problem struct {
 	Path string `json:"path"`
 	Why  string `json:"why"`
 }
 
-// Change is what is different of one path in a later state.
+// Change says how a path differs in a later state.
 type Change struct {
 	Path string `json:"path"` // relative to the workspace, with slashes
-	// Kind is added, removed, changed (the content, or what it is) or mode (whether it is a program).
+	// Kind is added, removed, changed (the content or the type) or mode (whether it is executable).
 	Kind  string `json:"kind"`
 	What  string `json:"what"`           // file, folder or link
-	Bytes int64  `json:"bytes"`          // of the file, in the later state, or before it was removed
-	Note  string `json:"note,omitzero"`  // why the content before is not kept; "" = it is
-	Patch string `json:"patch,omitzero"` // lines of a text file taken away and added, where they were asked for
+	Bytes int64  `json:"bytes"`          // size of the file in the later state, or before it was removed
+	Note  string `json:"note,omitzero"`  // why the old content is not kept; "" = it is kept
+	Patch string `json:"patch,omitzero"` // removed and added lines of a text file, if requested
 }
 
-// maxPatch bounds the files whose lines are compared.
+// maxPatch is the maximum size of files whose lines are compared, in bytes.
 const maxPatch = 1 << 20
 
-// DiffOptions say what is compared.
+// DiffOptions say what to compare.
 type DiffOptions struct {
 	From, To uint64   // checkpoints; To 0 = the workspace as it is now
-	Paths    []string // only these, and what is in them; nil = all
-	Patch    bool     // with the lines of text files
+	Paths    []string // only these paths, and what is in them; nil = all
+	Patch    bool     // add the changed lines of text files
 }
 
-// Diff says what differs between two states, by path. From 0 is the state that one step of an
-// undo would put back; where there is none yet, nothing differs.
+// Diff returns the differences between two states, sorted by path. From 0 is the state that a one-step
+// undo would restore; if there is none yet, there are no differences.
 func (k *Keeper) Diff(ctx context.Context, o DiffOptions) ([]Change, error) {
 	if !k.Exists() {
 		return nil, ErrNone
@@ -87,7 +87,7 @@ func (k *Keeper) Diff(ctx context.Context, o DiffOptions) ([]Change, error) {
 	})
 }
 
-// The modes of git.
+// File modes in git.
 const (
 	aFile    = "100644"
 	aProgram = "100755"
@@ -95,25 +95,25 @@ const (
 	aFolder  = "040000"
 )
 
-// entry is what a state has at a path.
+// entry is the file, link or folder at a path in a state.
 type entry struct {
 	mode string
-	oid  string // of the content; "" = it is not kept
+	oid  string // object id of the content; "" = it is not kept
 	size int64
-	left left // why not
+	left left // says why it is not kept
 }
 
 func (e *entry) file() bool { return e != nil && (e.mode == aFile || e.mode == aProgram) }
 func (e *entry) kept() bool { return e == nil || e.oid != "" }
 
-// change is what became of one path between two states.
+// change is the difference of one path between two states.
 type change struct {
 	path     string
-	old, new *entry      // nil = the path is free
-	now      fs.FileInfo // what was there when a restore began; nil = nothing
+	old, new *entry      // nil = nothing at the path
+	now      fs.FileInfo // the file when a restore began; nil = nothing
 }
 
-// between returns what leads from the state of one checkpoint to that of another, by path.
+// between returns the changes from the state of one checkpoint to that of another, sorted by path.
 func (k *Keeper) between(from, to uint64) ([]change, error) {
 	for _, id := range []uint64{from, to} {
 		if k.find(id) == nil {
@@ -133,7 +133,7 @@ func (k *Keeper) between(from, to uint64) ([]change, error) {
 		if len(words) != 5 {
 			return nil, fmt.Errorf("git said %q", fields[0])
 		}
-		c := byPath[name] // a file that became a folder is told of twice
+		c := byPath[name] // a file that became a folder is listed twice
 		c.path = name
 		for i, e := range []**entry{&c.old, &c.new} {
 			if mode := words[i]; mode == aFolder || mode == aFile || mode == aProgram || mode == aLink {
@@ -159,7 +159,7 @@ func (k *Keeper) between(from, to uint64) ([]change, error) {
 	return all, k.sizes(all)
 }
 
-// leftChanges returns the files whose content is in neither state, or in one, and which are not the same in both.
+// leftChanges returns the files without kept content that differ between the two states.
 func leftChanges(a, b map[string]left) (all []string) {
 	for name, was := range a {
 		if is, ok := b[name]; !ok || is != was {
@@ -174,7 +174,7 @@ func leftChanges(a, b map[string]left) (all []string) {
 	return all
 }
 
-// sizes finds out how large the files are.
+// sizes sets the sizes of the files.
 func (k *Keeper) sizes(all []change) error {
 	var of []*entry
 	var oids strings.Builder
@@ -198,7 +198,7 @@ func (k *Keeper) sizes(all []change) error {
 	}
 	for i, line := range strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n") {
 		if i < len(of) {
-			of[i].size, _ = strconv.ParseInt(line, 10, 64) // a damaged one is told of when it is read
+			of[i].size, _ = strconv.ParseInt(line, 10, 64) // a damaged object is reported when it is read
 		}
 	}
 	return nil
@@ -211,7 +211,7 @@ func (k *Keeper) unknown(id uint64) error {
 	return fmt.Errorf("%w as %d; there are %d to %d", ErrUnknown, id, k.metas[0].ID, k.last().ID)
 }
 
-// know refuses a path that is neither there now nor in any checkpoint.
+// know returns an error for a path that exists neither now nor in any checkpoint.
 func (k *Keeper) know(paths []string) error {
 	if len(paths) == 0 {
 		return nil
@@ -242,13 +242,13 @@ func (k *Keeper) know(paths []string) error {
 	return nil
 }
 
-// cleaned is a path as the tree has it; "." is the workspace.
+// cleaned returns a path in the notation of git trees; "." is the workspace.
 func cleaned(p string) string { return path.Clean(filepath.ToSlash(p)) }
 
-// shown is a path as it is told, which is valid UTF-8.
+// shown returns a path as valid UTF-8, for output.
 func shown(name string) string { return strings.ToValidUTF8(name, "\uFFFD") }
 
-// inside reports whether a path is at or below another, which may be one that was shown.
+// inside reports whether a path is dir or lies below it; dir may be a result of shown.
 func inside(name, dir string) bool {
 	if strings.Contains(dir, "\uFFFD") {
 		name = shown(name)
@@ -256,7 +256,7 @@ func inside(name, dir string) bool {
 	return dir == "." || name == dir || strings.HasPrefix(name, dir+"/")
 }
 
-// within returns the changes at and below some paths; no paths are all.
+// within returns the changes at and below some paths, or all changes if there are no paths.
 func within(all []change, paths []string) []change {
 	if len(paths) == 0 {
 		return all
@@ -266,7 +266,7 @@ func within(all []change, paths []string) []change {
 	})
 }
 
-// describe says what a change is.
+// describe converts a change for output.
 func describe(c change) Change {
 	d := Change{Path: shown(c.path), Kind: "changed"}
 	e := c.new
@@ -288,7 +288,7 @@ func describe(c change) Change {
 	return d
 }
 
-// patch compares text files by lines.
+// patch adds the changed lines of text files.
 func (k *Keeper) patch(changes []change, all []Change) error {
 	texts := map[string][]byte{}
 	var oids []string
@@ -327,10 +327,11 @@ func text(of map[string][]byte, e *entry) (text []byte, ok bool) {
 	return text, ok
 }
 
-// contents reads some contents in a row. One that cannot be read, or handed over, is failed with the reason.
+// contents reads the contents of objects in order and calls do for each. If one cannot be read, or if
+// do fails, it calls failed.
 func (k *Keeper) contents(oids []string, do func(i int, content io.Reader) error, failed func(i int, err error)) error {
 	for at, rounds := 0, 0; at < len(oids); rounds++ {
-		if rounds > 100 { // all else is lost as well
+		if rounds > 100 { // all other objects are probably damaged too
 			failed(at, errors.New("too much is damaged"))
 			at++
 			continue
@@ -356,7 +357,7 @@ func (k *Keeper) contents(oids []string, do func(i int, content io.Reader) error
 				failed(at, fmt.Errorf("its content is damaged: %w", damaged))
 			}
 		}
-		_ = from.Close() // git is not to wait for a reader
+		_ = from.Close() // otherwise git would wait for a reader
 		if err := <-ended; k.ctx.Err() != nil {
 			return err
 		}
@@ -364,7 +365,7 @@ func (k *Keeper) contents(oids []string, do func(i int, content io.Reader) error
 	return nil
 }
 
-// one reads one content as git cat-file --batch has it.
+// one reads one object from the output of git cat-file --batch.
 func one(in *bufio.Reader, do func(io.Reader)) error {
 	line, err := in.ReadString('\n')
 	if err != nil {
@@ -384,7 +385,7 @@ func one(in *bufio.Reader, do func(io.Reader)) error {
 	return err
 }
 
-// whole reads so many bytes: an end before is an error.
+// whole reads exactly left bytes; an earlier end is an error.
 type whole struct {
 	in   io.Reader
 	left int64

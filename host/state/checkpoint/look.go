@@ -17,7 +17,8 @@ import (
 	"a2e/host/guard/swap"
 )
 
-// staging is the name that a restore works with, and that git is told of to have it look into a repository.
+// staging is the temporary name that a restore uses. It is also passed to git to make it look into a
+// nested repository.
 const staging = ".a2e-restore"
 
 // left is a file whose content is not kept.
@@ -27,20 +28,20 @@ type left struct {
 	Why   string `json:"why"`   // as the end of a sentence
 }
 
-// Why a content is not kept.
+// Reasons why a content is not kept.
 const (
 	tooLarge = "is larger than max_file_bytes"
 	noRoom   = "did not fit into max_bytes"
 	closed   = "could not be read"
 )
 
-// hasACL marks rights that an ACL extended or narrowed.
+// hasACL marks rights that an ACL changes.
 const hasACL = 1 << 16
 
-// seen are the names that are to be looked at.
+// seen contains the names to examine.
 type seen struct{ changed, others []string }
 
-// state is what the next checkpoint is made of.
+// state is the input for the next checkpoint.
 type state struct {
 	meta
 	add, drop []string
@@ -49,17 +50,17 @@ type state struct {
 	need      int64
 }
 
-// empty reports whether the files are those of the last checkpoint.
+// empty reports whether all files are as in the last checkpoint.
 func (s *state) empty() bool {
 	return len(s.add) == 0 && !slices.ContainsFunc(s.drop, func(name string) bool { return path.Base(name) != staging })
 }
 
-// like reports whether what git does not keep is as it was.
+// like reports whether the data that git does not keep is as in the last checkpoint.
 func (s *state) like(last *meta) bool {
 	return maps.Equal(s.Left, last.Left) && maps.Equal(s.Narrow, last.Narrow) && slices.Equal(s.Nested, last.Nested)
 }
 
-// leave has the content of a file not be kept.
+// leave records that the content of a file is not kept, and why.
 func (s *state) leave(name string, info fs.FileInfo, why string) {
 	l := left{Why: why}
 	if info != nil {
@@ -68,7 +69,7 @@ func (s *state) leave(name string, info fs.FileInfo, why string) {
 	s.Left[strconv.Quote(name)] = l
 }
 
-// fit leaves out what does not fit into some room.
+// fit drops the contents that do not fit into room bytes.
 func (s *state) fit(room int64) {
 	if s.need <= room {
 		return
@@ -85,17 +86,17 @@ func (s *state) fit(room int64) {
 	})
 }
 
-// out has a name no longer be kept.
+// out removes a name from the kept ones.
 func (s *state) out(name string) {
 	if s.Files--; !s.fresh[name] {
 		s.drop = append(s.drop, name)
 	}
 }
 
-// shortRead is what git says of a file that became shorter while it was read.
+// shortRead is the beginning of git's error for a file that became shorter while it was read.
 const shortRead = "fatal: failed to read "
 
-// closed leaves out the file that git could not read, if that is what it says.
+// closed drops the file that git could not read, and reports whether the error names one.
 func (s *state) closed(err error) bool {
 	_, name, found := strings.Cut(err.Error(), "fatal: Unable to process path ")
 	if !found {
@@ -113,8 +114,8 @@ func (s *state) closed(err error) bool {
 	return true
 }
 
-// look asks git for what is not as the index has it. It does not look into a repository in the workspace as long
-// as it has no name in it: such a one gets one for that.
+// look asks git for the files that differ from the index. Git does not look into a nested repository
+// without a name in the index, so look passes it such a name.
 func (k *Keeper) look() (seen, error) {
 	others := `--exclude-standard`
 	if k.o.IncludeIgnored {
@@ -130,7 +131,7 @@ func (k *Keeper) look() (seen, error) {
 			git ls-files -z -o `+others+` >"$GIT_DIR/others" & other=$!
 			git diff-files -z --name-only >"$GIT_DIR/changed" || exit
 			wait $other`)
-		if err != nil && !again { // the index is damaged, perhaps: it is made of the last checkpoint
+		if err != nil && !again { // the index may be damaged: it is made again from the last checkpoint
 			if again = true; os.Remove(filepath.Join(k.dir, indexFile)) == nil {
 				continue
 			}
@@ -156,13 +157,13 @@ func (k *Keeper) look() (seen, error) {
 	}
 }
 
-// holds reports whether there is more in the folder of a repository than that.
+// holds reports whether a folder contains more than the folder of a repository.
 func (k *Keeper) holds(dir string) bool {
 	all, _ := os.ReadDir(filepath.Join(k.o.Workspace, dir))
 	return slices.ContainsFunc(all, func(e fs.DirEntry) bool { return !isRepository(e.Name()) })
 }
 
-// hides reports whether a path is never kept nor put back.
+// hides reports whether a path is never kept or restored.
 func (k *Keeper) hides(name string) bool {
 	for dir := name; dir != "."; dir = path.Dir(dir) {
 		if base := path.Base(dir); base == staging || isRepository(base) || slices.Contains(k.o.Hidden, dir) {
@@ -172,7 +173,7 @@ func (k *Keeper) hides(name string) bool {
 	return false
 }
 
-// isRepository reports whether a name is that of a folder of version control, which is not kept.
+// isRepository reports whether a name is that of a version control folder, which is not kept.
 func isRepository(base string) bool {
 	switch base {
 	case ".git", ".jj", ".hg", ".svn":
@@ -181,7 +182,7 @@ func isRepository(base string) bool {
 	return false
 }
 
-// sort decides what of the names is kept.
+// sort decides which of the names are kept.
 func (k *Keeper) sort(names seen) (*state, error) {
 	s := &state{fresh: map[string]bool{}, sizes: map[string]int64{}}
 	s.Left, s.Narrow, s.Files = map[string]left{}, map[string]fs.FileMode{}, k.indexed()
@@ -228,7 +229,7 @@ func (k *Keeper) sort(names seen) (*state, error) {
 	return s, nil
 }
 
-// one decides about one name. dirs are the rights that the folders leave, 0 where one is none.
+// one decides whether one name is kept. dirs caches the results of rights.
 func (k *Keeper) one(s *state, root *os.Root, name string, dirs map[string]fs.FileMode) {
 	quoted := strconv.Quote(name)
 	delete(s.Narrow, quoted)
@@ -276,7 +277,8 @@ func (k *Keeper) one(s *state, root *os.Root, name string, dirs map[string]fs.Fi
 	s.need += info.Size()
 }
 
-// rights returns what a folder and those above it let others do; 0 = it is no folder.
+// rights returns the mode bits that a folder and those above it leave: without access for the group or others,
+// their bits are missing. 0 = it is not a folder.
 func (k *Keeper) rights(dir string, known map[string]fs.FileMode) fs.FileMode {
 	if r, ok := known[dir]; ok {
 		return r
@@ -290,7 +292,7 @@ func (k *Keeper) rights(dir string, known map[string]fs.FileMode) fs.FileMode {
 	switch {
 	case err != nil || !info.IsDir() || above == 0:
 		r = 0
-	case dir == ".": // who may enter the workspace is not its own concern
+	case dir == ".": // the mode of the workspace itself does not count
 	default:
 		for _, class := range []fs.FileMode{0o070, 0o007} {
 			if info.Mode()&class&0o011 == 0 {
@@ -302,7 +304,7 @@ func (k *Keeper) rights(dir string, known map[string]fs.FileMode) fs.FileMode {
 	return r
 }
 
-// usual returns the rights of a file that is made anew, as far as no less is known.
+// usual returns the mode of a new file for which no narrower mode is known.
 func usual(program bool) fs.FileMode {
 	if program {
 		return 0o755

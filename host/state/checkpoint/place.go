@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// place is an open workspace. What is done through it stays in it, whatever links there are.
+// place is an open workspace. All operations through it stay inside, even if there are links.
 type place struct{ root *os.Root }
 
 var errSwapped = errors.New("it was replaced by another folder or a link")
 
-// folder opens a folder without following a link on the way: not even one that leads to another place
-// in the workspace, where the host's own files may lie.
+// folder opens a folder without following links, not even links to another place in the workspace,
+// where the host's own files may be.
 func (p *place) folder(dir string) (*os.Root, error) {
 	at, err := p.root.OpenRoot(".")
 	for name := range strings.SplitSeq(dir, "/") {
@@ -27,7 +27,7 @@ func (p *place) folder(dir string) (*os.Root, error) {
 	return at, err
 }
 
-// openNoLink opens a folder that is no link.
+// openNoLink opens a folder that is not a link.
 func openNoLink(above *os.Root, name string) (*os.Root, error) {
 	named, err := above.Lstat(name)
 	if err != nil {

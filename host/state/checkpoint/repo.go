@@ -22,26 +22,26 @@ import (
 	"a2e/host/state/git"
 )
 
-// Files in the repository; those without a comment are git's.
+// Files in the repository; those without a comment belong to git.
 const (
 	branch      = "refs/heads/checkpoints"
 	indexFile   = "index"
-	lockFile    = "lock"         // held by whoever works on the repository or puts files back
-	pendingFile = "restore"      // there while files are put back
-	addFile     = "add"          // names to take in; there until the commit is made
-	dropFile    = "drop"         // names to leave out from now on
-	changedFile = "changed"      // names of files that are not as the index has them
-	othersFile  = "others"       // names that the index does not have
-	messageFile = "message"      // of the next commit
-	renameFile  = "rename"       // of the one in place of the last, where nothing changed
-	objectsFile = "objects.list" // to read
+	lockFile    = "lock"         // locked while the repository is used or files are restored
+	pendingFile = "restore"      // exists while files are restored
+	addFile     = "add"          // names to add; exists until the commit is made
+	dropFile    = "drop"         // names to remove
+	changedFile = "changed"      // names of files that differ from the index
+	othersFile  = "others"       // names that are not in the index
+	messageFile = "message"      // message of the next commit
+	renameFile  = "rename"       // message of the commit that replaces the last one if nothing changed
+	objectsFile = "objects.list" // ids of objects to read
 )
 
-// attributes keep all contents as they are, whatever the workspace's own .gitattributes say.
+// attributes keep all contents unchanged, whatever the workspace's own .gitattributes say.
 const attributes = "* -text -eol -ident -filter -working-tree-encoding -diff -merge -export-subst\n"
 
-// config is that of the repository. No config of the system or a user counts beside it, and host/state/git switches off
-// whatever could run something.
+// config is the configuration of the repository. The configurations of the system and the user are not
+// used, and host/state/git switches off all settings that could run programs.
 const config = `[core]
 	repositoryformatversion = 0
 	bare = true
@@ -60,18 +60,18 @@ const config = `[core]
 	version = 4
 `
 
-// meta is a checkpoint as the message of its commit has it, as JSON below what came after it.
+// meta is a checkpoint as JSON in the message of its commit, below the title.
 type meta struct {
 	Info
 	IncludesIgnored bool                   `json:"includes_ignored,omitzero"`
 	Left            map[string]left        `json:"left,omitzero"`   // files whose content is not kept, by quoted path
-	Narrow          map[string]fs.FileMode `json:"narrow,omitzero"` // rights of files with fewer than usual
-	Nested          []string               `json:"nested,omitzero"` // repositories in it, quoted
+	Narrow          map[string]fs.FileMode `json:"narrow,omitzero"` // rights of files that have fewer than usual
+	Nested          []string               `json:"nested,omitzero"` // nested repositories, quoted
 
 	commit, tree, parent string
 }
 
-// hold waits for its turn among all hosts, and makes the repository where there is none.
+// hold waits for the lock among all hosts, and makes the repository if it is missing.
 func (k *Keeper) hold() error {
 	d, err := private.MakeDir(k.dir)
 	if err != nil {
@@ -104,7 +104,7 @@ func (k *Keeper) hold() error {
 	return nil
 }
 
-// ready makes the files that git needs, and removes what a git that was killed holds locked.
+// ready makes the files that git needs, and removes the locks of a git that was killed.
 func (k *Keeper) ready() error {
 	for _, name := range []string{indexFile, branch, "HEAD", "shallow", "packed-refs"} {
 		_ = os.Remove(filepath.Join(k.dir, name+".lock"))
@@ -131,7 +131,7 @@ func (k *Keeper) ready() error {
 		k.write("config", config), k.write("info/exclude", exclude))
 }
 
-// write makes a file of the repository, which nobody finds half written.
+// write writes a file of the repository, which is never seen incomplete.
 func (k *Keeper) write(name, content string) error {
 	path := filepath.Join(k.dir, name)
 	if err := os.WriteFile(path+".new", []byte(content), 0o600); err != nil {
@@ -140,7 +140,7 @@ func (k *Keeper) write(name, content string) error {
 	return os.Rename(path+".new", path)
 }
 
-// names reads a list of names out of the repository.
+// names reads a list of names from a file of the repository.
 func (k *Keeper) names(name string) ([]string, error) {
 	text, err := os.ReadFile(filepath.Join(k.dir, name))
 	if err != nil || len(text) == 0 {
@@ -149,7 +149,7 @@ func (k *Keeper) names(name string) ([]string, error) {
 	return strings.Split(strings.TrimSuffix(string(text), "\x00"), "\x00"), nil
 }
 
-// list is what a script reads with -z.
+// list returns names in the form that scripts read with -z.
 func list(names []string) string {
 	if len(names) == 0 {
 		return ""
@@ -157,7 +157,7 @@ func list(names []string) string {
 	return strings.Join(names, "\x00") + "\x00"
 }
 
-// script runs git commands on the repository; variables are pairs of name and value.
+// script runs git commands in the repository; vars are pairs of name and value.
 func (k *Keeper) script(out io.Writer, script string, vars ...string) error {
 	launcher, err := k.o.Launcher()
 	if err != nil {
@@ -180,7 +180,7 @@ func (k *Keeper) script(out io.Writer, script string, vars ...string) error {
 	return repo.Script(k.ctx, script, all, k.lock, out)
 }
 
-// last returns the latest checkpoint; nil = there is none.
+// last returns the latest checkpoint, or nil if there is none.
 func (k *Keeper) last() *meta {
 	if len(k.metas) == 0 {
 		return nil
@@ -188,7 +188,7 @@ func (k *Keeper) last() *meta {
 	return &k.metas[len(k.metas)-1]
 }
 
-// find returns a checkpoint; nil = it is not there.
+// find returns the checkpoint with an id, or nil if there is none.
 func (k *Keeper) find(id uint64) *meta {
 	at, ok := slices.BinarySearchFunc(k.metas, id, func(m meta, id uint64) int { return cmp.Compare(m.ID, id) })
 	if !ok {
@@ -197,14 +197,14 @@ func (k *Keeper) find(id uint64) *meta {
 	return &k.metas[at]
 }
 
-// refresh takes in what other hosts have made since.
+// refresh reads the checkpoints that other hosts have made since.
 func (k *Keeper) refresh() error {
 	text, err := os.ReadFile(filepath.Join(k.dir, branch))
 	tip := strings.TrimSpace(string(text))
 	last := k.last()
 	first, _ := os.ReadFile(filepath.Join(k.dir, "shallow"))
 	if last != nil && len(first) > 0 && k.metas[0].commit != strings.TrimSpace(string(first)) {
-		last = nil // another host has removed the oldest
+		last = nil // another host has removed the oldest ones
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -234,21 +234,22 @@ func (k *Keeper) refresh() error {
 	return nil
 }
 
-// message is that of the commit of a checkpoint.
+// message returns the commit message of a checkpoint.
 func (m *meta) message() (string, error) {
 	text, err := json.Marshal(m, json.Deterministic(true))
 	title := strings.Join(strings.Fields(strings.ToValidUTF8(m.Before, "\uFFFD")), " ")
 	return cmp.Or(strings.ReplaceAll(title, "\x00", ""), "checkpoint") + "\n\n" + string(text) + "\n", err
 }
 
-// commit makes a checkpoint the last one: a further one, or one in place of the last where the tree is the same.
+// commit makes a commit the last checkpoint: a new one, or one that replaces the last because the tree
+// is the same.
 const commit = `commit() {
 	export GIT_AUTHOR_DATE="$GIT_COMMITTER_DATE"
 	c=$(git commit-tree "$1" ${2:+-p "$2"} -F "$GIT_DIR/$3") && git update-ref ` + branch + ` "$c" && echo "$3 $c $1"
 }; `
 
-// stage writes what the next commit is made of. tree is that of the last one, where a commit of the same tree is to
-// take its place; else "".
+// stage writes the input for the next commit. tree is the tree of the last commit if a commit of the
+// same tree may replace it, otherwise "".
 func (k *Keeper) stage(now *state) (tree, parent string, err error) {
 	now.LeftOut = len(now.Left)
 	message, err := now.message()
@@ -268,7 +269,7 @@ func (k *Keeper) stage(now *state) (tree, parent string, err error) {
 		k.write(messageFile, message), k.write(renameFile, rename))
 }
 
-// keep takes in what changed, and makes a commit of it where that makes a difference.
+// keep adds the changes and makes a commit if the checkpoint differs from the last one.
 func (k *Keeper) keep(now *state) (*meta, error) {
 	if err := k.room(now); err != nil {
 		return nil, err
@@ -280,7 +281,7 @@ func (k *Keeper) keep(now *state) (*meta, error) {
 			return nil, err
 		}
 		big := "512m"
-		if len(now.add) > 200 || tries > 0 { // one pack, not a file for each; and read once, whatever changes meanwhile
+		if len(now.add) > 200 || tries > 0 { // one pack, not a file for each; each is read only once
 			big = "1"
 		}
 		err = k.script(&out, commit+`
@@ -296,16 +297,16 @@ func (k *Keeper) keep(now *state) (*meta, error) {
 		if !(tries < maxTries && changing(err)) && !now.closed(err) {
 			return nil, err
 		}
-		if err := k.ready(); err != nil { // git that was killed has left its lock
+		if err := k.ready(); err != nil { // a git that was killed has left its lock
 			return nil, err
 		}
 	}
 }
 
-// maxTries is how often git is started again where files changed while it read them.
+// maxTries is how often git is restarted if files changed while it read them.
 const maxTries = 8
 
-// changing reports whether that is what git ended with: a file became shorter, or other than it was.
+// changing reports whether git failed because a file changed or became shorter meanwhile.
 func changing(err error) bool {
 	return slices.ContainsFunc([]string{"Bus error", "unstable object source data", "short read", shortRead},
 		func(said string) bool { return strings.Contains(err.Error(), said) })
@@ -313,7 +314,7 @@ func changing(err error) bool {
 
 func date(t time.Time) string { return fmt.Sprintf("@%d +0000", t.Unix()) }
 
-// made takes in the commit that a script has made.
+// made records the commit that a script has made.
 func (k *Keeper) made(m *meta, told string) (*meta, error) {
 	words := strings.Fields(told)
 	if len(words) != 3 {
@@ -333,13 +334,14 @@ func (k *Keeper) made(m *meta, told string) (*meta, error) {
 	return k.last(), os.Remove(filepath.Join(k.dir, addFile))
 }
 
-// unfinished reports whether a checkpoint was begun and not made: the index may be ahead of the last one.
+// unfinished reports whether a checkpoint was begun but not made: the index may be newer than the last
+// checkpoint.
 func (k *Keeper) unfinished() bool {
 	_, err := os.Stat(filepath.Join(k.dir, addFile))
 	return err == nil
 }
 
-// rename says something else of the last checkpoint.
+// rename changes the text before of the last checkpoint.
 func (k *Keeper) rename(before string) error {
 	m := *k.last()
 	m.Before = before
@@ -356,7 +358,7 @@ func (k *Keeper) rename(before string) error {
 	return err
 }
 
-// counts returns how many files differ in each commit from the one before.
+// counts returns the number of files that differ from the previous commit, by commit.
 func (k *Keeper) counts() (map[string]int, error) {
 	var out bytes.Buffer
 	err := k.script(&out, `git log -r --no-renames --raw --format=tformat:%H "$TIP"`)
@@ -371,7 +373,8 @@ func (k *Keeper) counts() (map[string]int, error) {
 	return all, err
 }
 
-// trim removes all but the latest checkpoints: the history ends at the oldest of those, as in a shallow clone.
+// trim removes all but the latest count checkpoints: the history ends at the oldest of them, as in a
+// shallow clone.
 func (k *Keeper) trim(count int) error {
 	if count = max(count, 1); len(k.metas) > count {
 		k.metas = slices.Delete(k.metas, 0, len(k.metas)-count)
@@ -384,7 +387,8 @@ func (k *Keeper) trim(count int) error {
 	return k.script(io.Discard, `git repack -a -d -q && git prune --expire=now`)
 }
 
-// room removes the oldest checkpoints where the new contents would not fit, and leaves out what still does not.
+// room removes the oldest checkpoints until the new contents fit, and drops contents that still do not
+// fit.
 func (k *Keeper) room(now *state) error {
 	if k.bytes == 0 || k.bytes+now.need > k.o.MaxBytes {
 		if err := k.measure(); err != nil {
@@ -401,7 +405,7 @@ func (k *Keeper) room(now *state) error {
 	return nil
 }
 
-// measure counts the bytes of the objects.
+// measure adds up the sizes of the objects.
 func (k *Keeper) measure() error {
 	k.bytes = 1
 	return filepath.WalkDir(filepath.Join(k.dir, "objects"), func(_ string, d fs.DirEntry, err error) error {
@@ -414,7 +418,7 @@ func (k *Keeper) measure() error {
 	})
 }
 
-// indexed returns how many files the index has, which its header says.
+// indexed returns the number of files in the index, from its header.
 func (k *Keeper) indexed() int {
 	f, err := os.Open(filepath.Join(k.dir, indexFile))
 	if err != nil {
@@ -428,7 +432,7 @@ func (k *Keeper) indexed() int {
 	return int(binary.BigEndian.Uint32(header[8:]))
 }
 
-// unquote is a name as it is.
+// unquote returns a name without quotes.
 func unquote(name string) string {
 	raw, err := strconv.Unquote(name)
 	if err != nil {

@@ -16,33 +16,33 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Restored is what came of putting files back.
+// Restored is the result of a restore.
 type Restored struct {
-	To       uint64    `json:"to"`       // the checkpoint whose state was put back
-	From     uint64    `json:"from"`     // the one that has the state before, to undo this
-	Now      uint64    `json:"now"`      // the one of the state afterwards
-	Changes  []Change  `json:"changes"`  // what was done; nothing where it was a dry run that found nothing
-	Problems []Problem `json:"problems"` // what could not be put back
+	To       uint64    `json:"to"`       // the checkpoint that was restored
+	From     uint64    `json:"from"`     // the checkpoint of the state before, for undoing the restore
+	Now      uint64    `json:"now"`      // the checkpoint of the state afterwards
+	Changes  []Change  `json:"changes"`  // the changes that were made, or would be made by a dry run
+	Problems []Problem `json:"problems"` // paths that could not be restored
 	Resumed  bool      `json:"resumed,omitzero"`
 }
 
-// RestoreOptions say what is put back.
+// RestoreOptions say what to restore.
 type RestoreOptions struct {
 	To     uint64   // the checkpoint
-	Steps  int      // in place of To: so many states back
-	Paths  []string // only these, and what is in them; nil = all
-	DryRun bool     // only say what would be done
+	Steps  int      // instead of To: this many states back
+	Paths  []string // only these paths, and what is in them; nil = all
+	DryRun bool     // only report what would be done
 }
 
-// pending is the file that stands while files are put back.
+// pendingRestore is the content of the file that exists while files are restored.
 type pendingRestore struct {
 	To    uint64   `json:"to"`
 	Paths []string `json:"paths"`
 }
 
-// Restore puts the workspace back to the state of a checkpoint. The state before becomes a checkpoint
-// first. A restore that was killed is taken up: by Steps, whatever their number, or by To, which may
-// be another one then.
+// Restore restores the workspace to the state of a checkpoint. It first makes a checkpoint of the
+// current state. A restore that was killed is continued: with Steps, whatever their number, or with
+// To, which may then be another checkpoint.
 func (k *Keeper) Restore(ctx context.Context, o RestoreOptions) (Restored, error) {
 	if !k.Exists() {
 		return Restored{}, ErrNone
@@ -101,10 +101,10 @@ func (k *Keeper) restore(o RestoreOptions) (done Restored, err error) {
 	return done, nil
 }
 
-// apply puts back what is wanted, and makes the checkpoint of the state afterwards.
+// apply restores the wanted paths, and makes the checkpoint of the state afterwards.
 func (k *Keeper) apply(r *restore, o RestoreOptions) (now uint64, err error) {
 	note, err := json.Marshal(pendingRestore{o.To, o.Paths},
-		jsontext.AllowInvalidUTF8(true)) // paths as they are shown, then
+		jsontext.AllowInvalidUTF8(true)) // then the paths are in the form of shown
 	if err != nil {
 		return 0, err
 	}
@@ -130,7 +130,7 @@ func (k *Keeper) apply(r *restore, o RestoreOptions) (now uint64, err error) {
 	return i.ID, os.Remove(filepath.Join(k.dir, pendingFile))
 }
 
-// giveUp leaves a restore that was killed as it is, since the work goes on from there.
+// giveUp abandons a restore that was killed, because files were changed since.
 func (k *Keeper) giveUp() {
 	if pending := k.interrupted(); pending != nil {
 		_ = os.Remove(filepath.Join(k.dir, pendingFile))
@@ -139,7 +139,7 @@ func (k *Keeper) giveUp() {
 	}
 }
 
-// interrupted returns the restore that was killed; nil = there is none.
+// interrupted returns the restore that was killed, or nil if there is none.
 func (k *Keeper) interrupted() *pendingRestore {
 	raw, err := os.ReadFile(filepath.Join(k.dir, pendingFile))
 	p := new(pendingRestore)
@@ -149,8 +149,8 @@ func (k *Keeper) interrupted() *pendingRestore {
 	return p
 }
 
-// back returns the checkpoint that is so many states before another. Where files were put back, the
-// state is that of the checkpoint that they were put back to.
+// back returns the checkpoint steps states before another one. A checkpoint made by a restore counts
+// as the checkpoint that was restored.
 func (k *Keeper) back(id uint64, steps int) (uint64, error) {
 	origin := func(id uint64) uint64 {
 		for m := k.find(id); m != nil && m.Restored != 0; m = k.find(id) {
@@ -167,18 +167,18 @@ func (k *Keeper) back(id uint64, steps int) (uint64, error) {
 	return at, nil
 }
 
-// restore is the work of putting files back.
+// restore is a restore in progress.
 type restore struct {
 	*Keeper
 	place    place
 	to       *meta
-	changes  []change               // old is what is there, new what shall be
+	changes  []change               // from old, the current state, to new, the wanted one
 	problems map[string]string      // by path
-	opened   map[string]fs.FileMode // folders that were made writable, with the modes that they are to have
+	opened   map[string]fs.FileMode // folders that were made writable, with the modes that they get at the end
 }
 
-// wanted leaves out what cannot be or must not be changed: a path that the target state knows nothing
-// of because it was ignored then is left alone.
+// wanted removes the changes that cannot or must not be made. A path that the target state does not
+// contain because it was ignored at that time is not changed.
 func (r *restore) wanted(all []change) ([]change, error) {
 	ignored, err := r.ignored(all)
 	return slices.DeleteFunc(all, func(c change) bool {
@@ -197,8 +197,8 @@ func (r *restore) wanted(all []change) ([]change, error) {
 	}), err
 }
 
-// ignored returns which of the paths that are to go .gitignore named at the checkpoint: git says it of a folder
-// that has nothing but the files .gitignore of then.
+// ignored returns which of the paths to remove .gitignore excluded at the time of the checkpoint. git
+// decides that in a folder that contains only the .gitignore files of that time.
 func (r *restore) ignored(all []change) (map[string]bool, error) {
 	var gone []string
 	for _, c := range all {
@@ -233,7 +233,7 @@ func (r *restore) ignored(all []change) (map[string]bool, error) {
 
 const goneFile = "gone" // names that may be ignored
 
-// nested reports the repositories that were in the workspace and are gone.
+// nested reports the nested repositories that have disappeared since the checkpoint.
 func (r *restore) nested(paths []string) {
 	for _, quoted := range r.to.Nested {
 		name := unquote(quoted)

@@ -1,6 +1,6 @@
-// Package git runs the real git on one repository with everything switched off that the
-// repository could bring along to run: hooks, pager, filters, textconv, editors, signing,
-// credential helpers, transports.
+// Package git runs the real git on one repository. It switches off everything through which the
+// repository could run programs: hooks, pager, filters, textconv, editors, signing, credential
+// helpers, transports.
 package git
 
 import (
@@ -23,21 +23,21 @@ import (
 
 // Repo is one repository. Its commands run in the sandbox. It is safe for concurrent use.
 type Repo struct {
-	Dir      string // absolute, the top of the working tree
-	GitDir   string // the repository, absolute, which git may change while it only reads Dir; "" = .git of Dir
+	Dir      string // absolute path of the top of the working tree
+	GitDir   string // absolute path of a repository that git may change although it only reads Dir; "" = .git in Dir
 	Launcher *sandbox.Launcher
-	Folder   *os.File // Dir as an open folder, where git runs whatever has its name; nil = what has its name
-	Write    []string // further folders that git may change, absolute
-	Room     int      // bytes of output that are kept of one command, at least 1 MiB
+	Folder   *os.File // Dir as an open folder, where git runs even if Dir was replaced; nil = opened by its path
+	Write    []string // absolute paths of further folders that git may change
+	Room     int      // maximum output of a command that is kept, in bytes; at least 1 MiB
 
-	// AuthorName and AuthorEmail are those of commits; "" = as the repository's own config
-	// says, or a name that tells of an agent.
+	// AuthorName and AuthorEmail are the author of commits; "" = the author in the repository's config, or
+	// else a name for an agent.
 	AuthorName, AuthorEmail string
 
 	program string
 }
 
-// Open finds git for a repository. The error says that there is none.
+// Open looks for the program git and returns a Repo. It fails if there is no git.
 func Open(r Repo) (*Repo, error) {
 	program, err := sandbox.LookPath("git", r.Launcher.Path(), r.Dir)
 	if err != nil {
@@ -48,11 +48,11 @@ func Open(r Repo) (*Repo, error) {
 	return &r, nil
 }
 
-// setting is one entry of git's configuration.
+// setting is one setting of git's configuration.
 type setting struct{ key, value string }
 
-// settings are given to every git command, so that nothing which the repository brings
-// runs: no hook, no pager, no filter, no editor, no signing, no helper, no transport.
+// settings returns the settings for every git command, so that nothing from the repository is run: no
+// hook, pager, filter, editor, signing program, helper or transport.
 func settings() []setting {
 	return []setting{
 		{"core.hooksPath", "/dev/null"},
@@ -90,7 +90,7 @@ func settings() []setting {
 	}
 }
 
-// variables are the environment of every git command, beyond what each child has.
+// variables returns the environment of every git command, in addition to that of every child.
 func (r *Repo) variables() map[string]string {
 	vars := map[string]string{
 		"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_TERMINAL_PROMPT": "0",
@@ -108,20 +108,20 @@ func (r *Repo) variables() map[string]string {
 	return vars
 }
 
-// output is what a git command printed.
+// output is the output of a git command.
 type output struct {
 	stdout, stderr bounded
 	state          sandbox.State
 }
 
-// Output is what a command printed to its stdout, as UTF-8.
+// Output is the stdout of a command as UTF-8.
 type Output struct {
 	Text string
-	Cut  bool // there was more
+	Cut  bool // the output was longer
 }
 
-// Run runs one git command, with the drivers that the repository's config defines
-// switched off. The error is a *protocol.Error with what git said, or that of ctx.
+// Run runs one git command, with the drivers in the repository's config switched off. The error is a
+// *protocol.Error with git's message, or the error of ctx.
 func (r *Repo) Run(ctx context.Context, args ...string) (Output, error) {
 	off, err := r.drivers(ctx)
 	if err != nil {
@@ -130,8 +130,8 @@ func (r *Repo) Run(ctx context.Context, args ...string) (Output, error) {
 	return r.text(ctx, r.Room, off, args...)
 }
 
-// Diff returns what changes between two commits, as git apply takes it. The error says that it
-// has more than room bytes, or is no text in UTF-8.
+// Diff returns the changes between two commits, in the format of git apply. It is an error if they
+// have more than room bytes or are not UTF-8.
 func (r *Repo) Diff(ctx context.Context, room int, from, to string) (string, error) {
 	off, err := r.drivers(ctx)
 	if err != nil {
@@ -150,13 +150,13 @@ func (r *Repo) Diff(ctx context.Context, room int, from, to string) (string, err
 	return out.stdout.kept.String(), nil
 }
 
-// List runs a git command that reads no content of files, such as ls-files, and keeps up
-// to room bytes of its output.
+// List runs a git command that does not read the contents of files, such as ls-files, and keeps up to
+// room bytes of its output.
 func (r *Repo) List(ctx context.Context, room int, args ...string) (Output, error) {
 	return r.text(ctx, room, nil, args...)
 }
 
-// text runs one command for what it prints.
+// text runs one command and returns its stdout.
 func (r *Repo) text(ctx context.Context, room int, off []setting, args ...string) (Output, error) {
 	out, err := r.git(ctx, room, off, args...)
 	if err != nil {
@@ -165,9 +165,8 @@ func (r *Repo) text(ctx context.Context, room int, off []setting, args ...string
 	return Output{Text: out.stdout.String(), Cut: out.stdout.cut}, nil
 }
 
-// drivers lists settings that take away what the repository's own config would run on the
-// content of files: filters (clean, smudge, process), textconv, external diff commands
-// and trailers.
+// drivers returns settings that switch off what the repository's own config would run on the contents
+// of files: filters (clean, smudge, process), textconv, external diff commands and trailers.
 func (r *Repo) drivers(ctx context.Context) ([]setting, error) {
 	out, err := r.git(ctx, r.Room, nil, "config", "--includes", "--name-only", "-z", "--list")
 	if err != nil {
@@ -180,7 +179,7 @@ func (r *Repo) drivers(ctx context.Context) ([]setting, error) {
 	var off []setting
 	has := map[string]bool{}
 	for key := range strings.SplitSeq(out.stdout.kept.String(),
-		"\x00") { // as it is: a name that is no UTF-8 counts too
+		"\x00") { // the raw bytes, because names that are not UTF-8 count too
 		if has[key] {
 			continue
 		}
@@ -220,8 +219,8 @@ func (r *Repo) git(ctx context.Context, room int, off []setting, args ...string)
 	return out, nil
 }
 
-// Script runs several git commands as one child: as an alias of git, whose shell has the variables. The child
-// gets stdin as it is, and out what it prints. The error says what git said.
+// Script runs several git commands in one child: as a git alias, whose shell gets the variables. The
+// child reads stdin and writes to out. The error contains git's message.
 func (r *Repo) Script(ctx context.Context, script string, vars map[string]string, stdin *os.File, out io.Writer) error {
 	all := r.variables()
 	maps.Copy(all, vars)
@@ -234,10 +233,10 @@ func (r *Repo) Script(ctx context.Context, script string, vars map[string]string
 	return err
 }
 
-// start runs git as a policy says, and waits for its end.
+// start runs git with a policy, and waits for its end.
 func (r *Repo) start(ctx context.Context, out *output, p sandbox.Policy, off []setting) error {
 	argv := []string{"git", "--no-pager", "--git-dir=" + cmp.Or(r.GitDir, ".git"), "--work-tree=."}
-	for i, s := range slices.Concat(settings(), off) { // not by -c, which a name with "=" in it would mislead
+	for i, s := range slices.Concat(settings(), off) { // not with -c, where a name with "=" would be misread
 		n := strconv.Itoa(i)
 		p.HostEnv["GIT_CONFIG_KEY_"+n], p.HostEnv["GIT_CONFIG_VALUE_"+n] = s.key, s.value
 		p.HostEnv["GIT_CONFIG_COUNT"] = strconv.Itoa(i + 1)
@@ -263,10 +262,10 @@ func (r *Repo) start(ctx context.Context, out *output, p sandbox.Policy, off []s
 	return nil
 }
 
-// isCommand reports whether an argument of git is its command, not an option.
+// isCommand reports whether an argument of git is its command rather than an option.
 func isCommand(arg string) bool { return !strings.HasPrefix(arg, "-") }
 
-// said returns the reason for a failure in git's words.
+// said returns git's own message about a failure.
 func said(out *output) string {
 	text := strings.TrimSpace(out.stderr.String())
 	if text == "" {
@@ -278,11 +277,11 @@ func said(out *output) string {
 	return text
 }
 
-// bounded keeps the first bytes that are written to it.
+// bounded keeps the first room bytes that are written to it.
 type bounded struct {
 	room int
 	kept bytes.Buffer
-	cut  bool // there was more
+	cut  bool // more was written
 }
 
 // Write implements io.Writer.
@@ -293,5 +292,5 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// String returns what was kept as UTF-8.
+// String returns the kept bytes as UTF-8.
 func (b *bounded) String() string { return strings.ToValidUTF8(b.kept.String(), "�") }

@@ -19,9 +19,9 @@ import (
 	"a2e/host/guard/private"
 )
 
-// inspect refuses a file that is not ours, or that others have a hand in, before anything could
-// change it. It reads by way of SQLite, as closing a descriptor of the file would give up
-// the locks that other stores of this process hold on it.
+// inspect refuses a file that is not an a2e store, or that others could have changed, before anything
+// changes it. It reads through SQLite, because closing another descriptor of the file would release
+// the locks of other stores in this process.
 func inspect(ctx context.Context, dir *private.Dir, name string) error {
 	path := filepath.Join(dir.Path(), name)
 	if err := checkBeside(dir, name); err != nil {
@@ -37,7 +37,7 @@ func inspect(ctx context.Context, dir *private.Dir, name string) error {
 		return fmt.Errorf("%s: %w: it is empty; restore a copy of it, or remove it to start over", path, ErrCorrupt)
 	}
 	h, err := headerNow(ctx, path)
-	// This look may come between what another host does to the file at its end.
+	// Another host may be changing the file at its end just now.
 	for range 40 {
 		if code := resultCode(err); code == 0 || code == codeNotADB || !pause(ctx, 5*time.Millisecond) {
 			break
@@ -47,8 +47,8 @@ func inspect(ctx context.Context, dir *private.Dir, name string) error {
 	switch {
 	case err != nil:
 		return err
-	case h == fileHeader{} && info.Size() > 1: // SQLite takes one byte for nothing
-		return nil // without a table: an older host was killed while it made the file
+	case h == fileHeader{} && info.Size() > 1: // SQLite treats one byte as an empty file
+		return nil // no table: an older host was killed while it made the file
 	case h.application != applicationID:
 		return fmt.Errorf("%s: %w but some other SQLite file; move it away, or set another state_dir", path, ErrForeign)
 	case h.format > formatVersion:
@@ -58,14 +58,14 @@ func inspect(ctx context.Context, dir *private.Dir, name string) error {
 	return nil
 }
 
-// checkBeside looks at the names that SQLite has beside the file.
+// checkBeside checks the files that SQLite keeps next to the store.
 func checkBeside(dir *private.Dir, name string) error {
 	for _, beside := range []string{"-wal", "-shm", "-journal"} {
 		info, err := dir.Check(name + beside)
 		if errors.Is(err, private.ErrUnsafe) {
 			return fmt.Errorf("%w: %w", ErrForeign, err)
 		}
-		// A new file would be filled with what the log has of another.
+		// SQLite would fill a new file with the contents of the old log.
 		if err == nil && beside == "-wal" && info.Size() > 0 && !dir.Exists(name) {
 			return fmt.Errorf("%s: %w: it is missing, but its log %s exists; restore it, or remove the log",
 				filepath.Join(dir.Path(), name), ErrMoved, name+beside)
@@ -74,8 +74,9 @@ func checkBeside(dir *private.Dir, name string) error {
 	return nil
 }
 
-// Usable looks at the front of a store that nobody here has open. The error says why it cannot
-// be used until somebody mends it; what a later try may get over is none, as is no file.
+// Usable checks the first page of a store that this process has not opened. The error says why the
+// store cannot be used until somebody repairs it. It returns nil for errors that may disappear, and if
+// there is no file.
 func Usable(ctx context.Context, path string) error {
 	if _, err := os.Lstat(path); err != nil {
 		return nil
@@ -98,13 +99,13 @@ func Usable(ctx context.Context, path string) error {
 	return nil
 }
 
-// openHere is held for reading while SQLite has a file open in this process: closing another
-// descriptor of the file would give up its locks.
+// openHere is read-locked while SQLite has a file open in this process: closing another descriptor of
+// the file would release its locks.
 var openHere sync.RWMutex
 
-// wholeFront reports whether the first page is for certain one that SQLite takes, of this
-// format, and the file as long as it says. It does not need SQLite, which takes longer to
-// begin than a whole handshake; false means that only SQLite can say.
+// wholeFront reports whether the first page is certainly valid and in this format, and the file has
+// the size that it says. It does not use SQLite, whose start takes longer than a whole handshake;
+// false means that only SQLite can decide.
 func wholeFront(dir *private.Dir, name string) bool {
 	if checkBeside(dir, name) != nil || !openHere.TryLock() {
 		return false
@@ -127,13 +128,13 @@ func wholeFront(dir *private.Dir, name string) bool {
 		number(changedAt) == number(countedAt) && int64(number(pagesAt))*pageSize <= info.Size()
 }
 
-// fileHeader is what the first bytes of an SQLite file say of it. All are 0 when nobody has
-// made a table in it yet.
+// fileHeader is the data in the header of an SQLite file. All fields are 0 if the file has no tables
+// yet.
 type fileHeader struct{ application, format, schema int }
 
-// headerNow reads the header without leaving a trace. While a host moves its log into the
-// file, and after it was killed at that, the file makes no sense without the log: only
-// then it is read together with it, which takes SQLite's locks.
+// headerNow reads the header and leaves no trace. While a host moves its log into the file, or after
+// it was killed during that, the file is valid only together with the log. Only then the log is read
+// too, which takes SQLite's locks.
 func headerNow(ctx context.Context, path string) (fileHeader, error) {
 	h, err := headerOf(ctx, address(path, url.Values{"mode": {"ro"}, "immutable": {"1"}}))
 	if resultCode(err) == codeCorrupt && sizeOf(path+"-wal") > 0 {
@@ -149,7 +150,7 @@ func headerOf(ctx context.Context, dsn string) (h fileHeader, err error) {
 	}
 	db := sql.OpenDB(connector)
 	defer func() { err = errors.Join(err, db.Close()) }()
-	conn, err := db.Conn(ctx) // one for all: they see the same file
+	conn, err := db.Conn(ctx) // one connection for all reads, so that they see the same file
 	if err != nil {
 		return h, err
 	}
@@ -165,8 +166,8 @@ func headerOf(ctx context.Context, dsn string) (h fileHeader, err error) {
 	return h, nil
 }
 
-// inPlace fails when the file that was opened is no longer the one at its path: what is
-// written into it is lost to all others, and to this host when it ends.
+// inPlace returns an error if the open file is no longer the file at its path: other hosts would not
+// see what is written to it, and neither would this host after a restart.
 func (s *SQLite) inPlace() error {
 	if s.file == nil {
 		return nil
@@ -189,8 +190,8 @@ func sizeOf(path string) int64 {
 	return info.Size()
 }
 
-// create makes the file if there is none. It gets its name when it is whole: a host that is
-// killed before leaves nothing, so that an empty file is never one that was begun.
+// create makes the file if it is missing. The file gets its name when it is complete, so that a host
+// that is killed before leaves nothing, and an empty file is never an incomplete one.
 func create(dir *private.Dir, name string) error {
 	if dir.Exists(name) {
 		return nil
@@ -213,24 +214,24 @@ func create(dir *private.Dir, name string) error {
 	return err
 }
 
-// emptyFile is an SQLite file without a table, whose pages end with checksums
+// emptyFile returns an SQLite file without tables, whose pages end with checksums
 // (https://www.sqlite.org/fileformat2.html#the_database_header).
 func emptyFile() []byte {
 	page := make([]byte, pageSize)
 	copy(page, "SQLite format 3\x00")
 	binary.BigEndian.PutUint16(page[16:], pageSize)
-	page[18], page[19], page[reserveAt] = 2, 2, pageReserve // written and read with a log
-	page[21], page[22], page[23] = 64, 32, 32               // as every file has it
+	page[18], page[19], page[reserveAt] = 2, 2, pageReserve // read and written with a log
+	page[21], page[22], page[23] = 64, 32, 32               // fixed values
 	number := func(at int, n uint32) { binary.BigEndian.PutUint32(page[at:], n) }
-	number(24, 1) // changes
-	number(28, 1) // pages
-	number(44, 4) // the format of the schema
+	number(24, 1) // number of changes
+	number(28, 1) // number of pages
+	number(44, 4) // schema format
 	number(56, 1) // UTF-8
 	number(versionAt, formatVersion)
 	number(applicationAt, applicationID)
-	number(92, 1)         // the change that the number of pages is of
-	number(96, 3_046_000) // a version of SQLite; it is for people
-	page[headerSize] = 13 // a leaf of a table, of the schema's: without a cell
+	number(92, 1)         // the change for which the number of pages is valid
+	number(96, 3_046_000) // an SQLite version, for information only
+	page[headerSize] = 13 // an empty leaf page of the schema table
 	binary.BigEndian.PutUint16(page[headerSize+5:], pageSize-pageReserve)
 	sum := checksum(page, 0)
 	copy(page[pageSize-pageReserve:], sum[:])

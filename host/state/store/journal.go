@@ -15,35 +15,37 @@ import (
 	"a2e/host/guard/private"
 )
 
-// Journals is what one life of a plugin, their owner, writes down line by line: each line is kept before the plugin
-// goes on. Nobody else writes to a journal while its owner lives; when that has ended, however it did, others take it
-// over. Other hosts on this machine know by the lock of a file beside the store, which the system gives back when a
-// process ends. Those on other machines, where the store is a server, know by a lease that the owner renews.
+// Journals are records that an owner, one run of a plugin, writes line by line: each line is stored
+// before the plugin continues. While the owner lives, nobody else writes to its journals; when it has
+// ended for any reason, others take them over. Other hosts on this machine see that by the lock of a
+// file next to the store, which the system releases when a process ends. If the store is a server,
+// hosts on other machines see it by a lease that the owner renews.
 //
-// A journal is a row of Table with the columns number, owner and leased_until, and more where a part needs them; its
-// lines are rows of Lines with the columns id, which is the journal's number * 2^32 + the line's place, and body.
+// A journal is a row of Table with the columns number, owner and leased_until, and further ones if a
+// part needs them. Its lines are rows of Lines with the columns id (the journal's number * 2^32 + the
+// line's place) and body.
 type Journals struct {
 	Table, Lines string
-	Folder       string        // of the locks, beside the store
-	Lease        time.Duration // for which the journals of a host on another machine are its own without a renewal
+	Folder       string        // folder of the lock files, next to the store
+	Lease        time.Duration // how long a host on another machine keeps its journals without renewal
 
 	mu     sync.Mutex // guards the fields below
-	own    string     // the owner's name; "" until it is needed
-	lock   *os.File   // nil where the store is in memory
+	own    string     // the owner's name; "" = not needed yet
+	lock   *os.File   // nil if the store is in memory
 	work   map[int64]bool
-	closed bool // the lock goes with the last journal that is worked at
+	closed bool // the lock is released after the last journal in work
 }
 
-// ErrLost says that a journal is another owner's, or was removed.
+// ErrLost says that a journal belongs to another owner now, or was removed.
 var ErrLost = errors.New("the journal was removed, or taken over by another host")
 
 const (
-	maxLines   = 1 << 32 // of one journal
+	maxLines   = 1 << 32 // in one journal
 	lockSuffix = ".lock"
-	strayLock  = time.Minute // age from which the file of an owner that has ended is removed
+	strayLock  = time.Minute // age from which the lock file of an owner that has ended is removed
 )
 
-// Own makes a journal one of this owner's, with a lease that begins now.
+// Own makes this owner the owner of a journal, with a new lease.
 func (js *Journals) Own(tx *Tx, number int64) error {
 	if err := js.begin(tx); err != nil {
 		return err
@@ -53,14 +55,14 @@ func (js *Journals) Own(tx *Tx, number int64) error {
 	return err
 }
 
-// Renew begins the lease of a journal anew.
+// Renew renews the lease of a journal.
 func (js *Journals) Renew(tx *Tx, number int64) error {
 	changed, err := tx.Exec("UPDATE "+js.Table+" SET leased_until = unixepoch() + $1 WHERE number = $2 AND owner = $3",
 		int(js.Lease.Seconds()), number, js.Owner())
 	return held(changed, err)
 }
 
-// Append adds a line. Places grow from line to line.
+// Append adds a line to a journal. The place must be larger than that of the line before.
 func (js *Journals) Append(tx *Tx, number, place int64, body []byte) error {
 	changed, err := tx.Exec("INSERT INTO "+js.Lines+" (id, body) SELECT $1, $2 WHERE EXISTS (SELECT 1 FROM "+js.Table+
 		" WHERE number = $3 AND owner = $4)", number*maxLines+place, body, number, js.Owner())
@@ -85,7 +87,7 @@ func (js *Journals) Read(tx *Tx, number int64) ([]*Line, error) {
 	return js.lines(tx, "WHERE id >= $2 AND id < $3", number)
 }
 
-// Others returns the lines of all journals but one, each journal's in their order.
+// Others returns the lines of all other journals, each journal's in order.
 func (js *Journals) Others(tx *Tx, number int64) ([]*Line, error) {
 	return js.lines(tx, "WHERE id < $2 OR id >= $3", number)
 }
@@ -96,13 +98,13 @@ func (js *Journals) lines(tx *Tx, where string, number int64) ([]*Line, error) {
 		func(l *Line) []any { return []any{&l.Place, &l.Body} })
 }
 
-// Trim removes the lines of a journal before a place.
+// Trim removes the lines of a journal that are before a place.
 func (js *Journals) Trim(tx *Tx, number, before int64) error {
 	_, err := tx.Exec("DELETE FROM "+js.Lines+" WHERE id >= $1 AND id < $2", number*maxLines, number*maxLines+before)
 	return err
 }
 
-// Remove removes a journal.
+// Remove removes a journal and its lines.
 func (js *Journals) Remove(tx *Tx, number int64) error {
 	if err := js.Trim(tx, number, maxLines); err != nil {
 		return err
@@ -111,7 +113,7 @@ func (js *Journals) Remove(tx *Tx, number int64) error {
 	return err
 }
 
-// Left returns the journals of owners that have ended, and those of none.
+// Left returns the journals without an owner, and those whose owner has ended.
 func (js *Journals) Left(tx *Tx) (left []int64, err error) {
 	type head struct {
 		number int64
@@ -132,14 +134,15 @@ func (js *Journals) Left(tx *Tx) (left []int64, err error) {
 	return left, err
 }
 
-// Owner is the name of this owner; "" = it has no journal yet.
+// Owner returns the name of this owner, or "" if it has no journal yet.
 func (js *Journals) Owner() string {
 	js.mu.Lock()
 	defer js.mu.Unlock()
 	return js.own
 }
 
-// Work notes whether this owner works at a journal. One that it does not work at is free, whoever it names.
+// Work records whether this owner works on a journal. A journal on which it does not work is free,
+// even if it is the owner.
 func (js *Journals) Work(number int64, does bool) {
 	js.mu.Lock()
 	defer js.mu.Unlock()
@@ -150,13 +153,13 @@ func (js *Journals) Work(number int64, does bool) {
 		delete(js.work, number)
 	}
 	if js.closed && js.lock != nil && len(js.work) == 0 {
-		_ = js.lock.Close() // the file stays: it tells that this owner has ended
+		_ = js.lock.Close() // the file stays: it shows that this owner has ended
 		js.lock = nil
 	}
 }
 
-// Lives reports whether the owner of a journal works at it: leased is whether its lease has not ended, which counts
-// where there is no lock of it.
+// Lives reports whether the owner of a journal works on it. leased says whether its lease is valid,
+// which counts if its lock file does not exist here.
 func (js *Journals) Lives(tx *Tx, number int64, owner string, leased bool) (bool, error) {
 	js.mu.Lock()
 	own, works := owner == js.own, js.work[number]
@@ -223,7 +226,7 @@ func (js *Journals) begin(tx *Tx) error {
 	return nil
 }
 
-// sweep removes the files of owners that have ended, and ends their leases.
+// sweep removes the lock files of owners that have ended, and ends their leases.
 func (js *Journals) sweep(tx *Tx, d *private.Dir) error {
 	names, err := d.Names()
 	for _, name := range names {
@@ -240,8 +243,8 @@ func (js *Journals) sweep(tx *Tx, d *private.Dir) error {
 	return err
 }
 
-// Close has others take over what is left, once this owner works at no journal any more, at the latest when the
-// process ends. The file of the lock goes where no journal names the owner.
+// Close lets others take over the remaining journals once this owner works on none, at the latest when
+// the process ends. The lock file is removed if no journal names the owner.
 func (js *Journals) Close(ctx context.Context, s Opener) error {
 	js.mu.Lock()
 	defer js.mu.Unlock()

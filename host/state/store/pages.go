@@ -11,37 +11,36 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// Each page of a file ends with a checksum of itself and its number, which is looked at
-// whenever the page is read: a disk that gives back other bits than it got, or another
-// page, is found before anything is made of it. SQLite leaves the last bytes of pages to
-// whoever asks in the header, and calls the file system through a table of functions: this
-// is the system's own table with some of them replaced; the others do not look at the table
-// that they were called through. The log (-wal) has checksums of
-// SQLite's, which it looks at when a host opens the log that a killed one left.
+// Each page of a file ends with a checksum of its contents and its number. The checksum is checked
+// whenever the page is read, so that a disk that returns wrong bits, or another page, is detected
+// before the page is used. SQLite leaves the last bytes of pages free if the header says so, and calls
+// the file system through a table of functions. This is the system's own table with some functions
+// replaced; the others do not depend on the table through which they are called. The log (-wal) has
+// SQLite's own checksums, which SQLite checks when a host opens the log of a killed one.
 //
-// A page of zeros passes, as one that was never written has no checksum; SQLite sees by
-// itself that there is nothing in it.
+// A page of zeros is accepted, because a page that was never written has no checksum; SQLite itself
+// sees that it is empty.
 
 const (
 	vfsName       = "a2e"
 	pageReserve   = 8
 	headerSize    = 100
-	reserveAt     = 20 // of the header: bytes at the end of pages
+	reserveAt     = 20 // in the header: number of bytes at the end of pages
 	changedAt     = 24 // how often the file was changed
-	pagesAt       = 28 // pages of the file, as of the change that is noted at countedAt
+	pagesAt       = 28 // number of pages, valid for the change at countedAt
 	countedAt     = 92
 	versionAt     = 60 // user_version
 	applicationAt = 68 // application_id
 )
 
-// checkedMethods is the table of one open file.
+// checkedMethods is the function table of one open file.
 type checkedMethods struct {
 	sqlite3.Tsqlite3_io_methods
-	system uintptr // the table that it stands for
+	system uintptr // the table that it replaces
 }
 
-// checkedVFS makes SQLite know the file system with checksums. SQLite's list of them is one for
-// the process, and so is this.
+// checkedVFS registers the file system with checksums in SQLite, once per process, because SQLite has
+// one list of file systems per process.
 var checkedVFS = sync.OnceValue(func() error {
 	tls := libc.NewTLS()
 	defer tls.Close()
@@ -61,13 +60,13 @@ var checkedVFS = sync.OnceValue(func() error {
 	return nil
 })
 
-// at returns what lies at an address of SQLite's memory.
+// at returns a pointer to the value at an address in SQLite's memory.
 func at[T any](address uintptr) *T { return *(**T)(unsafe.Pointer(&address)) }
 
-// pointer makes a declared function one that SQLite can call.
+// pointer converts a declared function to a pointer that SQLite can call.
 func pointer[F any](f F) uintptr { return *(*uintptr)(unsafe.Pointer(&f)) }
 
-// function is the opposite.
+// function converts such a pointer back to a function.
 func function[F any](p uintptr) F { return *(*F)(unsafe.Pointer(&p)) }
 
 type (
@@ -82,7 +81,7 @@ func systemVFS(vfs uintptr) (p uintptr, table *sqlite3.Tsqlite3_vfs) {
 	return p, at[sqlite3.Tsqlite3_vfs](p)
 }
 
-// vfsOpen opens a file and, if it is a store with checksums, looks at them from then on.
+// vfsOpen opens a file. If it is a store with checksums, they are checked from then on.
 func vfsOpen(tls *libc.TLS, vfs, name, file uintptr, flags int32, outFlags uintptr) int32 {
 	system, table := systemVFS(vfs)
 	rc := function[openFunc](table.FxOpen)(tls, system, name, file, flags, outFlags)
@@ -110,16 +109,16 @@ func vfsOpen(tls *libc.TLS, vfs, name, file uintptr, flags int32, outFlags uintp
 	return rc
 }
 
-// giveUp closes a file that was opened.
+// giveUp closes a file that was opened, and returns rc.
 func giveUp(tls *libc.TLS, f *sqlite3.Tsqlite3_file, file uintptr, rc int32) int32 {
 	function[closeFunc](at[sqlite3.Tsqlite3_io_methods](f.FpMethods).FxClose)(tls, file)
 	f.FpMethods = 0
 	return rc
 }
 
-// hasChecksums reports whether the pages of a file end with checksums. A new file's do, which
-// SQLite fills (VACUUM INTO); of the others only those of a format without do not: a bit
-// that fell over in the header must not switch the checks off.
+// hasChecksums reports whether the pages of a file end with checksums. New files have checksums, such
+// as those that SQLite fills (VACUUM INTO). Of the others, only files in the old format have none: a
+// flipped bit in the header must not switch the checks off.
 func hasChecksums(tls *libc.TLS, f *sqlite3.Tsqlite3_file, file uintptr) bool {
 	buf := sqlite3.Xsqlite3_malloc(tls, headerSize)
 	if buf == 0 {
@@ -144,7 +143,7 @@ func checkedRead(tls *libc.TLS, file, buf uintptr, amount int32, offset int64) i
 		return rc
 	}
 	if amount != pageSize || offset%pageSize != 0 {
-		return sqlite3.SQLITE_CORRUPT // the header has another size of pages
+		return sqlite3.SQLITE_CORRUPT // the header has another page size
 	}
 	page := unsafe.Slice(at[byte](buf), pageSize)
 	if sum := checksum(page, offset); sum != [pageReserve]byte(page[pageSize-pageReserve:]) && !isZero(page) {
@@ -153,8 +152,7 @@ func checkedRead(tls *libc.TLS, file, buf uintptr, amount int32, offset int64) i
 	return rc
 }
 
-// checkedWrite puts the checksum into the page that SQLite gives: the last bytes of it are
-// not SQLite's.
+// checkedWrite writes a page of SQLite with its checksum in the last bytes, which SQLite does not use.
 func checkedWrite(tls *libc.TLS, file, buf uintptr, amount int32, offset int64) int32 {
 	if amount == pageSize && offset%pageSize == 0 {
 		page := unsafe.Slice(at[byte](buf), pageSize)
@@ -165,7 +163,7 @@ func checkedWrite(tls *libc.TLS, file, buf uintptr, amount int32, offset int64) 
 		offset)
 }
 
-// checkedTraits says that pages are read whole: a part of one has no checksum.
+// checkedTraits says that only whole pages are read, because a part of a page has no checksum.
 func checkedTraits(tls *libc.TLS, file uintptr) int32 {
 	traits := function[closeFunc](at[sqlite3.Tsqlite3_io_methods](checkedOf(file).system).FxDeviceCharacteristics)(tls,
 		file)
@@ -185,7 +183,8 @@ func checkedOf(file uintptr) *checkedMethods {
 	return at[checkedMethods](at[sqlite3.Tsqlite3_file](file).FpMethods)
 }
 
-// checksum is that of the page at an offset: two different ones, which processors compute.
+// checksum returns the checksum of the page at an offset: two different CRCs, which processors compute
+// fast.
 func checksum(page []byte, offset int64) (sum [pageReserve]byte) {
 	var place [8]byte
 	binary.BigEndian.PutUint64(place[:], uint64(offset))
@@ -205,8 +204,8 @@ func isZero(page []byte) bool {
 	return true
 }
 
-// vfsFullPathname leaves a path as it is: the system's own would go where a link in the place
-// of the file leads, instead of being stopped by it.
+// vfsFullPathname returns a path unchanged: the system's own function would follow a link in place of
+// the file, instead of failing.
 func vfsFullPathname(tls *libc.TLS, vfs, path uintptr, size int32, out uintptr) int32 {
 	text := libc.GoString(path)
 	if len(text) == 0 || text[0] != '/' || len(text) >= int(size) {

@@ -9,9 +9,9 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// openedSafely looks at what SQLite has opened, not at its name: it must be a regular file of
-// this user's, without a second name, that nobody else may write. The names were looked at
-// before (see Open), but that is some time ago.
+// openedSafely checks the file that SQLite has opened, not its name: it must be a regular file of this
+// user, without a second name, and nobody else may write to it. The names were checked before (see
+// Open), but may have changed since.
 func openedSafely(file uintptr) bool {
 	var stat unix.Stat_t
 	if unix.Fstat(int(at[sqlite3.TunixFile](file).Fh), &stat) != nil {

@@ -14,27 +14,29 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Part is what one plugin keeps in the store.
+// Part is the part of the store that belongs to one plugin.
 type Part struct {
 	// Name is the plugin's type.
 	Name string
-	// SQL has the files that make the tables, and bring older ones up: sql/001.sqlite.sql and sql/001.postgres.sql, or
-	// sql/001.sql for both engines, and so on. Each runs once, in order, in the transaction that notes it. One that
-	// was released never changes. Tables are named after the part. What is there before is always what a2e made.
+	// SQL contains the migrations, which make the tables and update older ones: sql/001.sqlite.sql and
+	// sql/001.postgres.sql, or sql/001.sql for both engines, and so on. Each runs once, in order, in the
+	// transaction that records it. A released file never changes. Table names begin with the part's name.
+	// Existing tables were always made by a2e.
 	SQL fs.FS
-	// Recount is what PostgreSQL runs after the records of an import, during which its setting a2e.importing
-	// is on: triggers then need not count, as a row that one transaction changes often gets slow. "" = nothing.
+	// Recount is run on PostgreSQL after the records of an import. During the import the setting a2e.importing
+	// is on, so that triggers need not count: a row that one transaction changes often becomes slow. "" = nothing.
 	Recount string
-	// Export returns the part's records, each of a kind that begins with the part's
-	// name and a dot. nil = the part is in no export.
+	// Export emits the part's records. Their kinds begin with the part's name and a dot. nil = the part is not
+	// exported.
 	Export func(ctx context.Context, tx *Tx, emit func(kind string, record any) error) error
-	// Import takes one record of Export in. Later records may name earlier ones.
+	// Import stores one record of Export. Later records may refer to earlier ones.
 	Import func(ctx context.Context, tx *Tx, kind string, record jsontext.Value) error
-	// Clear empties the part.
+	// Clear removes all data of the part.
 	Clear func(ctx context.Context, tx *Tx) error
 }
 
-// migration returns the name of a file of the part for an engine, by its number from 1 on; "" = there is none.
+// migration returns the name of a migration for an engine, by its number from 1, or "" if there is
+// none.
 func (p Part) migration(engine string, number int) string {
 	if p.SQL == nil {
 		return ""
@@ -48,7 +50,7 @@ func (p Part) migration(engine string, number int) string {
 	return ""
 }
 
-// version is how many files there are for an engine.
+// version returns the number of migrations for an engine.
 func (p Part) version(engine string) (n int) {
 	for p.migration(engine, n+1) != "" {
 		n++
@@ -58,13 +60,13 @@ func (p Part) version(engine string) (n int) {
 
 // Records is one kind of record in the export of a part.
 type Records struct {
-	Kind   string // the part's name, a dot, what it is
+	Kind   string // the part's name, a dot, and the kind
 	Export func(tx *Tx, emit func(record any) error) error
 	Import func(tx *Tx, record jsontext.Value) error
 }
 
-// RecordsOf describes records that stand in the rows of a query, read into what columns
-// returns. take puts one into the store, or refuses it.
+// RecordsOf describes records that are the rows of a query. columns returns the fields into which a
+// row is read. take stores one record, or refuses it.
 func RecordsOf[R any](kind, query string, columns func(*R) []any, take func(*R, *Tx) error) Records {
 	return Records{
 		Kind: kind,
@@ -81,7 +83,7 @@ func RecordsOf[R any](kind, query string, columns func(*R) []any, take func(*R, 
 	}
 }
 
-// ImportOf is a Records.Import that decodes the record; unknown members are refused.
+// ImportOf returns a Records.Import that decodes the record; unknown members are errors.
 func ImportOf[R any](take func(*R, *Tx) error) func(*Tx, jsontext.Value) error {
 	return func(tx *Tx, raw jsontext.Value) error {
 		var r R
@@ -92,11 +94,11 @@ func ImportOf[R any](take func(*R, *Tx) error) func(*Tx, jsontext.Value) error {
 	}
 }
 
-// Kinds are the records of a part, in the order of an export. Their methods are those
-// that a Part takes.
+// Kinds are the records of a part, in the order of an export. Its methods can be used as fields of a
+// Part.
 type Kinds []Records
 
-// Export is a Part's Export.
+// Export implements Part.Export.
 func (all Kinds) Export(_ context.Context, tx *Tx, emit func(kind string, record any) error) error {
 	for _, r := range all {
 		if err := r.Export(tx, func(record any) error { return emit(r.Kind, record) }); err != nil {
@@ -106,7 +108,7 @@ func (all Kinds) Export(_ context.Context, tx *Tx, emit func(kind string, record
 	return nil
 }
 
-// Import is a Part's Import.
+// Import implements Part.Import.
 func (all Kinds) Import(_ context.Context, tx *Tx, kind string, record jsontext.Value) error {
 	var names []string
 	for _, r := range all {
@@ -118,7 +120,7 @@ func (all Kinds) Import(_ context.Context, tx *Tx, kind string, record jsontext.
 	return fmt.Errorf("there is no such record; there are: %s", strings.Join(names, ", "))
 }
 
-// ClearTables returns a Part's Clear that empties these tables, in order.
+// ClearTables returns a Part.Clear that empties these tables, in order.
 func ClearTables(tables ...string) func(context.Context, *Tx) error {
 	return func(_ context.Context, tx *Tx) error {
 		for _, table := range tables {
@@ -130,8 +132,7 @@ func ClearTables(tables ...string) func(context.Context, *Tx) error {
 	}
 }
 
-// migrate brings the file up to what the parts need. It writes only when there is
-// something to do.
+// migrate runs the migrations that the parts need. It writes only if some are missing.
 func migrate(c *conn, path string, parts []Part) error {
 	tx := &Tx{db: c, ctx: context.Background()}
 	behind, err := behind(tx, path, parts)
@@ -158,7 +159,7 @@ func migrateIn(c *conn, tx *Tx, path string, parts []Part) error {
 	for _, q := range []string{
 		fmt.Sprintf("PRAGMA application_id = %d", applicationID),
 		fmt.Sprintf("PRAGMA user_version = %d", max(format, formatUnchecked)),
-		// of a file that was made with checksums it is higher
+		// in a file that was made with checksums it is higher
 		"CREATE TABLE IF NOT EXISTS parts (name TEXT PRIMARY KEY, version INTEGER NOT NULL) WITHOUT ROWID",
 	} {
 		if err := c.run(q); err != nil {
@@ -168,10 +169,10 @@ func migrateIn(c *conn, tx *Tx, path string, parts []Part) error {
 	return migrateParts(c, tx, path, parts)
 }
 
-// migrateParts runs the migrations that the store lacks.
+// migrateParts runs the missing migrations.
 func migrateParts(c session, tx *Tx, place string, parts []Part) error {
 	for _, p := range parts {
-		version, err := versionOf(tx, place, p) // again: another host may have been faster
+		version, err := versionOf(tx, place, p) // read again, as another host may have been faster
 		if err != nil {
 			return err
 		}
@@ -192,7 +193,7 @@ func migrateParts(c session, tx *Tx, place string, parts []Part) error {
 	return nil
 }
 
-// behind reports whether the file lacks something.
+// behind reports whether migrations are missing in the file.
 func behind(tx *Tx, path string, parts []Part) (bool, error) {
 	there, err := tx.Get("SELECT 1 FROM sqlite_schema WHERE name = 'parts'", nil, new(int))
 	if err != nil || !there {
@@ -201,7 +202,7 @@ func behind(tx *Tx, path string, parts []Part) (bool, error) {
 	return partsBehind(tx, path, parts)
 }
 
-// partsBehind reports whether a store that notes versions lacks a migration.
+// partsBehind reports whether a store with a table of versions lacks a migration.
 func partsBehind(tx *Tx, place string, parts []Part) (bool, error) {
 	for _, p := range parts {
 		version, err := versionOf(tx, place, p)
@@ -212,7 +213,7 @@ func partsBehind(tx *Tx, place string, parts []Part) (bool, error) {
 	return false, nil
 }
 
-// versionOf returns the number of a part's migrations that the store has.
+// versionOf returns how many of a part's migrations the store has.
 func versionOf(tx *Tx, place string, p Part) (int, error) {
 	var version int
 	if _, err := tx.Get("SELECT version FROM parts WHERE name = $1", []any{p.Name}, &version); err != nil {
@@ -225,7 +226,7 @@ func versionOf(tx *Tx, place string, p Part) (int, error) {
 	return version, nil
 }
 
-// exportVersion is the version of what Export writes.
+// exportVersion is the version of the export format.
 const exportVersion = 1
 
 // header is the first line of an export.
@@ -234,16 +235,16 @@ type header struct {
 	Parts   []string `json:"parts"`
 }
 
-// line is each other line.
+// line is any other line.
 type line struct {
-	Kind   string         `json:"kind"` // the part's name, a dot, what it is
+	Kind   string         `json:"kind"` // the part's name, a dot, and the kind
 	Record jsontext.Value `json:"record"`
 }
 
-// kept is the parts of a store.
+// kept are the parts of a store.
 type kept []Part
 
-// export is Store.Export of s.
+// export implements Store.Export for s.
 func (all kept) export(ctx context.Context, s Store, w io.Writer, names []string) error {
 	parts, err := all.named(names)
 	if err != nil {
@@ -283,7 +284,7 @@ func writeLine(w *bufio.Writer, v any) error {
 	return err
 }
 
-// named returns the parts of these names, in the store's order; all for none.
+// named returns the parts with these names, in the store's order; without names it returns all.
 func (all kept) named(names []string) (kept, error) {
 	all = slices.DeleteFunc(slices.Clone(all), func(p Part) bool { return p.Export == nil })
 	if len(names) == 0 {
@@ -304,7 +305,7 @@ func (all kept) named(names []string) (kept, error) {
 	return parts, nil
 }
 
-// take is Store.Import into s.
+// take implements Store.Import for s.
 func (all kept) take(ctx context.Context, s Store, r io.Reader, how How) (Counts, error) {
 	counts := Counts{}
 	err := s.Write(ctx, func(tx *Tx) error {
@@ -336,18 +337,18 @@ func (all kept) take(ctx context.Context, s Store, r io.Reader, how How) (Counts
 type importer struct {
 	tx     *Tx
 	counts Counts
-	from   *io.LimitedReader // bounds the line at hand, but for what lines holds already
+	from   *io.LimitedReader // limits the current line, except for what lines has buffered
 	lines  *bufio.Reader
-	number int // of the line read last
+	number int // number of the last line read
 }
 
-// The most bytes of a line of an export. A record may be the journal of a chain.
+// The maximum size of a line in an export, in bytes. A record may be the journal of a chain.
 const (
 	maxHeader = 1 << 20
 	maxRecord = 1 << 30
 )
 
-// next reads a line into v; false means that there is none.
+// next reads the next line into v; it returns false at the end.
 func (in *importer) next(v any) (bool, error) {
 	for {
 		most := int64(maxRecord)
@@ -391,7 +392,7 @@ func (in *importer) header(all kept) (kept, error) {
 	return all.named(head.Parts)
 }
 
-// uncounted takes the records in, then has the parts count them.
+// uncounted imports the records without counting, then runs Recount of the parts.
 func (in *importer) uncounted(ctx context.Context, parts kept) error {
 	if _, err := in.tx.Exec("SET LOCAL a2e.importing = on"); err != nil {
 		return err
@@ -406,7 +407,7 @@ func (in *importer) uncounted(ctx context.Context, parts kept) error {
 			}
 		}
 	}
-	_, err := in.tx.Exec("SET LOCAL a2e.importing = off") // writes of others may follow in this transaction
+	_, err := in.tx.Exec("SET LOCAL a2e.importing = off") // other writes may follow in this transaction
 	return err
 }
 

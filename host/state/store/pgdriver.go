@@ -16,10 +16,10 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 )
 
-// pgConnector makes connections of pgx for database/sql, each with what the store needs beside: see pgLink.
+// pgConnector makes pgx connections for database/sql, with the additions of pgLink.
 type pgConnector struct {
 	driver.Connector
-	links *atomic.Int64 // how many there are
+	links *atomic.Int64 // number of connections
 }
 
 func newConnector(config *pgx.ConnConfig) pgConnector {
@@ -27,7 +27,7 @@ func newConnector(config *pgx.ConnConfig) pgConnector {
 	return pgConnector{stdlib.GetConnector(*config, stdlib.OptionShouldPing(never)), new(atomic.Int64)}
 }
 
-// errCrowded is for a connection that is not the first of a host, where the server has few left.
+// errCrowded is the error for a further connection of a host when the server has few left.
 var errCrowded = errors.New("more than half of the server's connections are taken")
 
 // Connect implements driver.Connector.
@@ -43,13 +43,14 @@ func (c pgConnector) Connect(ctx context.Context) (driver.Conn, error) {
 	return l, nil
 }
 
-// lost is an error that came from no statement but from the way to the server.
+// lost is an error of the connection to the server, not of a statement.
 type lost struct{ error }
 
 // Unwrap returns the error.
 func (l lost) Unwrap() error { return l.error }
 
-// pgLink is a connection of pgx that keeps any text, and tells errors of the server from those of the way to it.
+// pgLink is a pgx connection that stores any text, and distinguishes server errors from connection
+// errors.
 type pgLink struct {
 	*stdlib.Conn
 	links *atomic.Int64
@@ -57,14 +58,14 @@ type pgLink struct {
 
 func (l *pgLink) raw() *pgconn.PgConn { return l.Conn.Conn().PgConn() }
 
-// crowded reports whether the server has fewer connections left than are taken.
+// crowded reports whether more than half of the server's connections are taken.
 func (l *pgLink) crowded(ctx context.Context) bool {
 	const query = "SELECT 2 * sum(numbackends) > current_setting('max_connections')::int FROM pg_stat_database"
 	all, err := l.raw().Exec(ctx, query).ReadAll()
 	return err == nil && len(all) == 1 && len(all[0].Rows) == 1 && string(all[0].Rows[0][0]) == "t"
 }
 
-// IsValid implements driver.Validator: what is closed, or was left within a transaction, is not used again.
+// IsValid implements driver.Validator: a closed connection, or one in a transaction, is not reused.
 func (l *pgLink) IsValid() bool { return !l.raw().IsClosed() && l.raw().TxStatus() == 'I' }
 
 // Close implements driver.Conn.
@@ -75,24 +76,24 @@ func (l *pgLink) Close() error {
 	return l.raw().Close(ctx)
 }
 
-// fails marks an error that is not the server's answer.
+// fails marks an error as lost if the connection is closed.
 func (l *pgLink) fails(err error) error {
 	if err == nil || !l.raw().IsClosed() {
 		return err
 	}
-	if errors.Is(err, driver.ErrBadConn) { // with it database/sql would close the connection under the transaction
+	if errors.Is(err, driver.ErrBadConn) { // database/sql would close the connection during the transaction
 		err = errors.New("the connection is closed")
 	}
 	return lost{err}
 }
 
-// run runs statements that are not worth preparing, in one turn.
+// run runs statements in one round trip, without preparing them.
 func (l *pgLink) run(ctx context.Context, sql string) error {
 	return l.fails(l.raw().Exec(ctx, sql).Close())
 }
 
-// CheckNamedValue implements driver.NamedValueChecker. true and false are 1 and 0, as in SQLite, where the
-// column is a number.
+// CheckNamedValue implements driver.NamedValueChecker. true and false become 1 and 0, as in SQLite,
+// where the column is a number.
 func (l *pgLink) CheckNamedValue(arg *driver.NamedValue) (err error) {
 	if arg.Value, err = driver.DefaultParameterConverter.ConvertValue(arg.Value); err != nil {
 		return err
@@ -132,13 +133,13 @@ func (l *pgLink) QueryContext(ctx context.Context, query string, args []driver.N
 	return pgRows{rows, l}, nil
 }
 
-// pgRows is what comes of a query.
+// pgRows are the rows of a query.
 type pgRows struct {
 	driver.Rows
 	link *pgLink
 }
 
-// Next implements driver.Rows. Booleans are numbers, as SQLite has them.
+// Next implements driver.Rows. Booleans become numbers, as in SQLite.
 func (r pgRows) Next(dest []driver.Value) error {
 	if err := r.Rows.Next(dest); err != nil {
 		if errors.Is(err, io.EOF) {
@@ -160,7 +161,7 @@ func (r pgRows) Next(dest []driver.Value) error {
 // Close implements driver.Rows.
 func (r pgRows) Close() error { return r.link.fails(r.Rows.Close()) }
 
-// pgText is a text or bytes: the type of the parameter says which.
+// pgText is a text or bytes, depending on the type of the parameter.
 type pgText string
 
 // TextValue implements pgtype.TextValuer.
@@ -171,8 +172,8 @@ func (t pgText) TextValue() (pgtype.Text, error) {
 // BytesValue implements pgtype.BytesValuer.
 func (t pgText) BytesValue() ([]byte, error) { return []byte(t), nil }
 
-// escape stands before two hex digits of a byte that PostgreSQL takes in no text: 0, and what is no
-// UTF-8. It is the last character but one that Unicode leaves to programs.
+// escape stands before the two hex digits of a byte that PostgreSQL does not accept in a text: 0, and
+// invalid UTF-8. It is the last but one of Unicode's private characters.
 const escape = "\U0010fffe"
 
 func escapeText(s string) string {

@@ -7,22 +7,23 @@ import (
 	"fmt"
 )
 
-// pgFormat is the version of what belongs to no part: it stands in the comment of the schema.
+// pgFormat is the version of the tables that belong to no part. It is the comment of the schema.
 const pgFormat = "a2e state 1"
 
-// pgSQL makes what belongs to no part, among it what queries of both engines need.
+// pgSQL contains the SQL files for what belongs to no part, for example functions that queries of both
+// engines need.
 //
 //go:embed sql/*.sql
 var pgSQL embed.FS
 
-// pgBase is what belongs to no part, which PostgreSQL needs some of. A schema of an older a2e has the first of its
-// files and does not say so.
+// pgBase is the name of the part for what belongs to no part, which PostgreSQL needs. A schema of an
+// older a2e has the first of its migrations, but does not record it.
 const pgBase = "store"
 
 // all returns the base and the parts.
 func (s *Postgres) all() []Part { return append([]Part{{Name: pgBase, SQL: pgSQL}}, s.parts...) }
 
-// prepare makes the schema what the parts need, once.
+// prepare makes or updates the schema for the parts, once.
 func (s *Postgres) prepare(ctx context.Context) error {
 	s.opening.Lock()
 	defer s.opening.Unlock()
@@ -37,7 +38,7 @@ func (s *Postgres) prepare(ctx context.Context) error {
 	return err
 }
 
-// behind reports whether the schema lacks something.
+// behind reports whether migrations are missing in the schema.
 func (s *Postgres) behind(ctx context.Context) (behind bool, err error) {
 	c, err := s.beginOn(ctx, "BEGIN READ ONLY")
 	if err != nil {
@@ -55,7 +56,8 @@ func (s *Postgres) behind(ctx context.Context) (behind bool, err error) {
 	return behind, errors.Join(err, c.run("ROLLBACK"))
 }
 
-// made reports whether the schema is one of a2e. It is an error if it is another's, or of a newer a2e.
+// made reports whether the schema exists and belongs to a2e. It is an error if it belongs to another
+// program or a newer a2e.
 func (s *Postgres) made(tx *Tx) (bool, error) {
 	var comment string
 	var tables int
@@ -80,7 +82,7 @@ func (s *Postgres) made(tx *Tx) (bool, error) {
 		s.place, ErrForeign, s.schema)
 }
 
-// migrate brings the schema up to what the parts need, beside no other host.
+// migrate runs the missing migrations, while no other host writes.
 func (s *Postgres) migrate(ctx context.Context) error {
 	c, err := s.beginOn(ctx, s.beginWrite())
 	if err != nil {
@@ -88,12 +90,12 @@ func (s *Postgres) migrate(ctx context.Context) error {
 	}
 	defer c.end()
 	tx := &Tx{db: c, ctx: ctx}
-	made, err := s.made(tx) // again: another host may have been faster
+	made, err := s.made(tx) // checked again, as another host may have been faster
 	if err != nil {
 		return err
 	}
 	if !made {
-		// Who owns the schema need not have the right to make one, for which IF NOT EXISTS would ask.
+		// IF NOT EXISTS would ask for the right to make schemas, which the owner of the schema may lack.
 		if err := c.run(fmt.Sprintf(`DO $$ BEGIN IF to_regnamespace('"%s"') IS NULL THEN CREATE SCHEMA "%[1]s"; END IF; END $$; COMMENT ON SCHEMA "%[1]s" IS '%s'`, s.schema, pgFormat)); err != nil {
 			return err
 		}
@@ -102,7 +104,7 @@ func (s *Postgres) migrate(ctx context.Context) error {
 		return err
 	}
 	if !made {
-		base, _ := pgSQL.ReadFile("sql/001.postgres.sql") // it is there
+		base, _ := pgSQL.ReadFile("sql/001.postgres.sql") // it exists
 		if err := c.run(string(base)); err != nil {
 			return err
 		}
@@ -119,8 +121,8 @@ func (s *Postgres) migrate(ctx context.Context) error {
 	return c.run("COMMIT")
 }
 
-// CheckPostgres looks at the state at an address. It makes none where there is none. The error says why
-// it could not be looked at.
+// CheckPostgres checks the state at an address, without making one. The error says why it could not be
+// checked.
 func CheckPostgres(ctx context.Context, address string, opts Options) (r Report, err error) {
 	s, err := OpenPostgres(address, "", opts)
 	if err != nil {

@@ -8,9 +8,10 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// steadyPlans has all connections of this process keep the plan of a prepared statement, whatever values are bound to
-// it. Otherwise SQLite prepares some of them again for each value (SQLITE_DBCONFIG_ENABLE_QPSG says more): FTS5's own
-// look-up of a word did so for each word and segment, which was a third of the time of a search.
+// steadyPlans makes all connections of this process keep the plan of a prepared statement for all
+// bound values. Otherwise SQLite prepares some statements again for each value (see
+// SQLITE_DBCONFIG_ENABLE_QPSG): FTS5's own look-up of a word did that for each word and segment, which
+// took a third of the time of a search.
 var steadyPlans = sync.OnceValue(func() error {
 	tls := libc.NewTLS()
 	defer tls.Close()
@@ -22,7 +23,7 @@ var steadyPlans = sync.OnceValue(func() error {
 
 // keepPlans is called by SQLite for each connection that it opens.
 func keepPlans(tls *libc.TLS, db, _, _ uintptr) int32 {
-	const varargs = 16 // bytes of an int and a pointer
+	const varargs = 16 // size of an int and a pointer
 	args := tls.Alloc(varargs)
 	defer tls.Free(varargs)
 	on := libc.VaList(args, int32(1), uintptr(0))

@@ -23,59 +23,61 @@ import (
 )
 
 const (
-	// pgConnections is how many connections a host has at most: one that writes, others that read.
-	// Where the server has few left it makes do with one.
+	// pgConnections is the maximum number of connections of a host: one for writes, the others for reads.
+	// If the server has few left, the host uses only one.
 	pgConnections = 4
-	pgIdle        = 30 * time.Second // after which a connection that nobody uses is closed
-	pgLifetime    = time.Minute      // after which one is closed that may be more than a host's share by now
-	pgCrowded     = time.Minute      // for which a host does without more connections when there were none
+	pgIdle        = 30 * time.Second // an unused connection is closed after this time
+	pgLifetime    = time.Minute      // then a connection is closed, as it may be more than a host's share by now
+	pgCrowded     = time.Minute      // how long a host waits before it asks for further connections again
 	pgConnect     = 5 * time.Second
 	pgGoodbye     = time.Second
-	pgRefused     = time.Second     // how long requests are refused at most before the next try to connect
-	pgWrite       = 2 * busyTimeout // within which a statement of a write ends, its wait for others included
-	// pgStopped is how long a host that was stopped in the middle of a write, SIGSTOP say, holds up the others.
+	pgRefused     = time.Second     // maximum time in which requests are refused before the next try to connect
+	pgWrite       = 2 * busyTimeout // maximum time of a statement in a write, including the wait for other writes
+	// pgStopped is how long a host that was stopped during a write, for example by SIGSTOP, blocks the
+	// others.
 	pgStopped = 20 * time.Second
-	pgUnsure  = 20 * time.Second // for finding out whether a commit was kept whose answer was lost
+	pgUnsure  = 20 * time.Second // time to find out whether a commit was kept if its answer was lost
 )
 
-// DefaultSchema is the schema of the state where its address names none.
+// DefaultSchema is the schema of the state if its address names none.
 const DefaultSchema = "a2e"
 
-// Postgres is a store in one schema of a PostgreSQL server, which several hosts share. Writes
-// of all hosts come one after the other, as in SQLite: each holds a lock of the schema.
+// Postgres is a store in one schema of a PostgreSQL server, which several hosts share. As in SQLite,
+// writes of all hosts run one after the other: each holds a lock of the schema.
 type Postgres struct {
 	writes
-	place   string // the address without what is secret, for messages
+	place   string // the address without secrets, for messages
 	schema  string
 	dir     string
 	parts   kept
 	full    bool
-	host    string        // of the table commits: this store's own row
-	number  int64         // of the last commit; used while writing is held
-	queuing chan struct{} // held by the one who waits for the server to have a connection
+	host    string        // key of this store's row in the table commits
+	number  int64         // number of the last commit; used while writing is held
+	queuing chan struct{} // held by the request that waits until the server has a connection
 	db      *sql.DB
-	life    context.Context // of writes; cut by Close, when the last one hangs
+	life    context.Context // context of writes; canceled by Close if the last write hangs
 	cut     context.CancelFunc
 
-	opening sync.Mutex // held while the schema is looked at
-	ready   bool       // it is as the parts need it; guarded by opening
+	opening sync.Mutex // held while the schema is checked
+	ready   bool       // the schema has all migrations; guarded by opening
 
 	mu      sync.Mutex // guards the fields below
 	closed  bool
-	away    error     // why the server could not be reached
-	again   time.Time // when it may be tried again
-	crowded time.Time // when it had no connection to spare; zero = it has
+	away    error     // why the server was not reachable
+	again   time.Time // time of the next try
+	crowded time.Time // when the server had no connection left; zero = it has some
 }
 
-// isSchemaName reports whether a text is 1 to 63 of a-z, 0-9 and _ and begins with no digit. A
-// pattern would cost every start 50 KB.
+// isSchemaName reports whether a text has 1 to 63 of the characters a-z, 0-9 and _, and does not begin
+// with a digit. A regular expression would cost every start 50 KB.
 func isSchemaName(text string) bool {
 	return text != "" && len(text) <= 63 && (text[0] < '0' || text[0] > '9') &&
 		strings.Trim(text, "abcdefghijklmnopqrstuvwxyz0123456789_") == ""
 }
 
-// PostgresConfig reads the address of a state: a connection string of PostgreSQL, with ?schema=NAME for
-// one other than DefaultSchema. place is what may be shown of it. An error shows nothing of it.
+// PostgresConfig parses the address of a state: a PostgreSQL connection string, with ?schema=NAME for
+// another schema than DefaultSchema. place is the part that may be shown. An error contains nothing of
+// the address.
 func PostgresConfig(address string) (c *pgx.ConnConfig, schema, place string, err error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" {
@@ -98,10 +100,10 @@ func PostgresConfig(address string) (c *pgx.ConnConfig, schema, place string, er
 		return nil, "", "", fmt.Errorf("names the schema %.80q; it should be up to 63 of the characters a-z 0-9 _, "+
 			"begin with no digit and not with pg_", schema)
 	}
-	// The rest stays as it is: PostgreSQL knows no + for a space, which Values.Encode makes.
+	// The rest is not encoded again: Values.Encode writes + for a space, which PostgreSQL does not know.
 	u.RawQuery = strings.Join(slices.DeleteFunc(strings.Split(u.RawQuery, "&"), func(pair string) bool {
 		name, _, _ := strings.Cut(pair, "=")
-		name, _ = url.QueryUnescape(name) // it was read before
+		name, _ = url.QueryUnescape(name) // it was parsed before
 		return name == "schema" || pair == ""
 	}), "&")
 	if c, err = pgx.ParseConfig(u.String()); err != nil {
@@ -119,9 +121,9 @@ func PostgresConfig(address string) (c *pgx.ConnConfig, schema, place string, er
 	return c, schema, shown.String(), nil
 }
 
-// OpenPostgres opens the state at an address (see PostgresConfig) without connecting: the first use does, and
-// its error wraps ErrUnavailable while the server is away, ErrNewer or ErrForeign where the schema
-// cannot be used. dir is for what belongs beside the state on this machine.
+// OpenPostgres opens the state at an address (see PostgresConfig) without connecting. The first use
+// connects; its error wraps ErrUnavailable if the server cannot be reached, and ErrNewer or ErrForeign
+// if the schema cannot be used. dir is the folder for files that belong to the state on this machine.
 func OpenPostgres(address, dir string, opts Options) (*Postgres, error) {
 	c, schema, place, err := PostgresConfig(address)
 	if err != nil {
@@ -152,7 +154,8 @@ func (s *Postgres) Import(ctx context.Context, r io.Reader, how How) (Counts, er
 	return s.parts.take(ctx, s, r, how)
 }
 
-// Close implements Store. A write that hangs, as the server does not answer, has pgGoodbye.
+// Close implements Store. A write that hangs because the server does not answer is canceled after
+// pgGoodbye.
 func (s *Postgres) Close() error {
 	s.mu.Lock()
 	was := s.closed
@@ -162,7 +165,7 @@ func (s *Postgres) Close() error {
 		return nil
 	}
 	hangs := time.AfterFunc(pgGoodbye, s.cut)
-	s.writing <- struct{}{} // the last write ends first
+	s.writing <- struct{}{} // waits for the last write
 	defer func() { <-s.writing }()
 	hangs.Stop()
 	s.cut()
@@ -177,7 +180,7 @@ func (s *Postgres) Read(ctx context.Context, fn func(*Tx) error) error {
 	}
 	defer c.end()
 	err = fn(&Tx{db: c, ctx: ctx, dir: s.dir})
-	_ = c.run("ROLLBACK") // nothing was written; without it the connection is not used again
+	_ = c.run("ROLLBACK") // nothing was written; the connection is only reused after this
 	return s.explain(ctx, err)
 }
 
@@ -192,8 +195,8 @@ func (s *Postgres) Write(ctx context.Context, fn func(*Tx) error) error {
 	})
 }
 
-// commit writes jobs. Each commit has a number, which stands in the host's row of the table commits: when
-// the answer to a commit is lost, that says whether it was kept.
+// commit runs the jobs in one transaction and commits it. Each commit has a number in the host's row
+// of the table commits: if the answer to a commit is lost, the number shows whether it was kept.
 func (s *Postgres) commit(ctx context.Context, jobs []*job, hangs *time.Timer) error {
 	c, err := s.begin(ctx, s.beginWrite())
 	if err != nil {
@@ -206,14 +209,15 @@ func (s *Postgres) commit(ctx context.Context, jobs []*job, hangs *time.Timer) e
 		"excluded.number, at = excluded.at; COMMIT", s.host, s.number)
 	err = writeAll(ctx, c, jobs, s.dir, note, func(err error) error { return s.explain(ctx, err) })
 	if _, cut := errors.AsType[lost](err); cut && c.committing {
-		c.end() // which may be the only one that the host may have
+		c.end() // it may be the host's only connection
 		return s.outcome(err)
 	}
 	return err
 }
 
-// beginWrite begins a transaction beside no other write of the schema. A host that hangs in one loses it. Plans are
-// made for the values at hand: one made while a table was empty reads it from end to end until it is analysed.
+// beginWrite returns the statements that begin a transaction without other writes in the schema. A
+// host that hangs in one loses it. Plans are made for the current values: a plan made while a table
+// was empty would read the whole table until it is analysed.
 func (s *Postgres) beginWrite() string {
 	h := fnv.New64a()
 	h.Write([]byte("a2e state " + s.schema))
@@ -227,13 +231,13 @@ func (s *Postgres) beginWrite() string {
 	return text
 }
 
-// outcome finds out whether the last commit was kept; nil = it was.
+// outcome finds out whether the last commit was kept; it returns nil if so.
 func (s *Postgres) outcome(why error) error {
 	ctx, cancel := context.WithTimeout(s.life, pgUnsure)
 	defer cancel()
 	for {
 		var number int64
-		c, err := s.begin(ctx, s.beginWrite()) // the lock: not before the server has ended the transaction
+		c, err := s.begin(ctx, s.beginWrite()) // with the lock: not before the server has ended the old transaction
 		if err == nil {
 			_, err = (&Tx{db: c, ctx: ctx}).Get("SELECT number FROM commits WHERE host = $1", []any{s.host}, &number)
 			c.end()
@@ -249,15 +253,15 @@ func (s *Postgres) outcome(why error) error {
 	}
 }
 
-// pgConn is a connection within a transaction.
+// pgConn is a connection in a transaction.
 type pgConn struct {
 	*sql.Conn
 	ctx        context.Context
 	committing bool        // the commit was sent
-	hangs      *time.Timer // ends a write whose statement does; nil = it is none
+	hangs      *time.Timer // cancels a write if a statement hangs; nil = not a write
 }
 
-// goesOn gives the next statement its time.
+// goesOn restarts the timer for the next statement.
 func (c *pgConn) goesOn() {
 	if c.hangs != nil {
 		c.hangs.Reset(pgWrite)
@@ -283,10 +287,10 @@ func (c *pgConn) run(text string) error {
 	return c.Raw(func(link any) error { return link.(*pgLink).run(c.ctx, text) })
 }
 
-// end gives the connection back; in a transaction still, it is closed.
+// end returns the connection to the pool; a connection still in a transaction is closed.
 func (c *pgConn) end() { _ = c.Conn.Close() }
 
-// begin begins a transaction on a connection that lives.
+// begin begins a transaction on a working connection, after preparing the schema.
 func (s *Postgres) begin(ctx context.Context, text string) (*pgConn, error) {
 	if err := s.prepare(ctx); err != nil {
 		return nil, err
@@ -304,20 +308,20 @@ func (s *Postgres) beginOn(ctx context.Context, text string) (*pgConn, error) {
 			return c, nil
 		}
 		c.end()
-		// Those that were idle while the server was away are found out one by one.
+		// Connections that were idle while the server was away fail one after the other.
 		if _, cut := errors.AsType[lost](err); !cut || tries > pgConnections {
 			return nil, err
 		}
 	}
 }
 
-// connect takes a connection. While the server is away it is tried now and then only; what comes in
-// between is refused at once.
+// connect takes a connection. While the server is away, only one request at a time tries to connect,
+// and not too often; the others are refused at once.
 func (s *Postgres) connect(ctx context.Context) (*pgConn, error) {
 	s.mu.Lock()
 	closed, away := s.closed, s.away
 	if away != nil && time.Now().After(s.again) {
-		away, s.again = nil, time.Now().Add(pgRefused) // this one tries for all
+		away, s.again = nil, time.Now().Add(pgRefused) // this request tries for all
 	}
 	s.mu.Unlock()
 	switch {
@@ -349,17 +353,17 @@ func (s *Postgres) connect(ctx context.Context) (*pgConn, error) {
 	return nil, err
 }
 
-// mayHave sets how many connections there are at most.
+// mayHave sets the maximum number of connections.
 func (s *Postgres) mayHave(n int) {
 	s.db.SetMaxOpenConns(n)
 	s.db.SetMaxIdleConns(n)
 }
 
-// noRoom reports whether the server has no connection, or none to spare.
+// noRoom reports whether an error means that the server has no connection left, or none to spare.
 func noRoom(err error) bool { return errors.Is(err, errCrowded) || pg.Code(err) == tooManyConnections }
 
-// queue waits for a connection of those that there are, or for the first. One request at a time asks
-// the server for it.
+// queue waits for one of the existing connections, or for the first one. Only one request at a time
+// asks the server for it.
 func (s *Postgres) queue(ctx context.Context, err error) (*sql.Conn, error) {
 	select {
 	case s.queuing <- struct{}{}:
@@ -388,7 +392,7 @@ const (
 	noPrivilege        = "42501"
 )
 
-// explain says what a failure means.
+// explain adds to an error what it means.
 func (s *Postgres) explain(ctx context.Context, err error) error {
 	state := pg.Code(err)
 	class := state
@@ -409,7 +413,8 @@ func (s *Postgres) explain(ctx context.Context, err error) error {
 		return fmt.Errorf("%s: %w: %w", s.place, ErrRefused, err)
 	case state == lockNotAvailable:
 		return fmt.Errorf("%s: %w: another host has been writing for too long: %w", s.place, ErrUnavailable, err)
-	// the connection, too many of them or too little memory, a conflict, the server's end, a standby
+	// connection errors, too many connections or too little memory, a conflict, the server's shutdown, a
+	// standby server
 	case cut, class == "08", class == "53", class == "40", class == "57", class == "25":
 		return fmt.Errorf("%s: %w: %w", s.place, ErrUnavailable, err)
 	case state != "":

@@ -1,17 +1,17 @@
 package store
 
-// Bound is how many rows of a table are kept.
+// Bound is a limit on the rows of a table.
 type Bound struct {
-	Table, Key string // Key is the column that tells rows apart
-	Where      string // which rows are counted; "" = all
-	Newest     string // the order in which rows are kept, such as "number DESC"
+	Table, Key string // Key is the column that identifies a row
+	Where      string // condition for the rows that count; "" = all
+	Newest     string // the order, newest first, such as "number DESC"
 	Most       int
-	Size       string // the bytes of a row; "" = only Most counts
-	Bytes      int    // of all rows
+	Size       string // SQL expression for the bytes of a row; "" = only Most counts
+	Bytes      int    // limit for all rows together
 }
 
-// Prune deletes what is beyond the bound, but never the newest row: where much is kept a 64th more than it must, as it
-// looks at all rows. args are those of Where.
+// Prune deletes the oldest rows beyond the bound, but never the newest row. In large tables it deletes
+// a 64th more than necessary, because it has to read all rows. args are the arguments of Where.
 func (b Bound) Prune(tx *Tx, args ...any) error {
 	if b.Size == "" {
 		b.Size = "0"

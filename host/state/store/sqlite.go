@@ -19,26 +19,26 @@ import (
 )
 
 const (
-	applicationID = 0x61326531 // "a2e1", in the file's header
-	formatVersion = 2          // of what is in no part: 2 = pages end with checksums
-	// formatUnchecked is that of files whose pages do not.
+	applicationID = 0x61326531 // "a2e1", in the header of the file
+	formatVersion = 2          // version of what belongs to no part; 2 = pages end with checksums
+	// formatUnchecked is the version of files whose pages have no checksums.
 	formatUnchecked = 1
 	pageSize        = 4096 // SQLite's own default
 
-	// busyTimeout is how long a write waits for those of other hosts.
+	// busyTimeout is how long a write waits for writes of other hosts.
 	busyTimeout = 60 * time.Second
-	// maxReaders is how many reads run at once.
+	// maxReaders is the maximum number of reads that run at once.
 	maxReaders = 4
 )
 
-// DefaultMaxBytes is the size that a store's file may have where Options do not say.
+// DefaultMaxBytes is the default limit for the size of a store's file.
 const DefaultMaxBytes = 16 << 30
 
-// Options is what Open needs beyond the file's path.
+// Options are the settings of Open.
 type Options struct {
-	Parts    []Part // what the store is for
-	MaxBytes int64  // size of the file, from which on writes fail with ErrFull; 0 = DefaultMaxBytes
-	Full     bool   // what is written outlives a loss of power too: each commit waits for the disk
+	Parts    []Part // the parts of the store
+	MaxBytes int64  // size of the file from which writes fail with ErrFull; 0 = DefaultMaxBytes
+	Full     bool   // writes survive a power loss too, because each commit waits for the disk
 }
 
 // SQLite is a store in one SQLite file, or in memory.
@@ -46,20 +46,20 @@ type SQLite struct {
 	path  string // "" = in memory
 	parts kept
 	db    *sql.DB
-	file  os.FileInfo // what was opened; nil in memory
+	file  os.FileInfo // the opened file; nil in memory
 
 	writes
 	writer  *conn      // used while writing is held; nil after Close
-	readers chan *conn // idle ones; nil in memory, where reads hold writing
+	readers chan *conn // idle readers; nil in memory, where reads hold writing
 
 	connecting sync.Mutex    // guards the fields below
-	made       int           // readers there are
+	made       int           // number of readers
 	closing    chan struct{} // closed when Close begins
 }
 
-// Open opens the store in a file, which it makes if there is none, folders
-// included. The file and its folder are for this user only. The error wraps ErrForeign,
-// ErrNewer or ErrCorrupt where the file cannot be used; it is left as it was then.
+// Open opens the store in a file. It makes a missing file and its folders. Only this user may access
+// the file and its folder. If the file cannot be used, the error wraps ErrForeign, ErrNewer or
+// ErrCorrupt, and the file is not changed.
 func Open(ctx context.Context, path string, opts Options) (s *SQLite, err error) {
 	path, err = filepath.Abs(path)
 	if err != nil {
@@ -93,14 +93,13 @@ func Open(ctx context.Context, path string, opts Options) (s *SQLite, err error)
 	return s, nil
 }
 
-// prepare makes sure that there is a file that is ours, and gives what it is.
+// prepare makes sure that the file exists and belongs to us, and returns its info.
 //
-// SQLite opens by path, again and again: its log and its locks have names of their own. A
-// path by way of a handle of the folder (/proc/self/fd/N) would hold these together, but the
-// locks of one process are shared between its connections, under the path of the first,
-// which may be closed first. So the names are looked at by way of a handle, SQLite follows
-// no link, what it has opened is looked at again (openedSafely), and whether it is the same
-// as here before every use (inPlace).
+// SQLite opens files by path, several times: its log and its locks have their own names. A path
+// through a handle of the folder (/proc/self/fd/N) would keep these together. But the connections of a
+// process share locks under the path of the first connection, which may be closed first. So the names
+// are checked through a handle, SQLite does not follow links, the file that it has opened is checked
+// again (openedSafely), and every use checks that it is still the same file (inPlace).
 func prepare(ctx context.Context, path string) (os.FileInfo, error) {
 	if err := checkedVFS(); err != nil {
 		return nil, err
@@ -124,7 +123,7 @@ func prepare(ctx context.Context, path string) (os.FileInfo, error) {
 	return file, nil
 }
 
-// OpenMemory opens a store that ends with its Close.
+// OpenMemory opens a store in memory, which is lost at Close.
 func OpenMemory(ctx context.Context, parts ...Part) (*SQLite, error) {
 	return open(ctx, "", "file::memory:?"+pragmas("journal_mode(MEMORY)").Encode(), parts)
 }
@@ -141,8 +140,8 @@ func open(ctx context.Context, path, dsn string, parts []Part) (*SQLite, error) 
 		path: path, parts: parts, db: sql.OpenDB(connector), writes: writes{writing: make(chan struct{}, 1)},
 		closing: make(chan struct{}),
 	}
-	// Two that make the file at the same time get in each other's way where SQLite
-	// does not wait by itself.
+	// If two hosts make the file at the same time, one of them may get an error, because SQLite does not
+	// always wait.
 	deadline := time.Now().Add(busyTimeout)
 	for {
 		if s.writer, err = s.connect(ctx); err == nil {
@@ -157,7 +156,7 @@ func open(ctx context.Context, path, dsn string, parts []Part) (*SQLite, error) 
 	}
 }
 
-// pause waits; false means that ctx ended.
+// pause waits for d; it returns false if ctx ended.
 func pause(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-time.After(d):
@@ -175,7 +174,7 @@ func (s *SQLite) connect(ctx context.Context) (*conn, error) {
 	return newConn(c), nil
 }
 
-// address returns what SQLite takes as the name of a file.
+// address returns the name under which SQLite opens a file.
 func address(path string, params url.Values, pragma ...string) string {
 	values := pragmas(pragma...)
 	values.Set("vfs", vfsName)
@@ -189,8 +188,8 @@ func address(path string, params url.Values, pragma ...string) string {
 	return (&url.URL{Scheme: "file", Path: p, RawQuery: values.Encode()}).String()
 }
 
-// pragmas returns the settings of a connection: forgotten entries are overwritten, and
-// SQL in a prepared file can do nothing of its own.
+// pragmas returns the settings of a connection: deleted entries are overwritten, and SQL in a
+// manipulated file cannot have side effects.
 func pragmas(more ...string) url.Values {
 	return url.Values{"_pragma": append([]string{
 		"secure_delete(FAST)", "temp_store(MEMORY)", "cache_size(-8192)",
@@ -211,7 +210,7 @@ func (s *SQLite) Write(ctx context.Context, fn func(*Tx) error) error {
 	return s.do(ctx, fn, func(jobs []*job) error { return explain(s.path, s.commit(jobs)) })
 }
 
-// commit writes jobs. Its caller holds s.writing.
+// commit runs the jobs in one transaction and commits it. The caller holds s.writing.
 func (s *SQLite) commit(jobs []*job) error {
 	if s.writer == nil {
 		return ErrClosed
@@ -256,7 +255,7 @@ func (s *SQLite) Read(ctx context.Context, fn func(*Tx) error) error {
 	return explain(s.path, fn(&Tx{db: c, ctx: ctx, dir: s.Dir()}))
 }
 
-// readAlone reads on the one connection that a store in memory has.
+// readAlone reads on the only connection of a store in memory.
 func (s *SQLite) readAlone(ctx context.Context, fn func(*Tx) error) error {
 	select {
 	case s.writing <- struct{}{}:
@@ -270,7 +269,7 @@ func (s *SQLite) readAlone(ctx context.Context, fn func(*Tx) error) error {
 	return fn(&Tx{db: s.writer, ctx: ctx, dir: s.Dir()})
 }
 
-// reader returns an idle reader, or a new one while there may be more.
+// reader returns an idle reader, or a new one if there may be more; otherwise it waits.
 func (s *SQLite) reader(ctx context.Context) (*conn, error) {
 	for {
 		select {
@@ -292,7 +291,7 @@ func (s *SQLite) reader(ctx context.Context) (*conn, error) {
 	}
 }
 
-// newReader returns nil when there are enough.
+// newReader makes a reader, or returns nil if there are maxReaders.
 func (s *SQLite) newReader(ctx context.Context) (*conn, error) {
 	s.connecting.Lock()
 	defer s.connecting.Unlock()
@@ -332,7 +331,7 @@ func (s *SQLite) Close() error {
 	close(s.closing)
 	made := s.made
 	s.connecting.Unlock()
-	s.writing <- struct{}{} // the last write ends first
+	s.writing <- struct{}{} // waits for the last write
 	defer func() { <-s.writing }()
 	var errs []error
 	for range made {
@@ -346,7 +345,7 @@ func (s *SQLite) Close() error {
 	return errors.Join(errs...)
 }
 
-// maxStatements bounds the prepared statements of a connection.
+// maxStatements is the maximum number of prepared statements on a connection.
 const maxStatements = 200
 
 // conn is one connection to SQLite with its prepared statements.
@@ -375,13 +374,14 @@ func (c *conn) query(ctx context.Context, query string, args []any) (*sql.Rows, 
 	return stmt.QueryContext(ctx, args...)
 }
 
-// run implements session. Its statements are prepared too: BEGIN and COMMIT stand in each transaction.
+// run implements session. Its statements are prepared too, because BEGIN and COMMIT are used in each
+// transaction.
 func (c *conn) run(query string) error {
 	_, err := c.exec(context.Background(), query, nil)
 	return err
 }
 
-// prepare returns the statement of a query, made once.
+// prepare returns the prepared statement of a query, which is made only once.
 func (c *conn) prepare(query string) (*sql.Stmt, error) {
 	if s := c.prepared[query]; s != nil {
 		return s, nil

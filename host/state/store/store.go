@@ -1,15 +1,15 @@
-// Package store keeps the host's state: one SQLite file, or one schema of a PostgreSQL server,
-// that several hosts share.
+// Package store keeps the host's state in one SQLite file, or in one schema of a PostgreSQL server.
+// Several hosts can share it.
 //
-//	store.go     what a store is, what can go wrong   tx.go    a transaction: queries, rows
-//	write.go     one writer, many waiting: group commit
-//	journal.go   lines that are kept before their writer goes on, and whose they are
-//	prune.go     how many rows stay
-//	part.go      who keeps what, how old stores are brought up, export and import as NDJSON
-//	sqlite.go    one SQLite file: open, read, close   file.go  whose file it is, and whether it stays
-//	pages.go     its checksums of pages                    plans.go how it prepares statements
+//	store.go     the interface Store, its errors      tx.go    a transaction: queries, rows
+//	write.go     one writer at a time: several waiting writes share a commit
+//	journal.go   lines that are stored before their writer continues, and their owners
+//	prune.go     limits on rows
+//	part.go      parts of plugins, migrations, export and import as NDJSON
+//	sqlite.go    one SQLite file: open, read, close   file.go  checks of the file and of its place
+//	pages.go     checksums of its pages               plans.go plans of its prepared statements
 //	postgres.go  one schema of a PostgreSQL server: connections, commits, what its errors mean
-//	pgschema.go  its tables (sql/*.sql)    pgdriver.go  pgx's connections, with what the store needs beside
+//	pgschema.go  its tables (sql/*.sql)               pgdriver.go  pgx connections with additions for the store
 package store
 
 import (
@@ -25,47 +25,45 @@ import (
 	"modernc.org/sqlite"
 )
 
-// FileName is the store's file within the host's state_dir.
+// FileName is the name of the store's file in the host's state_dir.
 const FileName = "state.db"
 
-// Store is state that outlives the host. SQLite and Postgres give the same
-// guarantees.
+// Store is state that survives the host. SQLite and Postgres give the same guarantees.
 type Store interface {
-	// Read runs fn on one consistent view of the state. Several run at once.
+	// Read runs fn on a consistent view of the state. Several reads run at the same time.
 	Read(ctx context.Context, fn func(*Tx) error) error
-	// Write runs fn in a transaction, beside no other write. When it returns nil
-	// the change is kept, also through a kill of the host; after any error nothing
-	// of it is. Other hosts see the change at once. fn must not keep tx, and must not
-	// call Read or Write.
+	// Write runs fn in a transaction; no other write runs at the same time. If Write returns nil, the
+	// change is kept, even if the host is killed; after any error nothing of the change is kept. Other
+	// hosts see the change at once. fn must not keep tx, and must not call Read or Write.
 	Write(ctx context.Context, fn func(*Tx) error) error
-	// Export writes the state of the parts named, of all when none is, as NDJSON.
+	// Export writes the state of the named parts, or of all parts without names, as NDJSON.
 	Export(ctx context.Context, w io.Writer, parts ...string) error
-	// Import reads what Export wrote, adding to what is there, or in its place.
-	// It is imported completely or, after an error, not at all.
+	// Import reads the output of Export and adds it to the state, or replaces the state. It imports
+	// everything or, after an error, nothing.
 	Import(ctx context.Context, r io.Reader, how How) (Counts, error)
-	// Dir is the folder that the state is in, for what belongs beside it; "" = in memory.
+	// Dir returns the folder of the state, for files that belong to the state; "" = in memory.
 	Dir() string
-	// Close waits for what runs and lets the file go. It may be called twice.
+	// Close waits for running calls and closes the store. It may be called twice.
 	Close() error
 }
 
-// How says what an import does with the state there is.
+// How says what an import does with the existing state.
 type How int
 
 // The values of How.
 const (
-	Merge   How = iota // keep it; the same thing in both is replaced
-	Replace            // the parts that the import has are emptied first
+	Merge   How = iota // keep it; imported records replace the same ones
+	Replace            // first empty the parts that the import contains
 )
 
-// Counts is how many records of each kind were taken.
+// Counts is the number of imported records by kind.
 type Counts map[string]int
 
-// Opener returns a store when it is first needed: to open one takes longer than a start may.
-// What kept it from opening may be gone at the next call.
+// Opener opens a store when it is first needed, because opening takes longer than a start may take.
+// After an error, a later call may succeed.
 type Opener func(context.Context) (Store, error)
 
-// Read is Store.Read on the store that o gives.
+// Read runs Store.Read on the store of o.
 func (o Opener) Read(ctx context.Context, fn func(*Tx) error) error {
 	s, err := o(ctx)
 	if err != nil {
@@ -74,7 +72,7 @@ func (o Opener) Read(ctx context.Context, fn func(*Tx) error) error {
 	return s.Read(ctx, fn)
 }
 
-// Write is Store.Write on the store that o gives.
+// Write runs Store.Write on the store of o.
 func (o Opener) Write(ctx context.Context, fn func(*Tx) error) error {
 	s, err := o(ctx)
 	if err != nil {
@@ -83,39 +81,38 @@ func (o Opener) Write(ctx context.Context, fn func(*Tx) error) error {
 	return s.Write(ctx, fn)
 }
 
-// What keeps a store from being used. Errors of Open and of the Store wrap them.
+// Reasons why a store cannot be used. Errors of Open and of the Store wrap them.
 var (
-	// ErrForeign is for a file that is no a2e store. It was not touched.
+	// ErrForeign is the error for a file that is not an a2e store. The file was not changed.
 	ErrForeign error = lasting("the file is not an a2e store")
-	// ErrNewer is for a file of a newer a2e. It was not touched.
+	// ErrNewer is the error for a file of a newer a2e. The file was not changed.
 	ErrNewer error = lasting("the file was written by a newer a2e")
-	// ErrCorrupt is for a damaged file.
+	// ErrCorrupt is the error for a damaged file.
 	ErrCorrupt error = lasting("the file is damaged")
-	// ErrFull says that the disk, or the space that the store may take, is full.
-	// Nothing of the change was kept.
+	// ErrFull says that the disk, or the allowed size of the store, is full. Nothing of the change was
+	// kept.
 	ErrFull = errors.New("no space is left for the store")
-	// ErrMoved says that the file was taken away, or another put in its place.
-	// Nothing of the change was kept.
+	// ErrMoved says that the file was removed or replaced. Nothing of the change was kept.
 	ErrMoved = errors.New("the file was moved, removed or replaced")
-	// ErrUnavailable says that the server of the state cannot be reached for now, or not be
-	// written to. Nothing of the change was kept, unless the text says that this cannot be told.
+	// ErrUnavailable says that the server of the state cannot be reached, or cannot be written to, at the
+	// moment. Nothing of the change was kept, unless the text says that this is not known.
 	ErrUnavailable = errors.New("the server of the state cannot be reached")
-	// ErrRefused says that the server does not let this user in.
+	// ErrRefused says that the server does not accept this user.
 	ErrRefused error = lasting("the server of the state refuses this user")
 	// ErrClosed says that the store was closed.
 	ErrClosed = errors.New("the store is closed")
 )
 
-// lasting is an error that a later try meets again, until somebody mends the file.
+// lasting is an error that also occurs at later tries, until somebody solves the problem.
 type lasting string
 
 // Error implements error.
 func (e lasting) Error() string { return string(e) }
 
-// Lasting reports that the same request fails again; the host says so on the wire.
+// Lasting reports that the same request would fail again; the host tells that to the client.
 func (lasting) Lasting() bool { return true }
 
-// Result codes of SQLite: the low byte of an extended one.
+// Result codes of SQLite: the low byte of an extended code.
 const (
 	codeBusy       = 5
 	codeIO         = 10
@@ -125,15 +122,15 @@ const (
 	codeNotADB     = 26
 )
 
-// Extended codes of codeIO that a full disk has as well: SQLite says codeFull only where it
-// writes to the file or its log, and the system said just that.
+// Extended codes of codeIO that may also mean a full disk: SQLite returns codeFull only if it writes
+// to the file or its log and the system reports exactly that.
 const (
 	codeWrite = codeIO | 3<<8
-	codeBegin = codeIO | 18<<8 // of the shared memory beside the log
+	codeBegin = codeIO | 18<<8 // for the shared memory of the log
 	codeGrow  = codeIO | 19<<8
 )
 
-// resultCode returns SQLite's primary result code of an error; 0 = not SQLite's.
+// resultCode returns SQLite's primary result code of an error; 0 = not an SQLite error.
 func resultCode(err error) int { return extendedCode(err) & 0xff }
 
 func extendedCode(err error) int {
@@ -143,7 +140,7 @@ func extendedCode(err error) int {
 	return 0
 }
 
-// explain says what a failure of SQLite means.
+// explain adds to an error of SQLite what it means.
 func explain(path string, err error) error {
 	switch resultCode(err) {
 	case 0:
@@ -173,20 +170,20 @@ func explain(path string, err error) error {
 	return fmt.Errorf("%s: %w", path, err)
 }
 
-// Report is what Check found.
+// Report is the result of Check.
 type Report struct {
-	Path     string         `json:"path"`   // of the file, or the server's address without what is secret
-	Server   string         `json:"server"` // its version and the extensions it has for the state; "" = it is a file
-	Exists   bool           `json:"exists"` // without a file or a schema nothing else is known
-	Bytes    int64          `json:"bytes"`  // of the file and its log, or of the tables
-	Parts    map[string]int `json:"parts"`  // the version of each
+	Path     string         `json:"path"`   // path of the file, or the server's address without secrets
+	Server   string         `json:"server"` // the server's version and its extensions for the state; "" = it is a file
+	Exists   bool           `json:"exists"` // if false, nothing else is known
+	Bytes    int64          `json:"bytes"`  // size of the file and its log, or of the tables
+	Parts    map[string]int `json:"parts"`  // version of each part
 	Problems []string       `json:"problems"`
-	// Checksums reports whether damage of pages is found; files of older hosts have none.
+	// Checksums reports whether pages have checksums that reveal damage; files of older hosts have none.
 	Checksums bool `json:"checksums"`
 }
 
-// Check reads the whole file in search of damage. It makes none where there is
-// none. The error says why the file could not be looked at.
+// Check reads the whole file to find damage. It does not make a missing file. The error says why the
+// file could not be checked.
 func Check(ctx context.Context, path string, opts Options) (Report, error) {
 	r := Report{Path: path, Parts: map[string]int{}, Problems: []string{}}
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
@@ -221,7 +218,7 @@ func Check(ctx context.Context, path string, opts Options) (Report, error) {
 	return r, errors.Join(err, s.Close())
 }
 
-// partVersions adds the version of each part.
+// partVersions adds the version of each part to the map to.
 func partVersions(tx *Tx, to map[string]int) error {
 	return tx.Each("SELECT name, version FROM parts WHERE name <> $1", []any{pgBase},
 		func(scan func(...any) error) error {

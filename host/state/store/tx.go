@@ -12,48 +12,49 @@ import (
 	"github.com/go-json-experiment/json"
 )
 
-// querier is a connection within a transaction.
+// querier is a connection in a transaction.
 type querier interface {
 	exec(ctx context.Context, query string, args []any) (sql.Result, error)
 	query(ctx context.Context, query string, args []any) (*sql.Rows, error)
 }
 
-// Tx is a transaction, or a consistent view to read from. It is valid until the
-// function that got it returns, and belongs to one goroutine.
+// Tx is a transaction, or a consistent view for reading. It is valid until the function that got it
+// returns. Only one goroutine may use it.
 //
-// Queries have $1 and so on for arguments, and words that both engines know. json_each gives the items of a JSON list
-// as text, in a column called value; unixepoch() is the time of the store; INTEGER is too short on PostgreSQL, where a
-// cast should say BIGINT, and REAL too rough: DOUBLE PRECISION. What SQLite alone has (INSERT OR REPLACE, max of two
-// values, LIMIT -1, sums of booleans) may not be in a query.
+// Queries use $1 and so on for arguments, and only SQL that both engines know. json_each returns the
+// items of a JSON list as text, in a column called value; unixepoch() is the time of the store. On
+// PostgreSQL INTEGER is too short and REAL too imprecise: casts should use BIGINT and DOUBLE
+// PRECISION. Queries must not use what only SQLite has (INSERT OR REPLACE, max of two values, LIMIT
+// -1, sums of booleans).
 type Tx struct {
 	db  querier
-	ctx context.Context // of reads; a write runs to its end
+	ctx context.Context // context of reads; a write runs to its end
 	dir string
 
 	after   []func()
-	reading bool // Each is: no other statement may run
+	reading bool // Each is running: no other statement may run
 }
 
-// errReading is for a statement that runs between the rows of another.
+// errReading is the error for a statement that is run while Each reads rows.
 var errReading = errors.New("a statement ran while the rows of another were read")
 
-// Dir is Store.Dir.
+// Dir returns Store.Dir.
 func (t *Tx) Dir() string { return t.dir }
 
-// After has fn run once the change is kept; a write that fails forgets it.
+// After runs fn once the change is kept. If the write fails, fn is not run.
 func (t *Tx) After(fn func()) { t.after = append(t.after, fn) }
 
-// Args are the arguments of a query that is put together.
+// Args are the arguments of a query that is built step by step.
 type Args []any
 
-// Add adds a value and returns the parameter that stands for it, such as $3.
+// Add adds a value and returns its parameter, such as $3.
 func (a *Args) Add(value any) string {
 	*a = append(*a, value)
 	return "$" + strconv.Itoa(len(*a))
 }
 
-// Exec runs one statement and gives the number of rows it changed. The texts of queries are
-// few: each is prepared once and kept.
+// Exec runs one statement and returns the number of changed rows. Each query text is prepared once and
+// kept, so there should be few different texts.
 func (t *Tx) Exec(query string, args ...any) (changed int64, err error) {
 	if t.reading {
 		return 0, errReading
@@ -71,7 +72,7 @@ func (t *Tx) Insert(query string, args ...any) (id int64, err error) {
 	return id, err
 }
 
-// Get reads the first row of a query into dest; false means that there is none.
+// Get reads the first row of a query into dest; there is false if there are no rows.
 func (t *Tx) Get(query string, args []any, dest ...any) (there bool, err error) {
 	if t.reading {
 		return false, errReading
@@ -87,8 +88,8 @@ func (t *Tx) Get(query string, args []any, dest ...any) (there bool, err error) 
 	return true, rows.Scan(dest...)
 }
 
-// Each calls row for each row of a query, which reads it with scan. No other statement runs meanwhile. An error of
-// row ends it.
+// Each calls row for each row of a query; row reads it with scan. No other statement may run
+// meanwhile. An error of row ends the loop.
 func (t *Tx) Each(query string, args []any, row func(scan func(dest ...any) error) error) (err error) {
 	if t.reading {
 		return errReading
@@ -107,7 +108,8 @@ func (t *Tx) Each(query string, args []any, row func(scan func(dest ...any) erro
 	return rows.Err()
 }
 
-// Rows reads each row of a query into an R, by what columns lists of it.
+// Rows reads each row of a query into an R. columns returns the fields of an R, in the order of the
+// selected columns.
 func Rows[R any](t *Tx, query string, args []any, columns func(*R) []any) (all []*R, err error) {
 	err = t.Each(query, args, func(scan func(...any) error) error {
 		r := new(R)
@@ -117,7 +119,7 @@ func Rows[R any](t *Tx, query string, args []any, columns func(*R) []any) (all [
 	return all, err
 }
 
-// Column reads the one column that a query selects.
+// Column returns the values of the single column of a query.
 func Column[V any](t *Tx, query string, args ...any) (all []V, err error) {
 	err = t.Each(query, args, func(scan func(...any) error) error {
 		var v V
@@ -128,7 +130,7 @@ func Column[V any](t *Tx, query string, args ...any) (all []V, err error) {
 	return all, err
 }
 
-// JSON has a column hold a value as JSON: v is the value to write, or a pointer to read into.
+// JSON wraps a value that a column holds as JSON: v is the value to write, or a pointer to read into.
 func JSON(v any) any { return jsonColumn{v} }
 
 type jsonColumn struct{ v any }
@@ -150,10 +152,10 @@ func (c jsonColumn) Scan(src any) error {
 	return json.Unmarshal(raw, c.v)
 }
 
-// Micros is a time in microseconds since 1970, as tables have it; in JSON it is seconds.
+// Micros is a time in microseconds since 1970, as in tables; in JSON it is a number of seconds.
 type Micros int64
 
-// Seconds is the time as messages carry it.
+// Seconds returns the time in seconds, as in messages.
 func (m Micros) Seconds() float64 { return float64(m) / 1e6 }
 
 // MarshalJSON implements json.Marshaler.
@@ -161,7 +163,7 @@ func (m Micros) MarshalJSON() ([]byte, error) {
 	return strconv.AppendFloat(nil, m.Seconds(), 'f', -1, 64), nil
 }
 
-// UnmarshalJSON implements json.Unmarshaler. It refuses what is no time of this era.
+// UnmarshalJSON implements json.Unmarshaler. It refuses times before 1970 and from the year 10000 on.
 func (m *Micros) UnmarshalJSON(raw []byte) error {
 	const year10000 = 253402300800
 	seconds, err := strconv.ParseFloat(string(raw), 64)

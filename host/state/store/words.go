@@ -8,16 +8,16 @@ import (
 	"strings"
 )
 
-// Words is an index of the words of rows: a table with the column rowid and one for the words, which SQLite
-// keeps by FTS5 and PostgreSQL as a tsvector under a GIN index (see the part's migrations). A word is of letters and
-// digits.
+// Words is an index of the words in rows: a table with the column rowid and one for the words, which
+// is an FTS5 table in SQLite and a tsvector with a GIN index in PostgreSQL (see the part's
+// migrations). A word consists of letters and digits.
 type Words struct {
 	Table, Column string
-	// Stem does on PostgreSQL what the tokenizer of the FTS5 table does with a word; nil = nothing.
+	// Stem does on PostgreSQL what the tokenizer of the FTS5 table does to a word; nil = nothing.
 	Stem func(string) string
 }
 
-// Put adds a row's words, which spaces separate.
+// Put adds the words of a row, separated by spaces.
 func (w *Words) Put(tx *Tx, row int64, words string) error {
 	if tx.onServer() && w.Stem != nil {
 		all := strings.Fields(words)
@@ -30,14 +30,15 @@ func (w *Words) Put(tx *Tx, row int64, words string) error {
 	return err
 }
 
-// Remove takes a row's words away.
+// Remove removes the words of a row.
 func (w *Words) Remove(tx *Tx, row int64) error {
 	_, err := tx.Exec("DELETE FROM "+w.Table+" WHERE rowid = $1", row)
 	return err
 }
 
-// Find returns the rows that match each of some expressions of FTS5, of words in quotes, AND, OR and brackets: those
-// below a row, or all for 0, the largest first, most at most for each.
+// Find returns, for each of the expressions, the matching rows below a row (0 = all rows), largest
+// first, at most most. The expressions are in the syntax of FTS5, with quoted words, AND, OR and
+// brackets.
 func (w *Words) Find(tx *Tx, below int64, most int, matches ...string) (rows [][]int64, err error) {
 	if len(matches) == 0 {
 		return nil, nil
@@ -57,7 +58,7 @@ func (w *Words) Find(tx *Tx, below int64, most int, matches ...string) (rows [][
 		if below > 0 {
 			found += " AND rowid < " + args.Add(below)
 		}
-		// One row with a list is read faster than many.
+		// One row with a list is faster to read than many rows.
 		each = append(each, "(SELECT "+list+" FROM (SELECT rowid FROM "+w.Table+" WHERE "+found+
 			" ORDER BY rowid DESC LIMIT "+strconv.Itoa(most)+") AS found)")
 		lists = append(lists, new(sql.NullString))
@@ -74,7 +75,7 @@ func (w *Words) Find(tx *Tx, below int64, most int, matches ...string) (rows [][
 	return rows, nil
 }
 
-// rowsOf reads numbers with commas between them.
+// rowsOf parses numbers separated by commas.
 func rowsOf(list string) (rows []int64, err error) {
 	if list == "" {
 		return nil, nil
@@ -90,7 +91,7 @@ func rowsOf(list string) (rows []int64, err error) {
 	return rows, nil
 }
 
-// tsquery gives an expression of FTS5 as PostgreSQL has it.
+// tsquery converts an expression of FTS5 to PostgreSQL's syntax.
 func (w *Words) tsquery(match string) string {
 	operators := strings.NewReplacer("AND", "&", "OR", "|")
 	var out strings.Builder
@@ -107,7 +108,7 @@ func (w *Words) tsquery(match string) string {
 	return out.String()
 }
 
-// engine is the word for the engine in names of files.
+// engine returns the engine's name in file names.
 func (t *Tx) engine() string {
 	if t.onServer() {
 		return "postgres"
@@ -115,14 +116,15 @@ func (t *Tx) engine() string {
 	return "sqlite"
 }
 
-// onServer reports whether the transaction is one of PostgreSQL.
+// onServer reports whether the transaction runs on PostgreSQL.
 func (t *Tx) onServer() bool {
 	_, is := t.db.(*pgConn)
 	return is
 }
 
-// MergeWords merges so many pages of each index, and reports whether there were any to merge: FTS5
-// adds a segment with each transaction, and a search looks into each of them. PostgreSQL sees to that itself.
+// MergeWords merges up to pages pages of each index, and reports whether there may be more to merge.
+// FTS5 adds a segment with each transaction, and a search reads each segment. PostgreSQL does such
+// work itself.
 func (s *SQLite) MergeWords(ctx context.Context, pages int, indexes ...Words) (more bool, err error) {
 	err = s.Write(ctx, func(tx *Tx) error {
 		for _, w := range indexes {

@@ -7,28 +7,29 @@ import (
 	"sync/atomic"
 )
 
-// maxGroup is how many writes are committed together at most.
+// maxGroup is the maximum number of writes in one commit.
 const maxGroup = 64
 
 // job is a write that waits for its turn.
 type job struct {
 	fn    func(*Tx) error
-	taken atomic.Bool   // by the one who runs it, or by its owner who gave up
-	after []func()      // to do once it was committed
+	taken atomic.Bool   // set by the goroutine that runs it, or by its own when it gives up
+	after []func()      // functions to run after the commit
 	err   error         // valid once done is closed
 	done  chan struct{} // closed when it was committed or has failed
 }
 
-// writes are those that wait for the one who writes.
+// writes are the writes that wait for the current writer.
 type writes struct {
-	writing chan struct{} // held by that one
+	writing chan struct{} // held by the writer
 
 	mu    sync.Mutex
 	queue []*job // guarded by mu
 }
 
-// do has fn written. Whoever finds nobody writing commits all that wait at once: a commit
-// costs far more than what is in it. The error of commit is that of all, unless a job has one.
+// do runs fn in a transaction. A caller that finds no other writer commits all waiting writes at once, because
+// a commit takes much longer than its contents. An error of commit is the result of all jobs, unless a job has
+// its own error.
 func (w *writes) do(ctx context.Context, fn func(*Tx) error, commit func([]*job) error) error {
 	j := &job{fn: fn, done: make(chan struct{})}
 	w.mu.Lock()
@@ -56,10 +57,10 @@ func (w *writes) do(ctx context.Context, fn func(*Tx) error, commit func([]*job)
 	}
 }
 
-// group is the writes of one commit.
+// group contains the writes of one commit.
 type group []*job
 
-// take returns the writes that wait, up to a group of them.
+// take returns the waiting writes, at most maxGroup.
 func (w *writes) take() (g group) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -72,7 +73,7 @@ func (w *writes) take() (g group) {
 	return g
 }
 
-// end commits the writes and says so.
+// end commits the writes and closes their done channels.
 func (g group) end(commit func([]*job) error) {
 	if len(g) == 0 {
 		return
@@ -91,14 +92,14 @@ func (g group) end(commit func([]*job) error) {
 	}
 }
 
-// session is a connection that can run statements without arguments, several in one text too.
+// session is a connection that can run statements without arguments, also several in one text.
 type session interface {
 	querier
 	run(sql string) error
 }
 
-// writeAll runs jobs in the transaction that c is in, and ends it. One that fails takes nothing
-// of the others with it. An error is that of all.
+// writeAll runs the jobs in the current transaction of c, and ends it. A failed job does not affect
+// the others. A returned error applies to all jobs.
 func writeAll(ctx context.Context, c session, jobs []*job, dir, commit string, explain func(error) error) (err error) {
 	kept := 0
 	for _, j := range jobs {
@@ -118,7 +119,7 @@ func writeAll(ctx context.Context, c session, jobs []*job, dir, commit string, e
 	return err
 }
 
-// write runs a job, within a savepoint unless it is alone. It returns an error when the whole
+// write runs a job, in a savepoint unless it is the only one. It returns an error if the whole
 // transaction is lost.
 func (j *job) write(ctx context.Context, c session, dir string, alone bool, explain func(error) error) error {
 	if !alone {
@@ -140,8 +141,7 @@ func (j *job) write(ctx context.Context, c session, dir string, alone bool, expl
 	return c.run("RELEASE job")
 }
 
-// runGuarded turns a panic into an error: fn may run on the goroutine of another
-// request.
+// runGuarded turns a panic into an error, because fn may run in the goroutine of another request.
 func runGuarded(fn func(*Tx) error, tx *Tx) (err error) {
 	defer func() {
 		if v := recover(); v != nil {

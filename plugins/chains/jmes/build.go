@@ -10,15 +10,15 @@ import (
 	"github.com/jmespath-community/go-jmespath/pkg/parsing"
 )
 
-// step computes what a node of the library's tree makes of the current value. Each costs a step of the
-// machine's budget at least.
+// step computes the value of a node of the library's tree for the current value. Each takes at least one
+// step of the machine's budget.
 type step func(m *machine, cur any) (any, error)
 
-// compiled is a step, and what others have to know of it.
+// compiled is a step, and what its users must know about it.
 type compiled struct {
 	step
-	all    bool   // it is the whole scope
-	member string // it is this member of the scope
+	all    bool   // its value is the whole scope
+	member string // its value is this member of the scope
 }
 
 // where says what a step's current value is, and which variables it sees.
@@ -30,23 +30,23 @@ type where struct {
 	deep   int
 }
 
-// variable is one of a let expression.
+// variable is a variable of a let expression.
 type variable struct {
 	name string
 	slot int
 	next *variable
 }
 
-// value is the place of a step whose current value is not the scope.
+// value returns the where of a step whose current value is not the scope.
 func (w where) value() where { return where{vars: w.vars, deep: w.deep} }
 
 type builder struct {
 	funcs map[string]*function
-	names map[string]bool // whether one stands without $.
+	names map[string]bool // true = it is named without $. at least once
 	whole bool            // the scope is used as one object
 	vars  int
 
-	literals []any // whose numbers have all their digits, see exactLiterals
+	literals []any // their numbers have all their digits, see exactLiterals
 }
 
 // build makes the step of one node of the tree.
@@ -70,7 +70,7 @@ func (b *builder) build(n *parsing.ASTNode, w where) (compiled, error) {
 	return compiled{step: s}, err
 }
 
-// node makes the step of a node that is neither a part of the scope nor leads on from one.
+// node makes the step of a node that build does not handle itself.
 func (b *builder) node(n *parsing.ASTNode, w where) (step, error) {
 	switch n.NodeType {
 	case parsing.ASTCurrentNode, parsing.ASTIdentity:
@@ -96,7 +96,7 @@ func (b *builder) node(n *parsing.ASTNode, w where) (step, error) {
 	case parsing.ASTBinding:
 		return nil, errors.New("has a single =; == compares")
 	}
-	first, inner := w, w // the places of the first child, and of those after it
+	first, inner := w, w // for the first child, and for those after it
 	switch n.NodeType {
 	case parsing.ASTProjection, parsing.ASTValueProjection, parsing.ASTFilterProjection:
 		inner = w.value()
@@ -113,7 +113,8 @@ func (b *builder) node(n *parsing.ASTNode, w where) (step, error) {
 	return combined(n, kids)
 }
 
-// children makes the steps of the children of a node; a pair of an object is its value.
+// children makes the steps of the children of a node; for a key and value of an object it is that of the
+// value.
 func (b *builder) children(n *parsing.ASTNode, first, inner where) ([]step, error) {
 	kids := make([]step, len(n.Children))
 	for i := range n.Children {
@@ -130,7 +131,7 @@ func (b *builder) children(n *parsing.ASTNode, first, inner where) ([]step, erro
 	return kids, nil
 }
 
-// scope is the step that gives the whole scope.
+// scope returns the step whose value is the whole scope.
 func (b *builder) scope() compiled {
 	b.whole = true
 	return compiled{all: true, step: func(m *machine, _ any) (any, error) {
@@ -139,7 +140,7 @@ func (b *builder) scope() compiled {
 	}}
 }
 
-// field is a member of the scope, or of the current value.
+// field returns the step for a member of the scope, or of the current value.
 func (b *builder) field(name string, w where) compiled {
 	switch {
 	case w.root:
@@ -157,7 +158,7 @@ func (b *builder) field(name string, w where) compiled {
 	}}
 }
 
-// onValue lets a step that needs a value work on the whole scope.
+// onValue makes a step that needs a value work on the whole scope too.
 func (b *builder) onValue(w where, s step) step {
 	if !w.root {
 		return s
@@ -165,7 +166,7 @@ func (b *builder) onValue(w where, s step) step {
 	return followed(b.scope().step, s, false)
 }
 
-// followed is a step on the value of another one, where that is not null, or always.
+// followed returns a step that runs right on the value of left if that is not null, or always.
 func followed(left, right step, always bool) step {
 	return func(m *machine, cur any) (any, error) {
 		v, err := left(m, cur)
@@ -200,7 +201,7 @@ func (b *builder) chained(n *parsing.ASTNode, w where) (compiled, error) {
 	return compiled{step: followed(left.step, right.step, pipe)}, nil
 }
 
-// let makes the steps of let $a = x, $b = y in z: what is bound does not see the others.
+// let makes the steps of let $a = x, $b = y in z; a value does not see the variables of the same let.
 func (b *builder) let(n *parsing.ASTNode, w where) (step, error) {
 	w.member = ""
 	bindings := n.Children[0].Children
@@ -263,7 +264,7 @@ func (b *builder) call(n *parsing.ASTNode, w where) (step, error) {
 	return func(m *machine, cur any) (any, error) { return m.call(fn, args, cur) }, err
 }
 
-// explain says where a text stops being JMESPath, and what may have been meant.
+// explain returns an error that says where a text stops being JMESPath, with a hint.
 func explain(text string, err error) error {
 	var syntax parsing.SyntaxError
 	if !errors.As(err, &syntax) {

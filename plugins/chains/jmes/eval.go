@@ -15,11 +15,11 @@ import (
 // Bounds of one evaluation.
 const (
 	maxSteps = 5_000_000 // a fraction of a second
-	maxBytes = 32 << 20  // that it may build, about
+	maxBytes = 32 << 20  // about what it may build
 	checkAt  = 1 << 12   // steps between two looks at the context
 )
 
-// What the parts of a value take in memory, about.
+// About how many bytes the parts of a value take in memory.
 const (
 	cellBytes  = 24 // an element of a list
 	entryBytes = 64 // a member of an object
@@ -35,8 +35,8 @@ type machine struct {
 	ctx   context.Context
 	scope Scope
 	vars  []any
-	steps int // that are left
-	bytes int // that are left
+	steps int // left of maxSteps
+	bytes int // left of maxBytes
 }
 
 // spend counts n steps.
@@ -51,7 +51,7 @@ func (m *machine) spend(n int) error {
 	return nil
 }
 
-// build counts n bytes of a value.
+// build counts n bytes of a new value.
 func (m *machine) build(n int) error {
 	if m.bytes -= n; n < 0 || m.bytes < 0 {
 		return errBytes
@@ -59,7 +59,7 @@ func (m *machine) build(n int) error {
 	return nil
 }
 
-// combined is the step of a node that does something with the values of its children.
+// combined returns the step of a node that computes with the values of its children.
 func combined(n *parsing.ASTNode, kids []step) (step, error) {
 	text := false
 	switch n.NodeType {
@@ -71,7 +71,7 @@ func combined(n *parsing.ASTNode, kids []step) (step, error) {
 		return func(m *machine, _ any) (any, error) {
 			return functions.ExpRef(func(v any) (any, error) { return kids[0](m, v) }), m.spend(1)
 		}, nil
-	case parsing.ASTProjection: // of a slice: a text stays one
+	case parsing.ASTProjection: // after a slice, a text stays a text
 		left := n.Children[0]
 		text = left.NodeType == parsing.ASTIndexExpression && left.Children[1].NodeType == parsing.ASTSlice
 	case parsing.ASTOrExpression, parsing.ASTAndExpression, parsing.ASTNotExpression, parsing.ASTComparator,
@@ -130,7 +130,7 @@ func (m *machine) operate(n *parsing.ASTNode, kids []step, cur, left any) (any, 
 	return arithmetic(n.Value.(parsing.TokType), left, right)
 }
 
-// output returns NAME.output: a member of what the node gave, else that itself.
+// output returns NAME.output: the member output of what the node returned, or else that itself.
 func (m *machine) output(name string) any {
 	v, own := m.scope.Member(name)
 	object, isObject := v.(map[string]any)
@@ -206,7 +206,7 @@ func (m *machine) pick(from, to, step int, at func(int) any) (any, error) {
 	return part, m.spend(len(part) / 8)
 }
 
-// sliceBounds returns where a slice begins, where it ends, and its step, as Python has it.
+// sliceBounds returns where a slice begins, where it ends, and its step, by the rules of Python.
 func sliceBounds(length int, bounds [3]*int) (from, to, step int) {
 	step = 1
 	if bounds[2] != nil {
@@ -256,8 +256,8 @@ func (m *machine) hash(n *parsing.ASTNode, kids []step, cur any) (any, error) {
 	return object, cmp.Or(m.spend(1), m.build(len(object)*entryBytes+entryBytes))
 }
 
-// project applies the second part to the elements of a list, for a filter to those for
-// which the third part is true, and leaves out what is null. text = a text stays one.
+// project applies kids[1] to the elements of a list and leaves out null results. For a filter, kids[2]
+// selects the elements. text = a text is returned unchanged.
 func (m *machine) project(kids []step, left any, text bool) (any, error) {
 	all, ok := left.([]any)
 	if !ok {
@@ -291,7 +291,8 @@ func (m *machine) project(kids []step, left any, text bool) (any, error) {
 	return list, nil
 }
 
-// values applies the second part to the members of an object, in the order of their keys.
+// values applies right to the members of an object, in the order of their keys, and leaves out null
+// results.
 func (m *machine) values(right step, left any) (any, error) {
 	object, ok := left.(map[string]any)
 	if !ok {
@@ -314,7 +315,7 @@ func (m *machine) values(right step, left any) (any, error) {
 	return list, nil
 }
 
-// sortedKeys returns the keys of an object; a list of its members is paid for with them.
+// sortedKeys returns the keys of an object in order. It also counts the memory for a list of the members.
 func (m *machine) sortedKeys(object map[string]any) ([]string, error) {
 	if err := m.build(len(object) * 2 * cellBytes); err != nil {
 		return nil, err

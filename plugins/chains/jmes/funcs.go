@@ -11,13 +11,13 @@ import (
 	"github.com/jmespath-community/go-jmespath/pkg/parsing"
 )
 
-// function is one that expressions may call.
+// function is a function that expressions may call.
 type function struct {
 	name string
 	args []functions.ArgSpec
-	lib  functions.JpFunction                      // the library's, or
-	own  func(m *machine, args []any) (any, error) // ours
-	cost func(args []any) (bytes, steps int)       // of the library's; nil = as of any other
+	lib  functions.JpFunction                      // the library's
+	own  func(m *machine, args []any) (any, error) // ours; nil = lib is used
+	cost func(args []any) (bytes, steps int)       // of lib; nil = the usual one, see pay
 }
 
 // table returns the functions by name.
@@ -37,12 +37,12 @@ func table() map[string]*function {
 
 func (f *function) variadic() bool { return len(f.args) > 0 && f.args[len(f.args)-1].Variadic }
 
-// spec returns what argument i may be.
+// spec returns the types that argument i may have.
 func (f *function) spec(i int) functions.ArgSpec { return f.args[min(i, len(f.args)-1)] }
 
 func (f *function) takes(i int, t functions.JpType) bool { return slices.Contains(f.spec(i).Types, t) }
 
-// arity says what is wrong with a number of arguments.
+// arity returns an error if the function does not take n arguments.
 func (f *function) arity(n int) error {
 	least := 0
 	for _, a := range f.args {
@@ -66,7 +66,7 @@ func counts(least, most int) string {
 	return fmt.Sprintf("%d to %d", least, most)
 }
 
-// call calls a function with what its arguments are.
+// call calls a function with the values of its arguments.
 func (m *machine) call(fn *function, kids []step, cur any) (any, error) {
 	if err := m.spend(1); err != nil {
 		return nil, err
@@ -100,8 +100,8 @@ func (m *machine) call(fn *function, kids []step, cur any) (any, error) {
 	return v, err
 }
 
-// pay counts what a function may do with an argument: it looks at all of it, and the
-// library's build at most as much again.
+// pay counts the cost of an argument: a function looks at all of it, and a function of the library builds
+// at most as much again.
 func (m *machine) pay(v any, builds bool) error {
 	var steps, bytes int
 	switch v := v.(type) {
@@ -120,11 +120,11 @@ func (m *machine) pay(v any, builds bool) error {
 	return m.spend(steps)
 }
 
-// ordering is how many steps it takes to order texts of so many bytes together.
+// ordering returns how many steps it takes to sort count texts of size bytes together.
 func ordering(count, size int) int { return size / 64 * bits.Len(uint(count)) }
 
-// argument checks one argument and returns it as the function takes it: the library's functions
-// take a float64 where ours keep a Number.
+// argument checks one argument and returns it as the function takes it: functions of the library take a
+// float64, ours keep a Number.
 func (f *function) argument(i int, v any) (any, error) {
 	spec := f.spec(i)
 	for _, t := range spec.Types {
@@ -166,7 +166,7 @@ func converted(t functions.JpType, v any) (fits any, ok bool) {
 	return v, ok
 }
 
-// convertedList checks the elements of a list.
+// convertedList checks the elements of a list, and converts each Number of a list of numbers.
 func convertedList(t functions.JpType, list []any) (any, bool) {
 	copied := false
 	for i, el := range list {
@@ -214,7 +214,7 @@ func TypeName(v any) string {
 	return "an expression"
 }
 
-// compare returns what a comparison says. Only numbers have an order.
+// compare returns the result of a comparison. Only numbers have an order; others compare as nil.
 func (m *machine) compare(tok parsing.TokType, left, right any) (any, error) {
 	if tok == parsing.TOKEQ || tok == parsing.TOKNE {
 		same, err := m.equal(left, right)
@@ -235,8 +235,8 @@ func (m *machine) compare(tok parsing.TokType, left, right any) (any, error) {
 	}
 }
 
-// equal reports whether two values are the same JSON. Each pair costs a step, as parts that
-// stand in a value many times would otherwise take forever.
+// equal reports whether two values are the same JSON. Each pair costs a step, as a part that a value
+// contains many times could otherwise take very long.
 func (m *machine) equal(left, right any) (bool, error) {
 	if err := m.spend(1); err != nil {
 		return false, err

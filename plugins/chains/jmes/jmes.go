@@ -1,11 +1,11 @@
 // Package jmes evaluates JMESPath over the state of a chain, within bounds.
 //
-// The parser and most functions are those of go-jmespath. The evaluation is our own,
-// because expressions come from agents: the library's has no bound of time and memory
-// (`[@,@]|[@,@]|…` doubles with each step), sorts its input in place in sort_by, gives
-// the values of an object in random order, and formats whole inputs into its errors.
-// Here every step counts against a budget, nothing changes what it reads, and objects
-// are walked in the order of their keys.
+// The parser and most functions are those of go-jmespath. This package evaluates by itself,
+// as expressions come from agents: the library's evaluation has no bound on time and memory
+// (`[@,@]|[@,@]|…` doubles with each step), sorts its input in place in sort_by, returns
+// the values of an object in random order, and writes whole inputs into its errors.
+// Here every step counts against a budget, nothing changes its input, and the members of
+// objects are visited in the order of their keys.
 //
 //	jmes.go   Compiler, what an expression names     funcs.go   functions: arity, types, cost; ==
 //	build.go  the library's tree into our steps      own.go     those that are not the library's
@@ -28,15 +28,15 @@ import (
 
 // Bounds of one expression.
 const (
-	maxText  = 8192 // bytes; the library's parser recurses, so it bounds its stack too
-	maxDepth = 200  // steps within each other
+	maxText  = 8192 // bytes; this also bounds the stack of the library's parser, which recurses
+	maxDepth = 200  // nesting of steps
 )
 
-// Scope is what an expression is evaluated over: an object whose members are looked up
-// as they are needed. What it gives must not change.
+// Scope is what an expression is evaluated over: an object whose members are looked up when they are
+// needed. Its values must not change.
 type Scope interface {
-	// Member returns one that Names has. own tells that a chain's node of that name gave it:
-	// then NAME.output is the value itself, unless that has a member `output`.
+	// Member returns a member that Names lists. own means that it is the output of the chain's node of
+	// that name: then NAME.output is the value itself, unless that has a member `output`.
 	Member(name string) (v any, own bool)
 	// All returns the whole object, for expressions that use it as one.
 	All() map[string]any
@@ -54,7 +54,7 @@ type Expr struct {
 // Compiler compiles expressions. It is safe for concurrent use.
 type Compiler struct{ funcs func() map[string]*function }
 
-// NewCompiler makes one; it is worth keeping.
+// NewCompiler makes a Compiler. Keep it, as it makes its table of functions only once.
 func NewCompiler() *Compiler { return &Compiler{sync.OnceValue(table)} }
 
 // Compile parses an expression and checks what can be checked without data: its size,
@@ -98,11 +98,11 @@ func (e *Expr) Names() []string { return e.names }
 // Bare reports whether the expression mentions a member of Names without $. before it.
 func (e *Expr) Bare(name string) bool { return e.bare[name] }
 
-// Whole reports whether the expression uses the scope as one object: @ by itself, say.
+// Whole reports whether the expression uses the scope as one object, for example as @ alone.
 func (e *Expr) Whole() bool { return e.whole }
 
-// Eval evaluates the expression. The error says what did not fit, that a bound was
-// reached, or is that of ctx.
+// Eval evaluates the expression. The error says what did not fit or which bound was reached, or is that of
+// ctx.
 func (e *Expr) Eval(ctx context.Context, s Scope) (v any, err error) {
 	m := machine{ctx: ctx, scope: s, steps: maxSteps, bytes: maxBytes}
 	if e.vars > 0 {

@@ -21,16 +21,16 @@ type Number struct {
 
 const (
 	maxExact  = 1 << 53 // a float64 has all integers up to this one
-	maxDigits = 400     // of an integer that is computed with exactly: more than a float64 can reach
+	maxDigits = 400     // of an integer for exact arithmetic: more than any float64 has
 )
 
-// parseNumber makes the value of a JSON number: a float64 where that keeps the digits.
+// parseNumber returns the value of a JSON number: a float64 if that keeps the digits, else a Number.
 func parseNumber(text string) any {
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil && len(text) < 16 && text[0] != '-' {
 		return float64(n)
 	}
 	near, err := strconv.ParseFloat(text, 64)
-	if err != nil { // beyond the range: it may still pass through
+	if err != nil { // beyond the range of float64; it may still pass through
 		near = math.Copysign(math.MaxFloat64, near)
 	} else if len(text) < 24 {
 		var buf [32]byte
@@ -87,7 +87,7 @@ func digits(v any) string {
 	return string(jsontext.AppendFloat(nil, f, 64))
 }
 
-// integer returns a number as an integer; nil = it has a fraction or an exponent, or too many digits.
+// integer returns a number as an integer; nil = it has a fraction, an exponent or too many digits.
 func integer(v any) *big.Int {
 	switch v := v.(type) {
 	case float64:
@@ -104,7 +104,7 @@ func integer(v any) *big.Int {
 	return nil
 }
 
-// fromInteger makes the value of an integer.
+// fromInteger returns the value of an integer.
 func fromInteger(n *big.Int) any {
 	if n.IsInt64() && n.Int64() >= -maxExact && n.Int64() <= maxExact {
 		return float64(n.Int64())
@@ -114,7 +114,7 @@ func fromInteger(n *big.Int) any {
 
 var errNoNumber = errors.New("computes a number that JSON does not have; perhaps it divides by zero")
 
-// arithmetic computes with numbers, with integers exactly; anything else gives null.
+// arithmetic computes with numbers, exactly with integers. It returns nil if an operand is not a number.
 func arithmetic(tok parsing.TokType, left, right any) (any, error) {
 	a, okA := toFloat(left)
 	b, okB := toFloat(right)
@@ -149,7 +149,7 @@ func arithmetic(tok parsing.TokType, left, right any) (any, error) {
 	return n, nil
 }
 
-// withIntegers computes with integers; nil = the result is none, or has too many digits.
+// withIntegers computes with integers; nil = the result is not an integer, or has too many digits.
 func withIntegers(tok parsing.TokType, x, y *big.Int) any {
 	n := new(big.Int)
 	switch tok {
@@ -202,7 +202,7 @@ func absolute(v any) any {
 	return v
 }
 
-// rounded returns the integer that round leads to; an integer is its own.
+// rounded returns a number rounded by round; an integer stays as it is.
 func rounded(v any, round func(float64) float64) any {
 	if integer(v) != nil {
 		return v
@@ -223,7 +223,7 @@ func sum(_ *machine, args []any) (any, error) {
 	return total, nil
 }
 
-// average divides the sum of a list by its length; of an empty list it is null.
+// average returns the sum of a list divided by its length, or nil for an empty list.
 func average(m *machine, args []any) (any, error) {
 	count := len(args[0].([]any))
 	if count == 0 {
@@ -236,11 +236,11 @@ func average(m *machine, args []any) (any, error) {
 	return arithmetic(parsing.TOKDivide, total, float64(count))
 }
 
-// literalMark begins the text that stands for a literal whose numbers need all their digits.
+// literalMark begins the text that replaces a literal whose numbers need all their digits.
 const literalMark = "\x00literal "
 
-// exactLiterals returns an expression in which marks stand for the JSON literals (`…`) that the
-// library's parser would read with other digits, and the values of these literals.
+// exactLiterals replaces JSON literals (`…`) by marks, if the library's parser would change their digits.
+// It returns the marked expression and the values of these literals.
 func exactLiterals(text string) (marked string, values []any) {
 	var out strings.Builder
 	for i := 0; i < len(text); {
@@ -269,7 +269,7 @@ func exactLiterals(text string) (marked string, values []any) {
 	return out.String(), values
 }
 
-// exactLiteral decodes a JSON literal; exact = a number in it is a Number.
+// exactLiteral decodes a JSON literal; exact = it contains a Number.
 func exactLiteral(text string) (v any, exact bool) {
 	v, _, err := Decode([]byte(strings.ReplaceAll(text, "\\`", "`")), maxText*cellBytes)
 	return v, err == nil && hasNumber(v)
@@ -295,7 +295,7 @@ func hasNumber(v any) bool {
 	return false
 }
 
-// literal returns the value of a literal of the tree.
+// literal returns the value of a literal of the tree, or of the literal that a mark replaced.
 func (b *builder) literal(v any) any {
 	text, _ := v.(string)
 	if number, ok := strings.CutPrefix(text, literalMark); ok {

@@ -11,8 +11,8 @@ import (
 	"github.com/jmespath-community/go-jmespath/pkg/functions"
 )
 
-// ownFunctions are those that the library does in random order, not for a Number, or with a cost
-// that only shows while it runs.
+// ownFunctions returns the functions for which the library uses random order, does not know Number, or has
+// a cost that shows only while it runs.
 func ownFunctions() map[string]func(*machine, []any) (any, error) {
 	return map[string]func(*machine, []any) (any, error){
 		"contains": contains, "type": typeOf, "to_string": toString, "to_number": toNumber,
@@ -81,7 +81,8 @@ func toNumber(_ *machine, args []any) (any, error) {
 	return nil, nil
 }
 
-// members lists what pick makes of each member of an object, which takes so many bytes.
+// members returns a function that lists pick of each member of an object; bytes is the memory for one
+// result.
 func members(bytes int, pick func(key string, v any) any) func(*machine, []any) (any, error) {
 	return func(m *machine, args []any) (any, error) {
 		object := args[0].(map[string]any)
@@ -131,7 +132,7 @@ func groupBy(m *machine, args []any) (any, error) {
 	return groups, nil
 }
 
-// keyed is an element and what it is ordered by.
+// keyed is an element with the key that orders it.
 type keyed struct {
 	el   any
 	text string // "" where the key is a number
@@ -179,13 +180,13 @@ func keyedSelf(m *machine, name string, args []any) ([]keyed, error) {
 	return keyedBy(m, name, []any{args[0], functions.ExpRef(func(v any) (any, error) { return v, nil })})
 }
 
-// sorted is sort(): a list of texts or of numbers in their order.
+// sorted is sort(): it returns a list of texts or of numbers in order.
 func sorted(m *machine, args []any) (any, error) {
 	all, err := keyedSelf(m, "sort", args)
 	return inOrder(all), err
 }
 
-// extreme is max() and min(); of an empty list it is null.
+// extreme is max() and min(); for an empty list it returns nil.
 func extreme(m *machine, name string, args []any, sign int) (any, error) {
 	all, err := keyedSelf(m, name, args)
 	return mostExtreme(all, sign), err
@@ -196,7 +197,7 @@ func sortBy(m *machine, args []any) (any, error) {
 	return inOrder(all), err
 }
 
-// inOrder returns elements in the order of their keys; it reorders all.
+// inOrder returns the elements in the order of their keys; it sorts all in place.
 func inOrder(all []keyed) []any {
 	slices.SortStableFunc(all, keyed.compare)
 	list := make([]any, len(all))
@@ -211,8 +212,8 @@ func extremeBy(m *machine, name string, args []any, sign int) (any, error) {
 	return mostExtreme(all, sign), err
 }
 
-// mostExtreme returns the first of the elements with the largest key, or the smallest with
-// sign -1; nil where there are none.
+// mostExtreme returns the first of the elements with the largest key, or the smallest with sign -1; nil =
+// all is empty.
 func mostExtreme(all []keyed, sign int) any {
 	if len(all) == 0 {
 		return nil
@@ -226,10 +227,10 @@ func mostExtreme(all []keyed, sign int) any {
 	return best.el
 }
 
-// costs says of functions of the library how many bytes they build and how many steps they take,
-// beyond a look at each argument. Of the others it is taken that they build their arguments again.
+// costs returns, for functions of the library, how many bytes they build and how many steps they take
+// besides a look at each argument. Other functions are taken to build their arguments again.
 func costs() map[string]func(args []any) (bytes, steps int) {
-	trimmed := func(args []any) (bytes, steps int) { // each character is looked for among those to trim
+	trimmed := func(args []any) (bytes, steps int) { // each character is compared with those to trim
 		if text := args[0].(string); len(args) > 1 {
 			return len(text), len(text) / 64 * len(args[1].(string))
 		}
@@ -269,7 +270,7 @@ func costs() map[string]func(args []any) (bytes, steps int) {
 	}
 }
 
-// textBytes is how long the texts in a list are together.
+// textBytes returns the total length of the texts in a list.
 func textBytes(list []any) (n int) {
 	for _, el := range list {
 		text, _ := el.(string)
@@ -278,7 +279,7 @@ func textBytes(list []any) (n int) {
 	return n
 }
 
-// atMost returns the number that argument i is, or most where that is less or there is no argument i.
+// atMost returns argument i as an integer from 0 to most, or most if there is no argument i.
 func atMost(args []any, i, most int) int {
 	if i >= len(args) {
 		return most

@@ -15,8 +15,8 @@ import (
 	"a2e/protocol"
 )
 
-// Decode makes a value of JSON text. cost is what the value takes in memory, in bytes, about;
-// a value of more than limit is ErrTooLarge.
+// Decode makes a value from JSON text. cost is about how many bytes the value takes in memory; if that is
+// more than limit, the error is ErrTooLarge.
 func Decode(raw []byte, limit int) (v any, cost int, err error) {
 	d := decoder{dec: jsontext.NewDecoder(bytes.NewBuffer(raw), jsontext.AllowDuplicateNames(true),
 		jsontext.AllowInvalidUTF8(true)), limit: limit}
@@ -31,7 +31,7 @@ func Decode(raw []byte, limit int) (v any, cost int, err error) {
 
 var errBroken = errors.New("it is not JSON")
 
-// maxJSONDepth is deeper than what the wire takes; text that nobody checked ends there.
+// maxJSONDepth bounds the nesting of text that nobody checked; it is more than the wire allows.
 const maxJSONDepth = 2000
 
 type decoder struct {
@@ -100,11 +100,11 @@ func (d *decoder) object() (any, error) {
 	return object, err
 }
 
-// maxNesting is how deep a value may be that leaves as JSON; a message bears little more.
+// maxNesting bounds the nesting of a value that Append writes; a message allows little more.
 const maxNesting = 900
 
-// Append appends a value as JSON, the members of objects in the order of their keys. The
-// error says that it takes more than limit bytes, or what part of it is no JSON.
+// Append appends a value as JSON, with the members of objects in the order of their keys. The error says
+// that it takes more than limit bytes, or which part is not JSON.
 func Append(dst []byte, v any, limit int) ([]byte, error) {
 	e := encoder{dst: dst, start: len(dst), limit: limit}
 	err := e.value(v, 0)
@@ -120,7 +120,7 @@ type encoder struct {
 }
 
 func (e *encoder) value(v any, deep int) error {
-	if len(e.dst)-e.start > e.limit { // parts that stand in a value many times add up
+	if len(e.dst)-e.start > e.limit { // a part that a value contains many times counts each time
 		return fmt.Errorf("%w: more than %d bytes as JSON", ErrTooLarge, e.limit)
 	}
 	if deep > maxNesting {

@@ -1,6 +1,6 @@
-// Package bandit holds the strategies that choose among components by what is known of
-// them, or turn that into routing weights, each from its published definition: no I/O, no
-// clock, and no chance but what the caller hands in.
+// Package bandit holds the strategies that choose among components by what is known about them, or compute
+// routing weights from that. Each follows its published definition. There is no I/O and no clock, and
+// randomness comes only from the caller.
 //
 // Rewards are in [0, 1], as in the papers; [FromScore] maps a score in [-1, 1].
 package bandit
@@ -10,27 +10,27 @@ import (
 	"math/rand/v2"
 )
 
-// Arm is one component among those to choose from.
+// Arm is one of the components to choose from.
 type Arm struct {
-	Pulls   float64 // how often it was chosen; may be fractional, but above 0 counts as 1 at least; 0 = never
-	Mean    float64 // mean reward, in [0, 1]; what lies outside is cut off; without meaning when Pulls is 0
-	Graded  bool    // its rewards are not all 0 or 1. Only [Thompson] reads it.
-	Weight  float64 // the routing weight it has now; 0 = none yet, which counts as 1. Only [PPO] reads it.
-	Pending int     // pulls under way, whose rewards are not known yet. Only [Next] reads it.
+	Pulls   float64 // how often it was chosen; may be fractional, but 0 < Pulls < 1 counts as 1; 0 = never
+	Mean    float64 // mean reward, clamped to [0, 1]; ignored if Pulls is 0
+	Graded  bool    // some rewards are neither 0 nor 1. Only [Thompson] reads it.
+	Weight  float64 // its current routing weight; 0 = none yet, which counts as 1. Only [PPO] and [Given] read it.
+	Pending int     // running pulls, whose rewards are not known yet. Only [Next] reads it.
 }
 
 // Strategy is a way to choose among arms.
 type Strategy interface {
-	// Weights returns the routing weight of each arm, in the order of arms: finite, not
-	// negative, 1 on average, more is better.
+	// Weights returns the routing weight of each arm, in the order of arms. Weights are finite, not
+	// negative and 1 on average; a larger one is better.
 	Weights(arms []Arm) []float64
-	// Choose returns the index of the arm to pull next; there is at least one.
+	// Choose returns the index of the arm to pull next; arms is not empty.
 	Choose(arms []Arm, rng *rand.Rand) int
 }
 
-// Next returns the index of the arm to pull next: one that was never pulled, if there is
-// one, else what the strategy chooses. Pulls under way count as pulls with the mean that
-// the arm has, 1/2 where it has none, so that choices made at once differ.
+// Next returns the index of the arm to pull next: one that was never pulled, if there is one, else the
+// choice of the strategy. Running pulls count as pulls with the mean of the arm, or with 1/2 if it has
+// none, so that choices made at the same time differ.
 func Next(s Strategy, arms []Arm, rng *rand.Rand) int {
 	fresh := best(len(arms), rng, func(i int) float64 {
 		if arms[i].pulls() == 0 && arms[i].Pending == 0 {
@@ -52,7 +52,7 @@ func Next(s Strategy, arms []Arm, rng *rand.Rand) int {
 	return s.Choose(counted, rng)
 }
 
-// best returns which of n has the highest value, any one of those that share it.
+// best returns the index of the highest of n values, a random one of equal values.
 func best(n int, rng *rand.Rand, value func(i int) float64) (at int) {
 	top, ties := math.Inf(-1), 0
 	for i := range n {
@@ -68,8 +68,8 @@ func best(n int, rng *rand.Rand, value func(i int) float64) (at int) {
 	return at
 }
 
-// Sample returns an index, each as often as its share of the weights, which are finite and
-// not negative; any where all are 0.
+// Sample returns a random index, with probabilities in proportion to the weights, which are finite and not
+// negative. If all weights are 0, all indexes are equally likely.
 func Sample(weights []float64, rng *rand.Rand) int {
 	sum := 0.0
 	for _, w := range weights {
@@ -92,8 +92,8 @@ func Sample(weights []float64, rng *rand.Rand) int {
 	return last
 }
 
-// FromScore maps a score in [-1, 1] to a reward in [0, 1]; what lies outside is cut off,
-// and no number counts as 0, the neutral score.
+// FromScore maps a score in [-1, 1] to a reward in [0, 1]. A score outside is clamped, and NaN counts as
+// 0, the neutral score.
 func FromScore(score float64) float64 {
 	if math.IsNaN(score) {
 		return 0.5
@@ -101,8 +101,7 @@ func FromScore(score float64) float64 {
 	return unit((score + 1) / 2)
 }
 
-// pulls is how often the arm counts as pulled: 0, or at least 1. The upper bound keeps
-// sums finite.
+// pulls returns how often the arm counts as pulled: 0, or at least 1. The upper bound keeps sums finite.
 func (a Arm) pulls() float64 {
 	if !(a.Pulls > 0) {
 		return 0
@@ -110,10 +109,10 @@ func (a Arm) pulls() float64 {
 	return min(max(a.Pulls, 1), 1e15)
 }
 
-// mean is the mean reward, surely in [0, 1].
+// mean returns the mean reward, clamped to [0, 1].
 func (a Arm) mean() float64 { return unit(a.Mean) }
 
-// unit cuts x off to [0, 1]; no number becomes 0.
+// unit clamps x to [0, 1]; NaN becomes 0.
 func unit(x float64) float64 {
 	if !(x > 0) {
 		return 0
@@ -121,7 +120,7 @@ func unit(x float64) float64 {
 	return min(x, 1)
 }
 
-// plays is the number of pulls over all arms.
+// plays returns the number of pulls of all arms together.
 func plays(arms []Arm) (sum float64) {
 	for _, a := range arms {
 		sum += a.pulls()
@@ -129,7 +128,7 @@ func plays(arms []Arm) (sum float64) {
 	return sum
 }
 
-// balance scales w in place to a mean of 1. All are 1 when w sums up to nothing.
+// balance scales w in place to a mean of 1. If the sum is 0, all become 1.
 func balance(w []float64) []float64 {
 	sum := 0.0
 	for _, x := range w {
@@ -155,12 +154,11 @@ func balance(w []float64) []float64 {
 // theorem 1.
 type UCB1 struct{}
 
-// Weights implements [Strategy], in the proportions of the indices. Without pulls the
-// bound is infinite in the paper; here it is more than any arm with pulls can have, so
-// that weights stay finite.
+// Weights implements [Strategy]: weights in proportion to the indices. In the paper the bound of an arm
+// without pulls is infinite; here it is more than any other arm can have, so that weights stay finite.
 func (UCB1) Weights(arms []Arm) []float64 { return balance(indices(arms)) }
 
-// Choose implements [Strategy]: the arm with the highest index.
+// Choose implements [Strategy]: it returns the arm with the highest index.
 func (UCB1) Choose(arms []Arm, rng *rand.Rand) int {
 	index := indices(arms)
 	return best(len(arms), rng, func(i int) float64 { return index[i] })
@@ -191,16 +189,16 @@ func indices(arms []Arm) []float64 {
 type EpsilonGreedy struct {
 	C float64 `yaml:"c" min:"0" doc:"How much is explored while epsilon decays; 0 = 0.15."`
 	D float64 `yaml:"d" min:"0" max:"1" doc:"The smallest difference of rewards worth telling apart; 0 = 0.3."`
-	// Constant is used instead of C and D (Sutton, Barto, "Reinforcement Learning", 2nd
-	// edition, 2.2). Exploring never ends then, and regret grows as t.
+	// Constant is used instead of C and D (Sutton, Barto, "Reinforcement Learning", 2nd edition, 2.2).
+	// Exploration never ends then, and regret grows as t.
 	Constant float64 `yaml:"epsilon" min:"0" max:"1" doc:"An epsilon that does not decay; 0 = one that does."`
 }
 
-// DefaultEpsilonGreedy tells apart means 0.3 from each other; it explores only, for
-// about as many pulls as there are arms twice over.
+// DefaultEpsilonGreedy distinguishes means that differ by 0.3. It only explores for about as many pulls as
+// twice the number of arms.
 func DefaultEpsilonGreedy() EpsilonGreedy { return EpsilonGreedy{C: 0.15, D: 0.3} }
 
-// Weights implements [Strategy], in the proportions of the probabilities.
+// Weights implements [Strategy]: weights in proportion to the probabilities.
 func (e EpsilonGreedy) Weights(arms []Arm) []float64 {
 	k, epsilon := float64(len(arms)), e.epsilon(arms)
 	top, ties := greedy(arms)
@@ -214,8 +212,8 @@ func (e EpsilonGreedy) Weights(arms []Arm) []float64 {
 	return balance(w)
 }
 
-// Choose implements [Strategy]: the arm with the highest mean, or with probability epsilon
-// any.
+// Choose implements [Strategy]: it returns the arm with the highest mean, or with probability epsilon any
+// arm.
 func (e EpsilonGreedy) Choose(arms []Arm, rng *rand.Rand) int {
 	if rng.Float64() < e.epsilon(arms) {
 		return rng.IntN(len(arms))
@@ -239,7 +237,7 @@ func (e EpsilonGreedy) epsilon(arms []Arm) float64 {
 	return epsilon
 }
 
-// greedy returns the highest mean of the arms with pulls, and how many have it.
+// greedy returns the highest mean of the arms with pulls, and how many arms have it.
 func greedy(arms []Arm) (top float64, ties int) {
 	for _, a := range arms {
 		switch {
@@ -253,7 +251,7 @@ func greedy(arms []Arm) (top float64, ties int) {
 	return top, ties
 }
 
-// Given leaves the weights as they are, and chooses each arm as often as its weight says.
+// Given keeps the weights, and chooses each arm with a probability in proportion to its weight.
 type Given struct{}
 
 // Weights implements [Strategy].

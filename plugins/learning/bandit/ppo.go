@@ -7,7 +7,7 @@ import (
 
 // PPO is proximal policy optimisation with the clipped surrogate objective (Schulman,
 // Wolski, Dhariwal, Radford, Klimov, "Proximal Policy Optimization Algorithms",
-// arXiv:1707.06347, equations 7 and 9), on the policy that the arms' weights stand for.
+// arXiv:1707.06347, equations 7 and 9), on the policy that the arms' weights define.
 // Several epochs of gradient ascent raise
 //
 //	mean over the batch of min(r A, clip(r, 1-Clip, 1+Clip) A)  +  Entropy × H(policy)
@@ -15,16 +15,16 @@ import (
 // where r is the new probability of the arm over the old one and the advantage A is the
 // reward less a baseline. There is no value function: a bandit has one state.
 //
-// The objective alone only takes away the wish to leave the clip: a step may still jump
-// over its border, and an arm's probability also moves with those of others. So here a
+// The objective alone only removes the gain of leaving the clip: a step may still jump over
+// its border, and an arm's probability also changes with those of other arms. So here a
 // step is halved until it keeps the r of every arm, in the batch or not, within
-// [1-Clip, 1+Clip], and does not lower the objective. In the clip the first part is the
-// expected reward that the batch estimates, so with a true estimate it never falls.
+// [1-Clip, 1+Clip], and does not lower the objective. Within the clip the first part is the
+// expected reward as the batch estimates it, so if the estimate is true, it never falls.
 type PPO struct {
 	// Clip is how far r may be from 1.
 	Clip float64 `yaml:"clip" min:"0" max:"0.99" doc:"How far a weight may move in one update, as a share of it; 0 = 0.2."`
-	// Rate times the number of arms is the length of a gradient step, so that an even policy moves
-	// as fast whatever their number.
+	// Rate times the number of arms is the length of a gradient step, so that an even policy moves equally
+	// fast for any number of arms.
 	Rate    float64 `yaml:"rate" min:"0" doc:"Length of a gradient step; 0 = 0.1."`
 	Epochs  int     `yaml:"epochs" min:"0" max:"1000" doc:"Gradient steps in one update; 0 = 8."`
 	Entropy float64 `yaml:"entropy" min:"0" doc:"Share of the entropy in what is raised, which keeps some choice open."`
@@ -33,14 +33,14 @@ type PPO struct {
 // DefaultPPO has the clip and the entropy bonus of the paper, 0.2 and 0.01.
 func DefaultPPO() PPO { return PPO{Clip: 0.2, Rate: 0.1, Epochs: 8, Entropy: 0.01} }
 
-// leastWeight is the least that a weight counts for in a policy. A gradient is in
-// proportion to the arm's probability: from much further down no arm would come back.
+// leastWeight is the least value that a weight has in a policy. The gradient is in proportion to the arm's
+// probability, so an arm far below this could not recover.
 const leastWeight = 0.05
 
-// Weights implements [Strategy]: the policy of the arms' weights after one update. The
-// arms' means stand for the batch, each as often as the policy chooses the arm; arms
-// without pulls say nothing. A weight moves by a share of Clip at most. It is one update
-// on one batch, so the arms should tell what happened since the last.
+// Weights implements [Strategy]: it returns the policy of the arms' weights after one update. The means of
+// the arms are the batch, each as often as the policy chooses the arm; arms without pulls are not in it. A
+// weight changes by at most a share of Clip. This is one update for one batch, so the arms should hold
+// what happened since the last update.
 func (o PPO) Weights(arms []Arm) []float64 {
 	old := policy(arms)
 	base, known := 0.0, 0.0
@@ -50,7 +50,7 @@ func (o PPO) Weights(arms []Arm) []float64 {
 			known += math.Exp(old[i])
 		}
 	}
-	advantages := make([]float64, len(arms)) // times the arm's share of the batch
+	advantages := make([]float64, len(arms)) // multiplied by the arm's share of the batch
 	for i, a := range arms {
 		if a.pulls() > 0 {
 			advantages[i] = (a.mean() - base/known) * math.Exp(old[i]) / known
@@ -63,7 +63,7 @@ func (o PPO) Weights(arms []Arm) []float64 {
 	return balance(w)
 }
 
-// Choose implements [Strategy]: each arm as often as the policy has it.
+// Choose implements [Strategy]: it chooses each arm with its probability in the policy.
 func (o PPO) Choose(arms []Arm, rng *rand.Rand) int {
 	shares := policy(arms)
 	for i, l := range shares {
@@ -72,7 +72,7 @@ func (o PPO) Choose(arms []Arm, rng *rand.Rand) int {
 	return Sample(shares, rng)
 }
 
-// policy returns the logarithms of the probabilities that the arms' weights stand for.
+// policy returns the logarithms of the probabilities that the weights of the arms define.
 func policy(arms []Arm) []float64 {
 	logits := make([]float64, len(arms))
 	for i, a := range arms {
@@ -83,8 +83,7 @@ func policy(arms []Arm) []float64 {
 	return normalised(logits)
 }
 
-// normalised returns the logarithms of the probabilities, the softmax of the logits. They
-// are logits of the same policy.
+// normalised returns the logarithms of the softmax of the logits. They are logits of the same policy.
 func normalised(logits []float64) []float64 {
 	largest := math.Inf(-1)
 	for _, l := range logits {
@@ -101,8 +100,8 @@ func normalised(logits []float64) []float64 {
 	return logs
 }
 
-// climb makes the epochs' steps from the policy old, given by logarithms, and returns
-// the new one.
+// climb makes a step for each epoch, starting from the policy old, and returns the new policy. Both are
+// logarithms of probabilities.
 func (o PPO) climb(old, advantages []float64) []float64 {
 	now, value := old, o.objective(old, old, advantages)
 	for range o.Epochs {
@@ -115,8 +114,8 @@ func (o PPO) climb(old, advantages []float64) []float64 {
 	return now
 }
 
-// step goes along the gradient by a full step, or a half of it, a quarter… that stays in
-// the clip and does not lower the objective. It returns nil when nothing of use is left.
+// step goes along the gradient. It tries a full step, then a half, a quarter and so on, until one stays in
+// the clip and does not lower the objective. It returns nil if no step does.
 func (o PPO) step(old, now, gradient []float64, advantages []float64, value float64) ([]float64, float64) {
 	logits := make([]float64, len(now))
 	full := o.Rate * float64(len(now))
@@ -135,7 +134,7 @@ func (o PPO) step(old, now, gradient []float64, advantages []float64, value floa
 	return nil, value
 }
 
-// inside reports whether the ratio of every arm is in the clip.
+// inside reports whether the ratio of every arm is within the clip.
 func (o PPO) inside(old, now []float64) bool {
 	for i := range now {
 		if r := math.Exp(now[i] - old[i]); !(r >= 1-o.Clip && r <= 1+o.Clip) {
@@ -145,7 +144,8 @@ func (o PPO) inside(old, now []float64) bool {
 	return true
 }
 
-// objective is what the epochs raise, within the clip; old and now are logarithms of probabilities.
+// objective returns the value that the epochs raise, within the clip; old and now are logarithms of
+// probabilities.
 func (o PPO) objective(old, now, advantages []float64) float64 {
 	sum := o.Entropy * entropy(now)
 	for i, a := range advantages {
@@ -154,7 +154,7 @@ func (o PPO) objective(old, now, advantages []float64) float64 {
 	return sum
 }
 
-// gradient is that of the objective by the logits.
+// gradient returns the gradient of the objective by the logits.
 func (o PPO) gradient(old, now, advantages []float64) []float64 {
 	g := make([]float64, len(now))
 	sum := 0.0
@@ -169,7 +169,7 @@ func (o PPO) gradient(old, now, advantages []float64) []float64 {
 	return g
 }
 
-// entropy of a distribution given by logarithms, in nats.
+// entropy returns the entropy in nats of a distribution given by logarithms.
 func entropy(logs []float64) float64 {
 	h := 0.0
 	for _, l := range logs {

@@ -27,16 +27,16 @@ type Softmax struct {
 	Scale float64 `yaml:"scale" min:"0" doc:"Temperature of a component with one call; 0 = 0.5."` // C of the paper
 }
 
-// DefaultSoftmax has a scale of 1/2, the standard deviation that rewards in [0, 1] have at most.
+// DefaultSoftmax has a scale of 1/2, the largest standard deviation that rewards in [0, 1] can have.
 func DefaultSoftmax() Softmax { return Softmax{Scale: 0.5} }
 
-// quantiles is at how many points of its distribution the highest draw is looked at.
+// quantiles is the number of points of the highest draw's distribution at which Weights computes shares.
 const quantiles = 128
 
-// Weights implements [Strategy], in the proportions of the probabilities. For one arm to
-// have the highest draw M, given M = x, is as likely as its share in the sum of all
-// f(x)/F(x), which for a Gumbel draw is exp(-(x-mean)/temperature)/temperature. The mean
-// of the shares over the quantiles of M is the probability.
+// Weights implements [Strategy]: weights in proportion to the probabilities. Given that the highest draw M
+// is x, an arm has it with a probability equal to its share in the sum of all f(x)/F(x). For a Gumbel draw
+// f(x)/F(x) is exp(-(x-mean)/temperature)/temperature. The probability of an arm is the mean of its shares
+// over the quantiles of M.
 func (s Softmax) Weights(arms []Arm) []float64 {
 	w := make([]float64, len(arms))
 	shares := make([]float64, len(arms))
@@ -55,11 +55,11 @@ func (s Softmax) Weights(arms []Arm) []float64 {
 	return balance(w)
 }
 
-// highest returns the x at which the sum over all arms of exp(-(x-mean)/temperature), which is the
-// logarithm of the highest draw's distribution, negated, has a value. The sum falls with x.
+// highest returns the x at which the sum over all arms of exp(-(x-mean)/temperature) is value. The
+// sum is the negated logarithm of the highest draw's distribution function, and falls with x.
 func (s Softmax) highest(arms []Arm, value float64) float64 {
 	low, high := math.Inf(-1), math.Inf(-1)
-	for _, a := range arms { // at low one arm alone has the value, at high each less than its part of it
+	for _, a := range arms { // at low one arm alone reaches value, at high each arm is at most its part of value
 		mean, temperature := s.of(a)
 		low = max(low, mean-temperature*math.Log(value))
 		high = max(high, mean-temperature*math.Log(value/float64(len(arms))))
@@ -79,7 +79,7 @@ func (s Softmax) highest(arms []Arm, value float64) float64 {
 	return high
 }
 
-// Choose implements [Strategy]: the arm with the highest draw.
+// Choose implements [Strategy]: it returns the arm with the highest draw.
 func (s Softmax) Choose(arms []Arm, rng *rand.Rand) int {
 	return best(len(arms), rng, func(i int) float64 {
 		mean, temperature := s.of(arms[i])

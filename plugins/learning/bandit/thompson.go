@@ -24,7 +24,7 @@ type Thompson struct {
 	Posterior Posterior `yaml:"posterior" enum:"auto,beta,gaussian" doc:"The distribution assumed for rewards: beta where rewards are 0 or 1, gaussian where they are graded; auto (the default) looks at which there are."`
 }
 
-// Posterior is a kind of distribution of what is believed of an arm's mean reward.
+// Posterior is the kind of distribution that describes the belief about an arm's mean reward.
 type Posterior string
 
 // The posteriors. PosteriorAuto is PosteriorGaussian if some arm is graded, else
@@ -73,8 +73,8 @@ func (b belief) draw(rng *rand.Rand) float64 {
 	return x / (x + y)
 }
 
-// gamma draws from the gamma distribution of a shape of at least 1 (Marsaglia, Tsang, "A
-// Simple Method for Generating Gamma Variables", ACM TOMS 26, 2000).
+// gamma draws from the gamma distribution with a shape of at least 1 (Marsaglia, Tsang, "A Simple Method
+// for Generating Gamma Variables", ACM TOMS 26, 2000).
 func gamma(shape float64, rng *rand.Rand) float64 {
 	d := shape - 1.0/3
 	c := 1 / math.Sqrt(9*d)
@@ -92,23 +92,23 @@ func gamma(shape float64, rng *rand.Rand) float64 {
 }
 
 const (
-	// pointsOfArm is at how many points of an arm's distribution densities are looked at,
-	// within reach deviations of its mean.
+	// pointsOfArm is the number of points at which the densities are computed per arm, within reach
+	// deviations of the arm's mean.
 	pointsOfArm = 64
 	reach       = 8
-	// maxPoints bounds them for all arms together.
+	// maxPoints bounds the points of all arms together.
 	maxPoints = 4096
 )
 
-// Weights implements [Strategy], in the proportions of how often each arm's draw is the
-// highest: the integral of its density times the distribution functions of all others.
+// Weights implements [Strategy]: weights in proportion to the probability that an arm's draw is the
+// highest. That is the integral of its density times the distribution functions of all others.
 func (t Thompson) Weights(arms []Arm) []float64 {
 	all := t.beliefs(arms)
 	points := pointsOf(all)
 	w := make([]float64, len(arms))
 	total, before, share := make([]float64, len(arms)), make([]float64, len(arms)), make([]float64, len(arms))
 	for i, b := range all {
-		total[i] = 1 // so that it is finite where nothing is summed up
+		total[i] = 1 // avoids a division by 0 if the sum is 0
 		sum := 0.0
 		for k := 1; k < len(points); k++ {
 			sum += b.mass(points[k-1], points[k])
@@ -133,11 +133,11 @@ func (t Thompson) Weights(arms []Arm) []float64 {
 	return balance(w)
 }
 
-// pointsOf returns where the densities are looked at, in order.
+// pointsOf returns the points at which the densities are computed, in order.
 func pointsOf(all []belief) []float64 {
 	var points []float64
 	each := min(pointsOfArm, max(maxPoints/max(len(all), 1), 4))
-	step := max(len(all)*each/maxPoints, 1) // of very many arms some have none of their own
+	step := max(len(all)*each/maxPoints, 1) // with very many arms, some have no points of their own
 	for i := 0; i < len(all); i += step {
 		b := all[i]
 		for k := range each + 1 {
@@ -152,13 +152,13 @@ func pointsOf(all []belief) []float64 {
 	return slices.Compact(points)
 }
 
-// mass is in proportion to the probability of lying between two points, by the trapezoidal
+// mass returns a value in proportion to the probability of lying between two points, by the trapezoidal
 // rule.
 func (b belief) mass(from, to float64) float64 {
 	return (b.density(from) + b.density(to)) / 2 * (to - from)
 }
 
-// density is that at x over the one at the mean.
+// density returns the density at x divided by that at the mean.
 func (b belief) density(x float64) float64 {
 	if b.a == 0 {
 		z := (x - b.mean) / b.deviation

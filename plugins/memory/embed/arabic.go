@@ -8,10 +8,11 @@ import (
 )
 
 // Most Arabic words are a root of three consonants in a pattern: موظف, وظيفة and وظائف have the
-// root وظف. Plurals and verbs change the inside of a word, which a stemmer of endings leaves.
+// root وظف. Plurals and verbs change the inside of a word, which a stemmer that only removes endings
+// does not handle.
 
-// The patterns of words without their endings, by length, the likelier first; a dot is a letter
-// of the root.
+// arabicPatterns are the patterns of words without their endings, by length, the likelier first. A dot is
+// a letter of the root.
 var arabicPatterns = [...][]string{
 	4: {"م...", "ت...", "ي...", "ن...", "ا...", ".ا..", "..ا.", "..و.", "..ي."},
 	5: {
@@ -26,7 +27,7 @@ var arabicPatterns = [...][]string{
 	7: {"است..ا.", "است..و."},
 }
 
-// What stands before and behind a word, the longer first.
+// Prefixes and suffixes of a word, the longer first.
 var (
 	arabicBefore = [...]string{"وبال", "وكال", "فبال", "وال", "فال", "بال", "كال", "ولل", "فلل", "ال", "لل"}
 	arabicBehind = [...]string{
@@ -37,8 +38,8 @@ var (
 
 func isArabic(r rune) bool { return unicode.Is(unicode.Arabic, r) }
 
-// arabicRoot returns the root of a word without marks, or what is left of the word when its
-// pattern is not known; "" if that is no root.
+// arabicRoot returns the root of a word without marks. For a word without a known pattern it returns the
+// word without prefixes and suffixes. It returns "" if the result does not have 3 or 4 letters.
 func arabicRoot(word string) string {
 	w := []rune(word)
 	for _, before := range arabicBefore {
@@ -75,7 +76,7 @@ func arabicRoot(word string) string {
 	if len(root) < 3 || len(root) > 4 {
 		return ""
 	}
-	for i, r := range root { // weak letters change with the form of a word
+	for i, r := range root { // weak letters change with the form of a word, so all become و
 		if i > 0 && strings.ContainsRune("اويىء", r) {
 			root[i] = 'و'
 		}
@@ -83,8 +84,7 @@ func arabicRoot(word string) string {
 	return string(root)
 }
 
-// patternRoot returns the root of a word that has one of the patterns, or is one; nil = it has
-// none.
+// patternRoot returns the root of a word that has one of the patterns or three letters, otherwise nil.
 func patternRoot(word []rune) []rune {
 	if len(word) == 3 {
 		return slices.Clone(word)

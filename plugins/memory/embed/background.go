@@ -2,25 +2,24 @@ package embed
 
 import "math"
 
-// Background is what the cosines of texts that have nothing to do with each other are like.
-// It differs from model to model: around 0 for one, around 0.7 and close together for
-// another.
+// Background is the mean and standard deviation of the cosines of unrelated texts. It differs from
+// model to model: around 0 for one, around 0.7 and close together for another.
 type Background struct {
 	Mean, Spread float64
 }
 
 const (
-	backgroundPairs = 1024 // that a background is the mean of at most
-	priorPairs      = 8    // how many pairs it takes to outweigh what is assumed of an unknown model
-	priorSpread     = 0.1
+	backgroundPairs = 1024 // most pairs that a background is computed from
+	priorPairs      = 8    // weight of the assumption for an unknown model, in pairs
+	priorSpread     = 0.1  // spread assumed for an unknown model; the mean assumed is 0
 )
 
-// BackgroundOf returns the background of texts with these vectors, from some of the pairs
-// among them: most texts have nothing to do with each other. Of few vectors little can be
-// said; then the cosines count nearly as they are.
+// BackgroundOf returns the background of texts with these vectors. It looks at some pairs of
+// them, as most pairs of texts are unrelated. With few vectors the result is close to the
+// assumption for an unknown model.
 func BackgroundOf(vectors []Vector) Background {
 	var sum, squares, n float64
-	for step := len(vectors) / 2; step > 0 && n < backgroundPairs; step-- { // neighbours may be about the same
+	for step := len(vectors) / 2; step > 0 && n < backgroundPairs; step-- { // neighbours may have the same topic
 		for i := 0; i+step < len(vectors) && n < backgroundPairs; i += 1 + len(vectors)/64 {
 			c := vectors[i].Cosine(vectors[i+step])
 			sum, squares, n = sum+c, squares+c*c, n+1
@@ -37,9 +36,8 @@ func BackgroundOf(vectors []Vector) Background {
 	}
 }
 
-// Similarity returns what a cosine means, alike for each model: 1 for the same text, near 0
-// for texts that have as much in common as any two, and in between the more the further the
-// cosine is from those.
+// Similarity turns a cosine into a similarity that is comparable between models: 1 for the same
+// text, near 0 for unrelated texts, and in between it grows with the cosine.
 func (b Background) Similarity(cosine float64) float64 {
 	above := cosine - b.Mean
 	if above <= 0 || b.Mean >= 1 {

@@ -6,20 +6,20 @@ import (
 	"math/bits"
 )
 
-// Coder makes codes of two bits for each component, from which cosines can be estimated
-// some ten times as fast as they can be computed, in an eighth of the memory or less.
+// Coder makes codes of two bits for each component of a vector. Estimating a cosine from codes is
+// about ten times as fast as computing it, and codes take an eighth of the memory or less.
 //
-// The vectors of most models lie in a narrow cone. So the centre of the cone is taken away
-// first, and what is left is turned by a fixed rotation, which makes its components alike;
-// each then becomes -3, -1, 1 or 3, with a scale for all (the estimator of RaBitQ, Gao and
-// Long 2024, with two bits).
+// The vectors of most models lie in a narrow cone. So the coder first subtracts the centre of the
+// cone, then applies a fixed rotation, which gives all components a similar distribution. Each
+// component then becomes -3, -1, 1 or 3, with one scale for the whole vector (the estimator of
+// RaBitQ, Gao and Long 2024, with two bits).
 type Coder struct {
 	centre []float32
 	middle float32 // square of the centre's length
-	words  int     // of 64 bits, for one bit of each component
+	words  int     // 64-bit words for one bit of each component
 }
 
-// NewCoder returns a Coder for vectors with a centre, as Centre returns it.
+// NewCoder returns a Coder for vectors around a centre, see Centre.
 func NewCoder(centre []float32) *Coder {
 	return &Coder{centre: centre, middle: dot(centre, centre), words: (len(centre) + 63) / 64}
 }
@@ -41,8 +41,8 @@ func Centre(vectors []Vector) []float32 {
 	return out
 }
 
-// Codes are the codes of some vectors, in one piece: for each its scale and its offset
-// (float32), then the high bits of all, then the low ones.
+// Codes are the codes of some vectors in one slice: the scale and the offset of each vector
+// (float32), then the high bits of all vectors, then their low bits.
 type Codes []byte
 
 // Encode returns the codes of vectors, which must have the centre's size.
@@ -55,9 +55,9 @@ func (c *Coder) Encode(vectors []Vector) Codes {
 		offset := dot(x, c.centre) - c.middle
 		c.turn(x)
 		square := dot(x, x)
-		// best for components that are normally distributed
+		// 0.98 standard deviations are best for normally distributed components
 		limit := 0.98 * float32(math.Sqrt(float64(square)/float64(len(x))))
-		sum := float32(0) // of the products with the code
+		sum := float32(0) // of the products of component and code
 		for at, f := range x {
 			bit := i*c.words*8 + at/8
 			level := float32(1)
@@ -84,9 +84,9 @@ func (c *Coder) Encode(vectors []Vector) Codes {
 	return out
 }
 
-// turn takes the centre away from x and rotates it, in place: signs are flipped and the
-// Hadamard transform is taken of as many components as it can, at the front, at the back
-// and at the front again.
+// turn subtracts the centre from x and rotates the result, in place. Three times it flips
+// signs and applies the Hadamard transform to the largest power of two of components: at the
+// front, at the back and at the front again.
 func (c *Coder) turn(x []float32) {
 	for i := range x {
 		x[i] -= c.centre[i]
@@ -106,7 +106,7 @@ func (c *Coder) turn(x []float32) {
 	}
 }
 
-// hadamard takes the orthonormal Walsh-Hadamard transform of a power of two components.
+// hadamard applies the orthonormal Walsh-Hadamard transform to x, whose length is a power of two.
 func hadamard(x []float32) {
 	for half := 1; half < len(x); half *= 2 {
 		for from := 0; from < len(x); from += 2 * half {
@@ -122,18 +122,18 @@ func hadamard(x []float32) {
 	}
 }
 
-// levels is how many bits each component of a query has.
+// levels is the number of bits of each component of a query.
 const levels = 4
 
-// Probe is a query as codes are compared with it.
+// Probe is a query that is prepared for comparing it with codes.
 type Probe struct {
 	words  int
 	signs  []uint64
-	planes [][levels]uint64 // bits of the components, from the lowest on, by word
+	planes [][levels]uint64 // bits of the components by word, the lowest bit first
 	base   float32          // value of a component whose bits are 0
-	step   float32          // and how much one more is worth
+	step   float32          // difference between two levels of a component
 	sum    float32          // of the components
-	along  float32          // product of the query and the centre
+	along  float32          // dot product of the query and the centre
 }
 
 // Probe prepares a query, which must have the centre's size.
@@ -163,11 +163,11 @@ func (c *Coder) Probe(query Vector) *Probe {
 	return p
 }
 
-// Count returns the number of vectors that have these codes.
+// Count returns the number of vectors in codes.
 func (p *Probe) Count(codes Codes) int { return len(codes) / (8 + 16*p.words) }
 
 // Distances appends the distance of each vector from the query: the number of components
-// with another sign. It is quick, and right enough to tell which are far away.
+// with another sign. It is fast, and exact enough to leave out the vectors that are far away.
 func (p *Probe) Distances(out []uint16, codes Codes) []uint16 {
 	n := p.Count(codes)
 	high := codes[8*n : 8*n+8*n*p.words]
@@ -188,12 +188,12 @@ func (p *Probe) Distances(out []uint16, codes Codes) []uint16 {
 	return out
 }
 
-// Cosine estimates the cosine of the query and the vector i.
+// Cosine estimates the cosine between the query and vector i of codes.
 func (p *Probe) Cosine(codes Codes, i int) float32 {
 	n := p.Count(codes)
 	high := codes[8*n+8*i*p.words:][:8*p.words]
 	low := codes[8*n+8*(n+i)*p.words:][:8*p.words]
-	// with a level of 2h+l a component is worth 2(2h+l)-3
+	// a component with the bits h and l has the value 2(2h+l)-3
 	ones, weighed := 0, 0
 	for _, planes := range p.planes {
 		h, l := binary.LittleEndian.Uint64(high), binary.LittleEndian.Uint64(low)
@@ -219,7 +219,7 @@ func dot(a, b []float32) (sum float32) {
 
 func abs(f float32) float32 { return max(f, -f) }
 
-// mix is the finaliser of splitmix64: every bit of the answer depends on all of x.
+// mix is the finaliser of splitmix64: every bit of the result depends on all bits of x.
 func mix(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9

@@ -1,10 +1,9 @@
 // Package embed turns texts into vectors, so that texts about the same thing can
 // be found by the angle between them.
 //
-// NewEndpoint asks an OpenAI-compatible server for the vectors of a model that knows
-// meanings; None makes none. The package also splits texts into search words (Words), tells
-// what a word is found by in other forms or misspelt (Keys), and measures how much of a
-// query a text contains (Query).
+// NewEndpoint returns an Embedder that asks an OpenAI-compatible server for vectors; None returns one that
+// makes no vectors. The package also splits texts into search words (Words), makes the keys by which other
+// forms and misspellings of a word are found (Keys), and measures how much of a query a text contains (Query).
 package embed
 
 import (
@@ -13,7 +12,7 @@ import (
 	"math"
 )
 
-// Model names what made a vector: vectors of different models never compare.
+// Model is the model that made a vector. Vectors of different models cannot be compared.
 type Model struct {
 	Name string
 	Size int // dimensions; 0 = not known before the first answer
@@ -21,11 +20,11 @@ type Model struct {
 
 // Embedder turns texts into vectors. It is safe for concurrent use.
 type Embedder interface {
-	// Model names the embedder's vectors.
+	// Model returns the model of the embedder's vectors.
 	Model() Model
-	// Embed returns one vector for each text, in order; nil for a text without
-	// anything to embed. An error means that none was made (the endpoint is
-	// down...): callers go on without vectors.
+	// Embed returns one vector for each text, in order; the vector of a text without
+	// anything to embed is nil. An error means that no vector was made, for example
+	// because the endpoint is down; callers then go on without vectors.
 	Embed(ctx context.Context, texts []string) ([]Vector, error)
 }
 
@@ -42,14 +41,14 @@ func (none) Embed(_ context.Context, texts []string) ([]Vector, error) {
 }
 
 // Vector is a direction: its components are those of the original vector, scaled and
-// rounded so that the largest of them is 32767 or -32767: those of models may lie close
-// together, as cosines of 0.7 and more between any two show, and one byte would be too
-// coarse to rank them. Only the angle to another vector means anything. An empty Vector is
-// that of a text without anything to embed.
+// rounded so that the largest of them is 32767 or -32767. One byte per component would be too
+// coarse: the vectors of some models lie so close together that any two have a cosine of 0.7 or
+// more. Only the angle to another vector has a meaning. The Vector of a text without anything to
+// embed is empty.
 type Vector []int16
 
-// Quantise returns the Vector that points where v points. One that points nowhere
-// gives nil: it is empty or zero, or has a component that is no finite number.
+// Quantise returns the Vector with the direction of v, or nil if v has no direction: it is empty or
+// zero, or has a component that is not finite.
 func Quantise(v []float32) Vector {
 	top := 0.0
 	for _, f := range v {
@@ -70,8 +69,8 @@ func Quantise(v []float32) Vector {
 	return out
 }
 
-// Bytes returns a vector as it is kept: a byte for each component if all fit, or else two,
-// the low one first.
+// Bytes returns the vector as it is stored: one byte for each component if all fit, otherwise two
+// bytes, the low one first.
 func (v Vector) Bytes() []byte {
 	for _, c := range v {
 		if c > math.MaxInt8 || c < -math.MaxInt8 {
@@ -89,8 +88,8 @@ func (v Vector) Bytes() []byte {
 	return out
 }
 
-// VectorOf returns the vector of so many dimensions that Bytes gave; nil if raw has
-// another number.
+// VectorOf returns the vector of size dimensions that Bytes encoded as raw, or nil if raw has another
+// size.
 func VectorOf(raw []byte, size int) Vector {
 	if size == 0 || len(raw) != size && len(raw) != 2*size {
 		return nil

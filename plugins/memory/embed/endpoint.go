@@ -20,35 +20,35 @@ const (
 	defaultBatch   = 64
 	defaultTimeout = 10 * time.Second
 	maxBatch       = 2048
-	maxRunes       = 8000             // of one input: what most models take
-	maxTries       = 3                // of one request
-	shortWait      = 5 * time.Second  // the longest Retry-After that is waited for
-	pause          = 30 * time.Second // how long a failing endpoint is left alone
+	maxRunes       = 8000             // runes of one input: most models take that many
+	maxTries       = 3                // attempts for one request
+	shortWait      = 5 * time.Second  // the longest Retry-After that a request waits for
+	pause          = 30 * time.Second // how long a failing endpoint is not asked again
 )
 
-// Endpoint says where vectors come from: any server that answers the OpenAI way
-// to POST {URL}/embeddings.
+// Endpoint describes the server that makes the vectors: any server that answers
+// POST {URL}/embeddings like OpenAI's API.
 type Endpoint struct {
-	// such as https://api.example.org/v1; user info and a query are sent along and shown nowhere
+	// such as https://api.example.org/v1; user info and a query are sent but never shown
 	URL     string
-	Model   string           // as the server names it
+	Model   string           // the server's name for it
 	APIKey  string           // sent as a bearer token; "" = none
-	Size    int              // dimensions; 0 = as the first answer has them
+	Size    int              // dimensions; 0 = those of the first answer
 	Timeout time.Duration    // of one request; 0 = 10 s
 	Batch   int              // texts in one request; 0 = 64
-	Client  *http.Client     // nil = one of its own; its redirect policy is not used
+	Client  *http.Client     // nil = a new one; its redirect policy is not used
 	Now     func() time.Time // nil = time.Now
 }
 
 // NewEndpoint returns an embedder that asks the endpoint e; it connects at the
 // first use. An error says which field is wrong.
 //
-// A request that meets a broken connection, 429 or 5xx is tried again, three
-// times in all; one that takes longer than the timeout is not. After a failure
-// all calls fail at once for 30 s, so that they do not wait for a server that is
-// down, and then one call tries again. No error shows the key.
+// After a broken connection, 429 or 5xx the embedder repeats the request, with at most
+// three attempts; after a timeout it does not. After a failure all calls
+// fail at once for 30 s, so that they do not wait for a server that is
+// down; then one call tries again. No error shows the key.
 //
-// The embedder also is an io.Closer, which closes the connections that are kept.
+// The embedder also is an io.Closer, which closes the idle connections.
 func NewEndpoint(e Endpoint) (Embedder, error) {
 	server, err := openai.New(openai.Options{
 		URL: e.URL, Path: "embeddings", APIKey: e.APIKey, Timeout: cmp.Or(e.Timeout, defaultTimeout),
@@ -80,8 +80,8 @@ type endpoint struct {
 
 	mu      sync.Mutex
 	size    int       // guarded by mu; 0 = not known yet
-	until   time.Time // guarded by mu: no call before this; zero = the last one went well
-	failure string    // guarded by mu: why
+	until   time.Time // guarded by mu: no call before this; zero = the last call succeeded
+	failure string    // guarded by mu: why the last call failed
 }
 
 // Model returns the model's name, and its size once that is known.
@@ -98,7 +98,7 @@ func (e *endpoint) Close() error { return e.server.Close() }
 func (e *endpoint) Embed(ctx context.Context, texts []string) ([]Vector, error) {
 	out := make([]Vector, len(texts))
 	var inputs []string
-	var places []int // of the inputs in out
+	var places []int // index in out of each input
 	for i, text := range texts {
 		if input := prepared(text); input != "" {
 			inputs, places = append(inputs, input), append(places, i)
@@ -126,8 +126,8 @@ func (e *endpoint) Embed(ctx context.Context, texts []string) ([]Vector, error) 
 	return out, e.leave(ctx, nil)
 }
 
-// enter refuses a call while the endpoint is left alone. The first call after
-// that goes on, and holds the others off until it knows more.
+// enter refuses a call during the pause after a failure. It lets the first call after
+// the pause through, and refuses others until that call has ended.
 func (e *endpoint) enter() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -142,7 +142,7 @@ func (e *endpoint) enter() error {
 	return nil
 }
 
-// leave takes note of how a call went, and gives its error in words of our own.
+// leave records the result of a call, and returns its error with the address of the endpoint.
 func (e *endpoint) leave(ctx context.Context, err error) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -152,7 +152,7 @@ func (e *endpoint) leave(ctx context.Context, err error) error {
 		e.until, e.failure = time.Time{}, ""
 		return nil
 	case errors.Is(ctx.Err(), context.Canceled):
-		// says nothing about the endpoint: the next call may try
+		// a cancelled call tells nothing about the endpoint: the next call may try
 		if !e.until.IsZero() {
 			e.until = e.now()
 		}
@@ -168,7 +168,7 @@ func (e *endpoint) leave(ctx context.Context, err error) error {
 	return fmt.Errorf("embeddings: %s: %w", e.server.Where(), err)
 }
 
-// known compares the size of vectors with that of the ones before.
+// known returns an error if the size of vectors differs from the known one. The first call sets it.
 func (e *endpoint) known(size int) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -182,7 +182,7 @@ func (e *endpoint) known(size int) error {
 	return nil
 }
 
-// ofInput reports whether a status is this input's fault: others may go well.
+// ofInput reports whether a status means that the input is bad; other inputs may succeed.
 func ofInput(status int) bool {
 	return status == http.StatusBadRequest || status == http.StatusRequestEntityTooLarge ||
 		status == http.StatusUnprocessableEntity
@@ -193,10 +193,10 @@ const (
 	answerEach = 512 << 10 // bytes of one vector: 20,000 dimensions in full precision
 )
 
-// prepared returns a text as it is sent: valid, without NUL, which some servers
-// refuse, and not too long; "" if nothing is left.
+// prepared returns a text as it is sent: valid UTF-8, without NUL, which some servers
+// refuse, and cut to maxRunes; "" if nothing is left.
 func prepared(text string) string {
-	text = cut(text, maxRunes*4) // bytes: the runes are counted below
+	text = cut(text, maxRunes*4) // in bytes; the loop below counts runes
 	text = strings.TrimSpace(strings.ToValidUTF8(strings.ReplaceAll(text, "\x00", " "), "\ufffd"))
 	runes := 0
 	for i := range text {
@@ -224,8 +224,8 @@ func (e *endpoint) ask(ctx context.Context, inputs []string) ([]Vector, error) {
 	return e.decode(raw, len(inputs))
 }
 
-// decode reads an answer: as many vectors as there were inputs, each input's at
-// its index, all of the size known.
+// decode reads an answer. It must have one vector for each of count inputs, each at the
+// index of its input, all of the known size.
 func (e *endpoint) decode(raw []byte, count int) ([]Vector, error) {
 	var answer struct {
 		Data []struct {

@@ -15,14 +15,15 @@ import (
 	"github.com/blevesearch/snowballstem/russian"
 )
 
-// keyLength is how many letters of a word its keys are made of: what follows is mostly
+// keyLength is how many letters of a word are used for its keys; the letters after them are mostly
 // an ending.
 const keyLength = 7
 
-// Keys returns what a word is found by in another form, its first seven letters and its stems, and
-// what it is found by misspelt: the seven letters without each one of them. Words that differ by
-// one letter more, less, another, or two changed places share a key. Short words have none but the root
-// of an Arabic one; those with digits and those of scripts without spaces have none.
+// Keys returns the keys of a word. forms are for its other forms: its first seven letters and its
+// stems. misspelt are for misspellings: the seven letters, each time without one of them. Two words
+// that differ by one added, missing, replaced or swapped letter share a key. A word of up to three letters
+// has no keys, except the root of an Arabic one with three. Words with digits and words of scripts without
+// spaces have no keys.
 func Keys(word string) (forms, misspelt []string) {
 	runes := []rune(word)
 	switch {
@@ -52,8 +53,8 @@ func Keys(word string) (forms, misspelt []string) {
 	return forms, misspelt
 }
 
-// participle returns a German participle without its "ge", gekündigt as kündigt and
-// eingereicht as einreicht; nil if the word is none.
+// participle returns a German participle without its "ge", kündigt for gekündigt and
+// einreicht for eingereicht, or nil if the word is not a participle.
 func participle(word []rune) []rune {
 	if n := len(word); n < 8 || word[n-1] != 't' && (word[n-1] != 'n' || word[n-2] != 'e') {
 		return nil
@@ -69,7 +70,8 @@ func participle(word []rune) []rune {
 	return nil
 }
 
-// isFuzzy reports whether a word may be misspelt or have another ending: numbers do not.
+// isFuzzy reports whether a word may be misspelt or have another ending. Words with digits and words of
+// scripts without spaces do not.
 func isFuzzy(word []rune) bool {
 	for _, r := range word {
 		if unicode.IsDigit(r) || unspaced(r) {
@@ -79,7 +81,7 @@ func isFuzzy(word []rune) bool {
 	return true
 }
 
-// stems returns the stems of a word in the languages that its script may be of; the second of an
+// stems returns the stems of a word in the languages of its script; the second stem of an
 // Arabic word is its root.
 func stems(word string) (all [2]string) {
 	r, _ := utf8.DecodeRuneInString(word)
@@ -94,7 +96,7 @@ func stems(word string) (all [2]string) {
 	return all
 }
 
-// Porter returns the stem of a word as SQLite's tokenizer of that name finds it.
+// Porter returns the same stem of a word as SQLite's porter tokenizer.
 func Porter(word string) string {
 	if len(word) < 3 || len(word) > 64 {
 		return word
@@ -108,30 +110,30 @@ func stem(word string, by func(*snowballstem.Env) bool) string {
 	return env.Current()
 }
 
-// Query is what a search looks for: words, each once. It remembers the words of the texts that it was compared with,
-// and is for one goroutine.
+// Query has the words that a search looks for, each once. It remembers the words of the texts that it was
+// compared with. It is not safe for concurrent use.
 type Query struct {
 	words []QueryWord
-	known map[string][]float64 // likeness of words of texts
+	known map[string][]float64 // likeness of the query's words, by word of a text
 	utf8  []byte               // scratch of likeness
 }
 
-// maxKnown is how many words of texts a query remembers.
+// maxKnown is the most words of texts that a query remembers.
 const maxKnown = 10_000
 
 // QueryWord is one word of a query.
 type QueryWord struct {
 	Text  string
-	Share float64 // how much such a word counts, up to 1: function words little
+	Share float64 // weight of such a word, up to 1; function words have a low one
 
 	runes []rune
-	plain []rune // of a participle
-	pair  bool   // of a script without spaces
-	fuzzy bool   // may stand for words that are like it
+	plain []rune // see participle; nil = the word is not a participle
+	pair  bool   // two characters of a script without spaces
+	fuzzy bool   // similar words match it too
 	stems [2]string
 }
 
-// NewQuery returns the first limit words of a text.
+// NewQuery returns a query of the first limit different words of a text.
 func NewQuery(text string, limit int) *Query {
 	q := &Query{}
 	s := splitter{yield: func(word []rune, pair bool) bool {
@@ -148,10 +150,10 @@ func NewQuery(text string, limit int) *Query {
 	return q
 }
 
-// share is how much a word counts, whatever others there are.
+// share returns the weight of a word, independent of the other words.
 func share(word []rune) float64 {
 	if slices.ContainsFunc(word, func(r rune) bool { return unicode.Is(unicode.Hiragana, r) }) {
-		return 0.4 // endings and particles
+		return 0.4 // hiragana are mostly endings and particles
 	}
 	return float64(importance(word)) / 9
 }
@@ -159,22 +161,22 @@ func share(word []rune) float64 {
 // Words returns the words of the query, in order.
 func (q *Query) Words() []QueryWord { return q.words }
 
-// Function reports whether a word says little about what a text is about.
+// Function reports whether a word says little about the topic of a text.
 func (w *QueryWord) Function() bool { return w.Share <= float64(trifle)/9 }
 
 // Pair reports whether a word is two characters of a script without spaces.
 func (w *QueryWord) Pair() bool { return w.pair }
 
 const (
-	nearWords = 3    // words that stand so close count as neighbours
-	neighbour = 0.25 // what neighbours count beside their words
-	sameRoot  = 0.75 // likeness of Arabic words of one root
-	isMatch   = 0.65 // likeness from which on a word is taken for that of the query
+	nearWords = 3    // words at most this far apart count as neighbours
+	neighbour = 0.25 // additional weight of neighbours, relative to the weight of their words
+	sameRoot  = 0.75 // likeness of Arabic words with the same root
+	isMatch   = 0.65 // least likeness of a word that counts as a word of the query
 )
 
-// In returns how much of the query a text has, from 0 to 1: the share of the words that it
-// has, or has ones like them, each with its weight, and more where they stand together as in
-// the query. Only the first 16 KiB of the text are looked at.
+// In returns how much of the query a text has, from 0 to 1: the weighted share of the query's words
+// that it has exactly or in a similar form. Words that are neighbours as in the query count more, and
+// long texts count a little less. Only the first 16 KiB of the text are compared.
 func (q *Query) In(text string, weights []float64) float64 {
 	m := match{
 		q: q, likeness: make([]float64, len(q.words)), last: make([]int, len(q.words)),
@@ -208,8 +210,8 @@ type match struct {
 	q        *Query
 	at       int       // words so far
 	likeness []float64 // the best for each word of the query
-	last     []int     // where it was last
-	together []bool    // with the word before
+	last     []int     // place of its last match
+	together []bool    // whether it was near the previous word of the query
 }
 
 func (m *match) take(word []rune, pair bool) bool {
@@ -233,7 +235,8 @@ func (m *match) take(word []rune, pair bool) bool {
 	return true
 }
 
-// likeness returns how much each word of the query is like a word of a text, from 0 to 1; nil = none is at all.
+// likeness returns how similar each word of the query is to a word of a text, from 0 to 1, or nil if no word is
+// similar.
 func (q *Query) likeness(word []rune, pair bool) []float64 {
 	q.utf8 = q.utf8[:0]
 	for _, r := range word {
@@ -268,7 +271,8 @@ func (q *Query) likeness(word []rune, pair bool) []float64 {
 	return all
 }
 
-// likeness returns how much another word is like this one; stems are those of text, its own, once they are known.
+// likeness returns how similar another word is to w, from 0 to 1. text is that word as a string, and own has its
+// stems, which likeness sets when it needs them.
 func (w *QueryWord) likeness(word []rune, text string, own *[2]string) float64 {
 	p := commonPrefix(w.runes, word)
 	anywhere := isArabic(w.runes[0]) && isArabic(word[0])
@@ -315,8 +319,8 @@ func commonPrefix(a, b []rune) int {
 	return n
 }
 
-// alike returns the likeness of two words that share their first p letters: of misspellings,
-// of the same beginning, and of parts of compounds.
+// alike returns the likeness of two words that share their first p letters. It recognises misspellings,
+// equal beginnings and parts of compounds.
 func alike(a, b []rune, p int) float64 {
 	short, long := min(len(a), len(b)), max(len(a), len(b))
 	if short < 4 {
@@ -341,7 +345,8 @@ func alike(a, b []rune, p int) float64 {
 	return like
 }
 
-// letters marks the letters of a word: one that another lacks takes an edit to make it of that.
+// letters returns a set of the letters of a word, modulo 64. Each letter that only one of two words has
+// needs an edit.
 func letters(word []rune) (all uint64) {
 	for _, r := range word {
 		all |= 1 << (uint32(r) % 64)
@@ -373,8 +378,8 @@ func shorter(a, b []rune) []rune {
 	return a
 }
 
-// edits returns how many letters have to be put in, left out, replaced or changed with the
-// next one to make b of a; 3 where it is more than 2.
+// edits returns how many letters have to be inserted, deleted, replaced or swapped with the
+// next one to turn a into b; 3 stands for 3 or more.
 func edits(a, b []rune) int {
 	const limit = 3
 	var rows [3][maxWord + 1]uint8
@@ -426,8 +431,8 @@ func importance(word []rune) int32 {
 	return 9
 }
 
-// isFunctionWord reports whether a word is one of the commonest of English, or
-// what is left of one at an apostrophe: they say little about what a text is about.
+// isFunctionWord reports whether a word is one of the commonest of English or German, or
+// the part of one at an apostrophe. Such words say little about the topic of a text.
 func isFunctionWord(word []rune) bool {
 	var buf [8]byte
 	if len(word) > len(buf) {
@@ -454,10 +459,10 @@ func isFunctionWord(word []rune) bool {
 	return false
 }
 
-// maxLook is how much of a text is compared, in bytes.
+// maxLook is how many bytes of a text a query is compared with.
 const maxLook = 16 << 10
 
-// cut returns the first limit bytes of text at most, ending between two runes.
+// cut returns at most the first limit bytes of text, without splitting a rune.
 func cut(text string, limit int) string {
 	if len(text) <= limit {
 		return text
@@ -467,5 +472,5 @@ func cut(text string, limit int) string {
 			return text[:i]
 		}
 	}
-	return text[:limit] // no UTF-8 here
+	return text[:limit] // not valid UTF-8
 }

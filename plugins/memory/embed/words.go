@@ -8,19 +8,19 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// maxWord bounds a word, in runes; what is longer goes on as the next word.
+// maxWord is the length of the longest word, in runes; the rest of a longer word becomes the next word.
 const maxWord = 64
 
-// Words splits a text into search words, in order, repeated ones too: letters and
-// digits, in lower case, in compatibility form (NFKD) without marks, so that
-// "Größe" gives "grosse" and "ﬁle" gives "file". Everything else separates words,
-// but for invisible characters such as a soft hyphen, which are as if not there.
+// Words splits a text into search words, in order, including repeated ones. Words
+// consist of letters and digits, in lower case, in compatibility form (NFKD) without
+// marks: "Größe" becomes "grosse" and "ﬁle" becomes "file". All other characters
+// separate words, except invisible ones such as a soft hyphen, which are ignored.
 //
-// Scripts written without spaces (Han, kana, Thai...) and Hangul have no word
-// ends to go by: a run of them gives its overlapping pairs, "日本語" giving "日本"
-// and "本語". Their letters stay whole: "が" is not "か".
+// Scripts written without spaces (Han, kana, Thai...) and Hangul have no usable
+// word ends: a run of them becomes its overlapping pairs, "日本語" becomes "日本"
+// and "本語". Their letters keep their marks: "が" is not "か".
 //
-// Any bytes are safe; a word has at most 64 runes, the rest being the next word.
+// The text may have any bytes. A word has at most 64 runes; the rest is the next word.
 func Words(text string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		s := splitter{yield: func(word []rune, _ bool) bool { return yield(string(word)) }}
@@ -30,10 +30,10 @@ func Words(text string) iter.Seq[string] {
 
 // splitter finds the words of a text. Its zero value with yield set is ready.
 type splitter struct {
-	yield func(word []rune, pair bool) bool // pair: of a script without spaces; the slice is good until yield returns
-	word  []rune                            // so far; in a run of pairs the last rune alone
+	yield func(word []rune, pair bool) bool // pair: of a script without spaces; word is valid until yield returns
+	word  []rune                            // so far; in a run of pairs only the last rune
 	run   int                               // runes in this run of a script without spaces; 0 = not in one
-	ended bool                              // yield wants no more
+	ended bool                              // yield has returned false
 	wide  norm.Iter
 }
 
@@ -62,7 +62,7 @@ func (s *splitter) split(text string) {
 	s.flush()
 }
 
-// splitWide takes a run of text without ASCII.
+// splitWide splits a run of text without ASCII.
 func (s *splitter) splitWide(text string) {
 	s.wide.InitString(norm.NFKC, text)
 	for !s.wide.Done() && !s.ended {
@@ -120,10 +120,10 @@ func (s *splitter) push(r rune) {
 	}
 }
 
-// zeroWidthSpace is invisible like the rest of its class, and yet ends a word.
+// zeroWidthSpace is invisible like the other characters of its class, but it ends a word.
 const zeroWidthSpace = '\u200b'
 
-// letter adds to a word with spaces around it.
+// letter adds a letter to a word of a script with spaces.
 func (s *splitter) letter(r rune) {
 	if s.run > 0 || len(s.word) == maxWord {
 		s.flush()
@@ -131,7 +131,7 @@ func (s *splitter) letter(r rune) {
 	s.word = append(s.word, r)
 }
 
-// pair adds to a run of a script without spaces.
+// pair adds a letter to a run of a script without spaces.
 func (s *splitter) pair(r rune) {
 	if s.run == 0 {
 		s.flush()
@@ -144,8 +144,8 @@ func (s *splitter) pair(r rune) {
 	}
 }
 
-// flush ends the word or run. The one rune left of a run is in its last pair
-// already, unless it was alone.
+// flush ends the word or run. The one rune left of a run is already in its last
+// pair, unless the run has only one rune.
 func (s *splitter) flush() {
 	if s.run == 1 || s.run == 0 && len(s.word) > 0 {
 		s.give(s.run == 1)
@@ -160,8 +160,8 @@ func (s *splitter) give(pair bool) {
 	}
 }
 
-// unspaced reports whether r is of a script whose words have no spaces between
-// them, or, as Hangul, carry their particles with them.
+// unspaced reports whether r belongs to a script that has no spaces between words,
+// or to Hangul, whose words include their particles.
 func unspaced(r rune) bool {
 	switch {
 	case r < 0x0e00:
@@ -173,8 +173,8 @@ func unspaced(r rune) bool {
 		unicode.Thai, unicode.Lao, unicode.Khmer, unicode.Myanmar)
 }
 
-// folded returns the usual spelling of letters that have no plain form in Unicode's
-// tables; "" for all others.
+// folded returns the usual plain spelling of a letter that Unicode's tables do not
+// decompose, or "" for all other letters.
 func folded(r rune) string {
 	switch r {
 	case 'ß':

@@ -15,15 +15,15 @@ import (
 	"a2e/protocol"
 )
 
-// Bounds of the digest.
+// Limits of the digest.
 const (
-	maxSummary = 16 << 10 // bytes of one agent's text in it
-	maxText    = 32 << 10 // bytes of its own text
-	leastShare = 64       // bytes of that text that each agent has, however many there are
+	maxSummary = 16 << 10 // bytes of the text of one agent
+	maxText    = 32 << 10 // bytes of the digest's own text
+	leastShare = 64       // least bytes of that text for each agent
 	maxList    = 10_000   // files, and next steps
 )
 
-// digest merges by hierarchical_summary.
+// digest merges with the strategy hierarchical_summary.
 func digest(ctx context.Context, inputs []Input, opts Options) (map[string]any, error) {
 	found := gather(inputs)
 	agents := make([]map[string]any, len(inputs))
@@ -55,7 +55,7 @@ func digest(ctx context.Context, inputs []Input, opts Options) (map[string]any, 
 	return merged, nil
 }
 
-// row is what each list says of an agent.
+// row returns the entry of an agent in a list.
 func (in *Input) row() map[string]any {
 	row := map[string]any{"subagent_id": in.ID, "name": in.Name, "status": in.Status}
 	if in.Error != "" {
@@ -64,7 +64,7 @@ func (in *Input) row() map[string]any {
 	return row
 }
 
-// plainText tells what the agents say without a model: a line for each.
+// plainText returns a summary that needs no model: a line for each agent.
 func plainText(inputs []Input, count [endNone + 1]int) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d of %s completed", count[endCompleted], protocol.Count(len(inputs), "agent"))
@@ -86,15 +86,15 @@ func plainText(inputs []Input, count [endNone + 1]int) string {
 	return b.String()
 }
 
-// Bounds of what a model gets to read at once. Three leaves fit into a group, so that each
+// Limits of one prompt for a model. Three leaves fit into a group, so that each
 // level of the tree is smaller than the one below.
 const (
 	maxGroup = 24 << 10 // bytes of the reports in one prompt
 	maxLeaf  = 8 << 10  // bytes of one report
 )
 
-// climb has a model summarize the reports of the agents: in groups, then the summaries of
-// these, until one is left.
+// climb lets a model summarize the reports of the agents in groups, then the summaries of
+// the groups, and so on until one is left.
 func climb(ctx context.Context, inputs []Input, sample func(context.Context, string) (string, error)) (string, error) {
 	level := make([]string, len(inputs))
 	for i, in := range inputs {
@@ -126,7 +126,7 @@ func climb(ctx context.Context, inputs []Input, sample func(context.Context, str
 	}
 }
 
-// group puts reports together in order, as many as fit into one prompt.
+// group splits reports into groups, in order, each with as many as fit into one prompt.
 func group(reports []string) (groups [][]string) {
 	size := 0
 	for _, r := range reports {
@@ -139,7 +139,7 @@ func group(reports []string) (groups [][]string) {
 	return groups
 }
 
-// prompt asks for the summary of reports. They are by others: what they ask for is not done.
+// prompt returns the prompt for a summary of reports. It tells the model not to follow instructions in them.
 func prompt(reports []string) string {
 	var b strings.Builder
 	b.WriteString("Summarize what these agents did for the one who gave them their tasks: what was reached, what " +
@@ -152,23 +152,23 @@ func prompt(reports []string) string {
 	return b.String()
 }
 
-// facts is what the results hold beyond text.
+// facts has the parts of the results that are not text.
 type facts struct {
 	files     []string // sorted
-	next      []string // in order, none twice
+	next      []string // in order, without duplicates
 	tokens    int
-	estimated bool // not all agents counted their tokens
+	estimated bool // the tokens of some agents are estimated
 }
 
-// gather reads the results of all agents. A member of another type than it should have is
-// passed over: agents write what they like.
+// gather reads the results of all agents. It ignores members of the wrong type, as agents may write
+// anything.
 func gather(inputs []Input) facts {
 	f := facts{files: []string{}, next: []string{}}
 	seen := make(map[string]bool)
 	for _, in := range inputs {
 		obj, err := protocol.ParseObject(in.Result)
 		if err != nil {
-			continue // there is none
+			continue // no result
 		}
 		f.files = append(f.files, texts(obj, "files_changed")...)
 		if raw, ok := obj.Get("artifacts"); ok {
@@ -199,7 +199,7 @@ func (f *facts) count(obj protocol.Object) {
 	f.estimated = f.estimated || string(raw) == "true"
 }
 
-// texts returns the texts of a list; what is none is left out.
+// texts returns the strings of a list that are not empty. It leaves out other values.
 func texts(obj protocol.Object, key string) (all []string) {
 	raw, _ := obj.Get(key)
 	var list []jsontext.Value
@@ -215,8 +215,8 @@ func texts(obj protocol.Object, key string) (all []string) {
 	return all
 }
 
-// Shorten cuts a text to at most so many bytes, and shows that it did. Bytes that are no
-// UTF-8 become U+FFFD.
+// Shorten cuts a text to at most bytes bytes, with "…" at the end if it cut. Invalid
+// UTF-8 becomes U+FFFD.
 func Shorten(text string, bytes int) string {
 	text = strings.ToValidUTF8(text, "\uFFFD")
 	const mark = "…"

@@ -1,6 +1,6 @@
-// Package merge puts the results of child agents together.
+// Package merge merges the results of child agents.
 //
-//	merge.go    what goes in, voting, custom     digest.go   hierarchical_summary
+//	merge.go    inputs, voting, custom           digest.go   hierarchical_summary
 package merge
 
 import (
@@ -24,16 +24,16 @@ import (
 const (
 	HierarchicalSummary = "hierarchical_summary" // the default: a digest of all results
 	Voting              = "voting"               // the answer that most agents gave
-	Custom              = "custom"               // what a command makes of them
+	Custom              = "custom"               // the output of a command
 )
 
-// Bounds of what is merged.
+// Limits of a merge.
 const (
 	maxInputs = 1024
 	maxBytes  = 16 << 20 // of all inputs together
 )
 
-// Input is what one child agent came to. As JSON it is what a command gets of it.
+// Input is the result of one child agent. A command gets it as JSON.
 type Input struct {
 	ID   string `json:"subagent_id"`
 	Name string `json:"name"`
@@ -44,21 +44,21 @@ type Input struct {
 	Error   string         `json:"error,omitzero"` // why it failed; "" = it did not
 }
 
-// Options is what the strategies work with.
+// Options are the means of the strategies.
 type Options struct {
-	// Command is the argv of the strategy custom; empty = there is none.
+	// Command is the argv of the strategy custom; empty = none.
 	Command []string
-	// Run starts a command, gives it stdin and returns what it printed on stdout. The error
-	// says how it failed.
+	// Run runs a command with stdin and returns its stdout. The error
+	// says how the command failed.
 	Run func(ctx context.Context, argv []string, stdin []byte) ([]byte, error)
-	// Sample has a language model answer a prompt; nil = there is none.
+	// Sample sends a prompt to a language model and returns its answer; nil = no model.
 	Sample func(ctx context.Context, prompt string) (string, error)
 }
 
-// Merge puts results together, in the order given. An empty strategy is
-// HierarchicalSummary. No list of what it returns is nil. The error is a *protocol.Error:
-// a schema_violation for a strategy that there is not or too much to merge, a runtime_error
-// for a command that failed; or it is the cause of ctx, once that has ended.
+// Merge merges results in the order of inputs. An empty strategy means
+// HierarchicalSummary. No list in the returned map is nil. The error is a *protocol.Error:
+// a schema_violation for an unknown strategy or too many inputs, a runtime_error
+// for a command that failed. If ctx has ended, the error is its cause.
 func Merge(ctx context.Context, strategy string, inputs []Input, opts Options) (map[string]any, error) {
 	strategy = cmp.Or(strategy, HierarchicalSummary)
 	merge := map[string]func(context.Context, []Input, Options) (map[string]any, error){
@@ -78,12 +78,12 @@ func Merge(ctx context.Context, strategy string, inputs []Input, opts Options) (
 	return merge(ctx, valid(inputs), opts)
 }
 
-// wrong is a schema_violation at one place.
+// wrong returns a schema_violation for one field.
 func wrong(path, format string, args ...any) error {
 	return protocol.Violation(protocol.FieldError{Path: path, Message: fmt.Sprintf(format, args...)})
 }
 
-// valid returns inputs whose texts can be written as JSON, whatever the agents wrote.
+// valid returns a copy of the inputs with texts that can be written as JSON.
 func valid(inputs []Input) []Input {
 	inputs = slices.Clone(inputs)
 	for i := range inputs {
@@ -95,7 +95,7 @@ func valid(inputs []Input) []Input {
 	return inputs
 }
 
-// check bounds what is merged.
+// check returns an error if there are no inputs, or too many.
 func check(inputs []Input) error {
 	size := 0
 	for _, in := range inputs {
@@ -119,10 +119,10 @@ type end int
 const (
 	endCompleted end = iota
 	endFailed
-	endNone // it is still at work, or has not begun
+	endNone // it still works, or has not begun
 )
 
-// end tells how the agent ended. A status that is not known counts as a failure.
+// end returns how the agent ended. An unknown status counts as a failure.
 func (in *Input) end() end {
 	switch strings.ToUpper(in.Status) {
 	case string(protocol.SubagentCompleted), "DONE", "PARTIAL":
@@ -133,10 +133,10 @@ func (in *Input) end() end {
 	return endFailed
 }
 
-// title names an agent for a reader.
+// title returns the name and status of an agent for a reader.
 func (in *Input) title() string { return fmt.Sprintf("%s (%s)", cmp.Or(in.Name, in.ID), in.Status) }
 
-// says is the text of an agent: its summary, or why it has none.
+// says returns the text of an agent: its summary and its error.
 func (in *Input) says() string {
 	text := strings.TrimSpace(in.Summary)
 	switch {
@@ -148,14 +148,14 @@ func (in *Input) says() string {
 	return text + "\nerror: " + in.Error
 }
 
-// candidate is an answer with those who gave it.
+// candidate is an answer with the ids of the agents that gave it.
 type candidate struct {
 	value jsontext.Value // canonical
 	ids   []string
 }
 
-// vote merges by voting: the answers are the same if their canonical JSON is, or if they are
-// texts that fold makes one. What is shown is the first of them.
+// vote merges by voting. Two answers are the same if their canonical JSON is equal, or if they are
+// texts that fold to the same text. The result has the first of them.
 func vote(_ context.Context, inputs []Input, _ Options) (map[string]any, error) {
 	var all []*candidate
 	byValue := make(map[string]*candidate)
@@ -199,8 +199,8 @@ func vote(_ context.Context, inputs []Input, _ Options) (map[string]any, error) 
 	return merged, nil
 }
 
-// answer returns what an agent votes for as canonical JSON: the member answer of its result,
-// else result, else its text. The error says why it does not vote.
+// answer returns the vote of an agent as canonical JSON: the member answer of its result,
+// else the member result, else its text. The error says why the agent does not vote.
 func (in *Input) answer() (jsontext.Value, error) {
 	switch in.end() {
 	case endFailed:
@@ -225,9 +225,9 @@ func (in *Input) answer() (jsontext.Value, error) {
 	return canonical(protocol.AppendString(nil, text))
 }
 
-// fold returns a text as answers are compared: without regard to case, space and punctuation.
-// Signs of a number, as in -1 and 2.5, count, as do other symbols, such as those of C++ and 5 %.
-// It begins with a space, as no JSON does, and so is the same as no other kind of answer.
+// fold returns a text for comparing answers, without case, spaces and punctuation.
+// It keeps signs in numbers, as in -1 and 2.5, and other symbols, such as those in C++ and 5 %.
+// The result begins with a space, unlike canonical JSON, so that it never equals another kind of answer.
 func fold(text string) string {
 	runes := []rune(strings.ToLower(norm.NFKC.String(text)))
 	var b strings.Builder
@@ -250,7 +250,7 @@ func fold(text string) string {
 	return b.String()
 }
 
-// canonical returns JSON in the form of RFC 8785, but for integers, which keep all digits.
+// canonical returns JSON in the form of RFC 8785, except that integers keep all digits.
 func canonical(value jsontext.Value) (jsontext.Value, error) {
 	c := value.Clone()
 	if err := c.Canonicalize(jsontext.CanonicalizeRawInts(false)); err != nil {
@@ -261,11 +261,11 @@ func canonical(value jsontext.Value) (jsontext.Value, error) {
 
 const (
 	maxOutput = 1 << 20 // bytes that the command may print
-	shown     = 200     // bytes of it in an error
+	shown     = 200     // bytes of the output in an error
 )
 
-// custom merges by a command: {"inputs":[…]} on its stdin, one JSON object on its stdout.
-// The result is that object, with the strategy where it has none.
+// custom merges with a command: it gets {"inputs":[…]} on stdin and prints one JSON object on stdout.
+// The result is that object, with a member strategy added if it has none.
 func custom(ctx context.Context, inputs []Input, opts Options) (map[string]any, error) {
 	if len(opts.Command) == 0 || opts.Run == nil {
 		return nil, wrong("/strategy", "is custom, but the config names no command that merges; use %s or %s",

@@ -16,7 +16,7 @@ import (
 	"a2e/protocol/fleet"
 )
 
-// asked is a text behind how to answer it.
+// asked returns a text after the contract that says how to answer, unless the config disables the contract.
 func (r *runner) asked(ctx context.Context, t *task, text string) string {
 	if r.Contract != nil && !*r.Contract {
 		return text
@@ -24,10 +24,9 @@ func (r *runner) asked(ctx context.Context, t *task, text string) string {
 	return t.contract(r.due(ctx, t)) + text
 }
 
-// contract is what the brief of a task begins with for whoever reads it as text, a model in
-// the end: how to answer, and by when. due is a time, "" = any. The object is written so that
-// it is no JSON: a worker that repeats its brief gives no result by that. A turn of a
-// conversation has no contract, as a person reads the answer.
+// contract returns the beginning of a brief for models: how to answer, and by when. due is a time, "" = any
+// time. The object in the text is not valid JSON, so that a worker that repeats its brief prints no
+// result by that. A turn of a conversation has no contract, as a person reads the answer.
 func (t *task) contract(due string) string {
 	if t.Talk != nil {
 		return ""
@@ -60,7 +59,7 @@ End your answer with one JSON object, and nothing after it:
 	return b.String()
 }
 
-// verification says how deep a task of a priority is to be verified.
+// verification returns the instruction how thoroughly to verify a task of a priority.
 func verification(p fleet.Priority) string {
 	p = cmp.Or(p, fleet.PriorityNormal)
 	how := map[fleet.Priority]string{
@@ -74,11 +73,11 @@ func verification(p fleet.Priority) string {
 	return fmt.Sprintf("The priority is %s: %s", p, how)
 }
 
-// due returns when the worker must have ended a task, as an RFC 3339 time: at the deadline, or
-// when its own timeout is over; "" = any time.
+// due returns when the worker must have ended a task, as an RFC 3339 time: the deadline or the end of
+// its timeout, whichever is earlier; "" = any time.
 func (r *runner) due(ctx context.Context, t *task) string {
 	if end, ok := ctx.Deadline(); ok {
-		at := r.pool.env.Now().Add(time.Until(end)).Add(time.Millisecond) // as the text has no more digits
+		at := r.pool.env.Now().Add(time.Until(end)).Add(time.Millisecond) // rounds up, as the text has milliseconds
 		if t.deadline.IsZero() || at.Before(t.deadline) {
 			return at.UTC().Format("2006-01-02T15:04:05.000Z07:00")
 		}
@@ -86,11 +85,11 @@ func (r *runner) due(ctx context.Context, t *task) string {
 	return t.Deadline
 }
 
-// maxEarlier bounds the earlier conversation in a brief, in bytes. What is oldest is left out.
+// maxEarlier is the size of the earlier conversation in a brief, in bytes. The oldest messages are left out.
 const maxEarlier = 32 << 10
 
-// brief is what a program is told: the task's brief, behind the conversation that it goes on
-// with and before the names of its images.
+// brief returns the brief for a program: the earlier conversation, the task's brief and the
+// names of its images.
 func (t *task) brief(workspace string) string {
 	talk := t.Talk
 	if talk == nil {
@@ -110,7 +109,7 @@ func (t *task) brief(workspace string) string {
 		}
 		b.WriteString(":\n\n")
 		for _, e := range talk.Earlier[from:] {
-			if most := maxEarlier / 4; len(e.Text) > most { // one must not push out all others
+			if most := maxEarlier / 4; len(e.Text) > most { // one message must not displace all others
 				e.Text = strings.ToValidUTF8(e.Text[:most], "") + "… (cut)"
 			}
 			fmt.Fprintf(&b, "[%s]\n%s\n\n", e.Role, e.Text)
@@ -124,7 +123,7 @@ func (t *task) brief(workspace string) string {
 	return b.String()
 }
 
-// imageList names images for a program, which can see those that are files.
+// imageList returns a text that names images for a program, which can only see images that are files.
 func imageList(workspace string, images []host.Image) string {
 	var b strings.Builder
 	root, err := os.OpenRoot(workspace)
@@ -144,10 +143,10 @@ func imageList(workspace string, images []host.Image) string {
 	return b.String()
 }
 
-// Confine returns the agent that a task is done as: child, with no more than own, its parent,
-// may use. Nil is an agent of which nothing is known: a nil own has everything, and what is
-// done for a nil child is done as own. It is deeper than own in any case, so that max_depth
-// ends it. Neither is changed.
+// Confine returns the agent that a task is done as: child, limited to what own, its parent,
+// may use. nil means an unknown agent: a nil own may use everything, and a task for a nil child
+// is done as own. If own is not nil, the result is deeper than own, so that max_depth limits the
+// nesting. It does not change its arguments.
 func Confine(child, own *fleet.Agent) *fleet.Agent {
 	if own == nil {
 		return child
@@ -172,7 +171,7 @@ func Confine(child, own *fleet.Agent) *fleet.Agent {
 	return &c
 }
 
-// common returns what two lists both grant. The capability tools grants every tool by its name.
+// common returns the names that both lists grant. The capability tools grants every tool.
 func common(a, b []string) []string {
 	both := []string{}
 	for _, lists := range [][2][]string{{a, b}, {b, a}} {
@@ -187,14 +186,14 @@ func common(a, b []string) []string {
 	return both
 }
 
-// isCapability reports whether a name is that of a capability, and so of no single tool.
+// isCapability reports whether a name is that of a capability and not of a tool.
 func isCapability(name string) bool {
 	return name == string(protocol.CapTest) || slices.ContainsFunc(protocol.Types(),
 		func(t protocol.Info) bool { return string(t.Capability) == name })
 }
 
-// agentOf returns the agent that a task is done as where a says it. It is none of those
-// above the agent that the host serves: their memory is not its own.
+// agentOf returns the agent that a task is done as, for the agent a of its dispatch. It refuses
+// the ancestors of the host's own agent, as a child must not get their memory.
 func (p *Pool) agentOf(a *fleet.Agent) (*fleet.Agent, error) {
 	own := p.env.Agent
 	switch {
@@ -214,8 +213,8 @@ func (p *Pool) agentOf(a *fleet.Agent) (*fleet.Agent, error) {
 	return Confine(a, own), nil
 }
 
-// environment returns the variables of a process that works for an agent, or for nobody in
-// particular (nil): those of the config, then vars. Neither can say another agent.
+// environment returns the variables of a process that works for an agent (nil = unknown): those of the
+// config, then vars. Neither of them can set fleet.EnvAgent.
 func (r *runner) environment(vars map[string]string, agent *fleet.Agent) (map[string]string, error) {
 	all := maps.Clone(r.Env)
 	if all == nil {

@@ -19,14 +19,14 @@ import (
 // Claude Code's headless mode, `codex exec --json`, `opencode run --format json`, Gemini CLI's headless mode.
 type preset struct {
 	command []string
-	args    func(session string) []string // behind the command; session "" = a new one
+	args    func(session string) []string // arguments after the command; session "" = a new session
 	env     map[string]string
-	// home is the variable that names the folder where the program keeps its settings and sessions.
+	// home is the variable for the folder of the program's settings and sessions.
 	home string
 	read func(line *protocol.Line, o *cliOutput)
 }
 
-// presets returns the agents that the option cli knows.
+// presets returns the preset for a value of the option cli.
 func presets(name string) (preset, bool) {
 	switch name {
 	case "claude":
@@ -75,7 +75,7 @@ func withSession(args []string, flag, session string) []string {
 	return append(args, flag, session)
 }
 
-// arguments returns the command of the worker for a task.
+// arguments returns the command of the worker with the arguments for a task.
 func (r *runner) arguments(args []string, t *task) []string {
 	session := ""
 	if t.talk != nil {
@@ -87,8 +87,8 @@ func (r *runner) arguments(args []string, t *task) []string {
 	return append(args[:1:1], filled(args[1:], t.Task.ContextID, session)...)
 }
 
-// settle gives a known agent a folder of its own in the state, for its settings and sessions, unless the config
-// says where these are.
+// settle sets the variables of a known agent. For its settings and sessions it makes a separate folder in the
+// state folder, unless the config names one. write has that folder.
 func (r *runner) settle(env map[string]string) (write []string, err error) {
 	agent, ok := presets(r.CLI)
 	if !ok {
@@ -107,7 +107,7 @@ func (r *runner) settle(env map[string]string) (write []string, err error) {
 	return []string{dir}, os.MkdirAll(dir, 0o700)
 }
 
-// safeName is the name of a worker as that of a folder.
+// safeName returns the name of a worker as a name for a folder.
 func safeName(name string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '/' || r == filepath.Separator || r == '.' || r == ':' {
@@ -117,20 +117,20 @@ func safeName(name string) string {
 	}, name)
 }
 
-// cliOutput is what a known agent has printed, as far as it counts.
+// cliOutput has the relevant parts of the output of a known agent.
 type cliOutput struct {
 	read    func(*protocol.Line, *cliOutput)
-	say     func(text string) // passes a text on to whoever listens
+	say     func(text string) // passes a text to the listener of the task
 	session string
 	text    string            // the final answer
-	texts   map[string]string // pieces by id, where they come again
+	texts   map[string]string // by id, for parts that are sent several times
 	tokens  int
 	files   []string
 	failure string
-	over    bool // it has said that it has ended
+	over    bool // it has reported its end
 }
 
-// line takes a line of its output. What is no event is passed on as it is.
+// line handles a line of the output. A line that is not an event is passed on unchanged.
 func (o *cliOutput) line(raw []byte) {
 	var line protocol.Line
 	if line.Scan(raw) != nil {
@@ -140,7 +140,7 @@ func (o *cliOutput) line(raw []byte) {
 	o.read(&line, o)
 }
 
-// cliEvent has the fields of all events that are looked at.
+// cliEvent has the fields of all events that this package uses.
 type cliEvent struct {
 	Type       string  `json:"type"`
 	SessionID  string  `json:"session_id"` // Claude Code, Gemini CLI
@@ -168,7 +168,7 @@ type cliEvent struct {
 	} `json:"error"`
 }
 
-// cliUse is how many tokens were used.
+// cliUse has numbers of used tokens.
 type cliUse struct {
 	Input       int `json:"input_tokens"`
 	Output      int `json:"output_tokens"`
@@ -184,7 +184,7 @@ func (u cliUse) sum() int {
 	return u.Input + u.Output + u.CacheMade + u.CacheRead
 }
 
-// cliItem is what Codex did, or said.
+// cliItem is an action or a message of Codex.
 type cliItem struct {
 	Type    string `json:"type"`
 	Text    string `json:"text"`
@@ -217,13 +217,13 @@ type cliArgs struct {
 
 func (a cliArgs) path() string { return cmp.Or(a.FilePath, a.FilePath2, a.NotebookPath) }
 
-// event decodes a line; what has another type than expected is left out.
+// event decodes a line; decoding stops at a field with an unexpected type.
 func event(line *protocol.Line) (e cliEvent) {
-	_ = json.Unmarshal(line.Raw(), &e) // as far as it goes
+	_ = json.Unmarshal(line.Raw(), &e) // fields decoded before an error stay
 	return e
 }
 
-// readClaude reads a line of Claude Code: the last one, of type result, has all but the changed files.
+// readClaude reads a line of Claude Code. The last line, of type result, has everything except the changed files.
 func readClaude(line *protocol.Line, o *cliOutput) {
 	e := event(line)
 	o.session = cmp.Or(e.SessionID, o.session)
@@ -239,7 +239,7 @@ func readClaude(line *protocol.Line, o *cliOutput) {
 				} `json:"content"`
 			} `json:"message"`
 		}
-		_ = json.Unmarshal(line.Raw(), &said) // as far as it goes
+		_ = json.Unmarshal(line.Raw(), &said) // fields decoded before an error stay
 		for _, c := range said.Message.Content {
 			if c.Text != "" {
 				o.say(c.Text)
@@ -270,13 +270,13 @@ func readCodex(line *protocol.Line, o *cliOutput) {
 			o.changed(c.Path)
 		}
 	case "turn.completed":
-		o.tokens, o.over, o.failure = o.tokens+e.Usage.Input+e.Usage.Output, true, "" // cached ones are among the input
+		o.tokens, o.over, o.failure = o.tokens+e.Usage.Input+e.Usage.Output, true, "" // the input tokens include cached ones
 	case "turn.failed", "error":
 		o.failure = cmp.Or(e.Error.Message, e.Text, "it failed")
 	}
 }
 
-// readOpenCode reads a line of `opencode run --format json`. A part may come again, with more of its text.
+// readOpenCode reads a line of `opencode run --format json`. A part may be sent again with more text.
 func readOpenCode(line *protocol.Line, o *cliOutput) {
 	e := event(line)
 	o.session = cmp.Or(e.SessionID2, o.session)
@@ -302,7 +302,7 @@ func readOpenCode(line *protocol.Line, o *cliOutput) {
 	}
 }
 
-// readGemini reads a line of Gemini CLI with --output-format stream-json. Answers come in pieces.
+// readGemini reads a line of Gemini CLI with --output-format stream-json, which sends answers in pieces.
 func readGemini(line *protocol.Line, o *cliOutput) {
 	e := event(line)
 	o.session = cmp.Or(e.SessionID, o.session)
@@ -317,7 +317,7 @@ func readGemini(line *protocol.Line, o *cliOutput) {
 		o.text += e.Content
 		o.say(e.Content)
 	case "tool_use":
-		o.text = "" // what it says after its calls is the answer
+		o.text = "" // only the text after the last call is the answer
 		if slices.Contains([]string{"write_file", "replace"}, e.ToolName) {
 			o.changed(e.Parameters.path())
 		}
@@ -335,13 +335,13 @@ func (o *cliOutput) changed(path string) {
 	}
 }
 
-// pullRequest finds the address of a pull or merge request.
+// pullRequest matches the address of a pull or merge request.
 var pullRequest = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`https://[^\s"'<>()]+/(?:pull|merge_requests|pull-requests)/[0-9]+`)
 })
 
-// result makes the result of a known agent of what it has printed. One that answers in another way than its brief
-// says is read all the same.
+// result returns the result of a known agent from its output. If the agent does not answer as its brief
+// says, its text becomes the summary.
 func (o *cliOutput) result(t *task, dir string) *fleet.Result {
 	var res *fleet.Result
 	if obj, ok := resultIn([]byte(o.text)); ok {

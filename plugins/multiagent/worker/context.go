@@ -16,15 +16,15 @@ import (
 //go:embed sql/*.sql
 var tables embed.FS
 
-// Bounds of the conversations that are kept. Those that were used least recently go first.
+// Limits of the stored conversations. The least recently used ones are deleted first.
 const (
 	maxContexts     = 1000
 	maxContextBytes = 64 << 20
-	maxSaid         = 1 << 20 // bytes of one; its oldest messages go first
+	maxSaid         = 1 << 20 // bytes of one conversation; its oldest messages are deleted first
 	contextAge      = 30 * 24 * time.Hour
 )
 
-// Part is what workers keep in the store: the conversations that tasks belong to.
+// Part returns the workers' part of the store: the conversations of tasks.
 func Part() store.Part {
 	records := store.Kinds{
 		store.RecordsOf("multi_agent.context", "SELECT workspace, agent, context, worker, session, said, used_at "+
@@ -39,7 +39,7 @@ func Part() store.Part {
 	}
 }
 
-// message is one of a conversation.
+// message is one message of a conversation.
 type message struct {
 	Role string `json:"role"` // user or assistant
 	Text string `json:"text"`
@@ -47,9 +47,9 @@ type message struct {
 
 // conversation is what tasks with one context_id have in common.
 type conversation struct {
-	Worker  string    `json:"worker"`  // that has it; "" = it is new
-	Session string    `json:"session"` // of its program; "" = it has none
-	Said    []message `json:"said"`    // by a model and to it, the oldest first
+	Worker  string    `json:"worker"`  // the worker that has it; "" = the conversation is new
+	Session string    `json:"session"` // session id of its program; "" = none
+	Said    []message `json:"said"`    // messages to and from a model, the oldest first
 }
 
 // contextRecord is a conversation in an export.
@@ -68,7 +68,7 @@ func (r *contextRecord) take(tx *store.Tx) error {
 	return r.put(tx)
 }
 
-// put writes the conversation, over what was kept of it.
+// put writes the conversation to the store and replaces the stored one.
 func (r *contextRecord) put(tx *store.Tx) error {
 	size := 0
 	for i := len(r.Said) - 1; i >= 0; i-- {
@@ -85,13 +85,13 @@ func (r *contextRecord) put(tx *store.Tx) error {
 	return err
 }
 
-// converses reports whether a task goes on with a conversation that is kept here. A turn of a session brings its
-// own.
+// converses reports whether a task belongs to a conversation in the store. A turn of a session has its own
+// conversation.
 func (p *Pool) converses(t *task) bool {
 	return t.Task.ContextID != "" && t.Talk == nil && p.env.Store != nil
 }
 
-// recall finds the conversation of a task.
+// recall reads the conversation of a task from the store.
 func (p *Pool) recall(ctx context.Context, t *task) error {
 	t.talk = new(conversation)
 	return p.env.Store.Read(ctx, func(tx *store.Tx) error {
@@ -102,7 +102,7 @@ func (p *Pool) recall(ctx context.Context, t *task) error {
 	})
 }
 
-// keep writes the conversation of a task that a worker has done, or that has lost its session.
+// keep stores the conversation of a task that a worker has done, or whose session is lost.
 func (p *Pool) keep(ctx context.Context, t *task) {
 	now := p.env.Now()
 	record := contextRecord{p.workspace, t.owner, t.Task.ContextID, *t.talk, store.Micros(now.UnixMicro())}
@@ -120,14 +120,14 @@ func (p *Pool) keep(ctx context.Context, t *task) {
 	}
 }
 
-// say adds to the conversation what a model was asked and what came of it.
+// say adds the brief and the model's summary to the conversation.
 func (t *task) say(res *fleet.Result) {
 	if t.talk != nil && res.Summary != "" {
 		t.talk.Said = append(t.talk.Said, message{"user", t.Brief}, message{"assistant", res.Summary})
 	}
 }
 
-// earlier is the conversation as a model gets it.
+// earlier returns the conversation so far for a model.
 func (t *task) earlier() []host.Said {
 	if t.talk == nil {
 		return nil
@@ -139,8 +139,8 @@ func (t *task) earlier() []host.Said {
 	return all
 }
 
-// filled puts the conversation into the arguments of a command: its id for {context}, the program's name for
-// it for {session}. An argument for which there is nothing is left out, with the flag before it.
+// filled replaces {context} in the arguments of a command by the id of the conversation, and {session} by the
+// program's session id. If the value is empty, it leaves out the argument and a flag before it.
 func filled(args []string, contextID, session string) []string {
 	all := make([]string, 0, len(args))
 	for i, arg := range args {

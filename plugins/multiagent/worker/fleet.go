@@ -14,14 +14,14 @@ import (
 	"a2e/protocol/fleet"
 )
 
-// stopGrace is how long a child may take to give the result of a task that is to stop; it
+// stopGrace is how long a child may take to send the result of a task that must stop; it
 // knows the deadline itself.
 const stopGrace = time.Second
 
-// restartError is why a child is killed that does not stop a task.
+// restartError is the cause when a child is killed because it does not stop a task.
 type restartError struct {
 	task     string
-	unwanted bool // nobody wants the task any more, which is no fault of the child
+	unwanted bool // the task was cancelled, so the child did not fail
 }
 
 // Error implements error.
@@ -29,7 +29,7 @@ func (e *restartError) Error() string {
 	return fmt.Sprintf("worker was restarted to end its task %.64q", e.task)
 }
 
-// delegate has the child of the worker do a task. The error is the cause of ctx.
+// delegate lets the child of the worker do a task. The error is the cause of ctx.
 func (r *runner) delegate(ctx context.Context, t *task) (outcome, error) {
 	c, err := r.greeted(ctx)
 	if err != nil {
@@ -54,7 +54,7 @@ func (r *runner) delegate(ctx context.Context, t *task) (outcome, error) {
 
 // follow waits for the result of a task at a child.
 func (r *runner) follow(ctx context.Context, t *task, c *peer, job *job) (outcome, error) {
-	greeted, steer := c.greeted, (<-chan host.Steering)(nil) // no text before it is known whether the child takes any
+	greeted, steer := c.greeted, (<-chan host.Steering)(nil) // no text is sent before the child has announced whether it takes any
 	for {
 		select {
 		case <-greeted:
@@ -79,23 +79,23 @@ func (r *runner) follow(ctx context.Context, t *task, c *peer, job *job) (outcom
 	}
 }
 
-// halt ends a task whose time is up, or that nobody wants any more. A child that goes on with
-// it is killed: what it has started dies with it.
+// halt ends a task whose time is up or that was cancelled. It kills a child that continues
+// the task, with all processes that the child has started.
 func (r *runner) halt(ctx context.Context, t *task, c *peer, job *job) (outcome, error) {
 	o, err := t.stopped(context.Cause(ctx))
 	if err == nil {
-		t.estimate(o.res, 0) // what the child has spent it does not tell any more
+		t.estimate(o.res, 0) // the child does not report its tokens any more
 	}
 	var said *protocol.Object
 	var over bool
-	if err == nil && !o.moot { // it was told when, and has more to say of it than of a cancel
+	if err == nil && !o.moot { // the child knows the deadline, and its own result tells more than one after a cancel
 		said, over = r.hears(c, job)
 	}
 	if !over && r.cancels(c, job) {
 		said, over = r.hears(c, job)
 	}
 	switch _, open := c.jobs.Get(job.id); {
-	case !over && !open: // its result came just now, or it ended
+	case !over && !open: // its result has just arrived, or the child has ended
 		select {
 		case obj := <-job.result:
 			if err == nil {
@@ -111,8 +111,8 @@ func (r *runner) halt(ctx context.Context, t *task, c *peer, job *job) (outcome,
 	return o, err
 }
 
-// hears returns a child a moment for the result of a task that is to stop; nil = it ended
-// instead. False means that it does neither.
+// hears waits a moment for the child's result of a task that must stop. said is nil if the child
+// ended instead. over is false if neither happens in time.
 func (r *runner) hears(c *peer, job *job) (said *protocol.Object, over bool) {
 	grace := time.NewTimer(r.pool.pace.stop)
 	defer grace.Stop()
@@ -126,7 +126,7 @@ func (r *runner) hears(c *peer, job *job) (said *protocol.Object, over bool) {
 	}
 }
 
-// cancels tells the child to stop a task, if it takes that.
+// cancels tells the child to stop a task, if it supports that, and reports whether it did so.
 func (r *runner) cancels(c *peer, job *job) bool {
 	return r.announces(fleet.ExtensionCancel) && c.send(&fleet.Control{
 		Type:            fleet.TypeCancel,
@@ -134,9 +134,8 @@ func (r *runner) cancels(c *peer, job *job) bool {
 	}) == nil
 }
 
-// told makes the result of a task of what the child says. That its time was up counts for more
-// than what the child calls it: it was told a timeout as a deadline, and may know of a cancel
-// alone.
+// told returns the outcome of a task from the child's result. If its time was up, the error is that cause and not
+// the child's own text, as the child got a timeout as a deadline and may only know of a cancel.
 func (t *task) told(ctx context.Context, obj protocol.Object) outcome {
 	res := t.read(obj, 0)
 	var timeout *timeoutError
@@ -147,8 +146,8 @@ func (t *task) told(ctx context.Context, obj protocol.Object) outcome {
 	return outcome{res: res, again: res.Status == fleet.StatusBlocked}
 }
 
-// lacks tells what makes the worker unfit for the task after all, now that it may have
-// announced itself; "" = nothing.
+// lacks returns why the worker is not suitable for the task, now that it may have
+// announced itself; "" = it is suitable.
 func (r *runner) lacks(t *task) string {
 	r.pool.mu.Lock()
 	defer r.pool.mu.Unlock()
@@ -221,7 +220,7 @@ func (w *Worker) validateQueue() error {
 // mostQueued is how many tasks of one host a fleet may have at once.
 const mostQueued = 4096
 
-// mostTasks is how many tasks it may be given at once.
+// mostTasks returns the largest max_tasks that the worker may have.
 func (w *Worker) mostTasks() int {
 	if w.queued() {
 		return mostQueued
@@ -229,7 +228,7 @@ func (w *Worker) mostTasks() int {
 	return maxPlaces
 }
 
-// queueUp has the fleet do a task. The error is the cause of ctx, or store_unavailable.
+// queueUp lets the fleet do a task. The error is the cause of ctx, or store_unavailable.
 func (r *runner) queueUp(ctx context.Context, t *task) (outcome, error) {
 	s, err := r.sends()
 	if err != nil {
@@ -263,7 +262,7 @@ func (r *runner) queueUp(ctx context.Context, t *task) (outcome, error) {
 	return outcome{}, err
 }
 
-// sends returns the sender to the fleet, which connects with its first task.
+// sends returns the sender to the fleet, and makes it at the first task.
 func (r *runner) sends() (*fleetdb.Sender, error) {
 	r.starts.Lock()
 	defer r.starts.Unlock()
@@ -277,7 +276,7 @@ func (r *runner) sends() (*fleetdb.Sender, error) {
 	return r.sender, nil
 }
 
-// unqueue ends the sender.
+// unqueue closes the sender to the fleet.
 func (r *runner) unqueue(ctx context.Context) {
 	r.starts.Lock()
 	defer r.starts.Unlock()

@@ -15,12 +15,12 @@ import (
 	"a2e/protocol/fleet"
 )
 
-// hands are the tools that a model has beside those that the host lists: the host's processes, memory, plans and
-// skills, under the names and with the arguments that models know from other agents. They belong to one task.
+// hands has the tools of a model in addition to those that the host lists: the host's processes, memory, plans and
+// skills, under the names and with the arguments that models know from other agents. It belongs to one task.
 type hands struct {
 	run    *runner
 	task   *task
-	box    host.ToolBox // of the task's own workspace; nil = it has none
+	box    host.ToolBox // of the task's own workspace; nil = none
 	tools  []agent.Own
 	shells shells
 	todos  todos
@@ -29,7 +29,7 @@ type hands struct {
 // toolRun is the tool of the host that runs a program to its end.
 const toolRun = "run_command"
 
-// hand is one of the tools.
+// hand is one of these tools.
 type hand struct {
 	name     string
 	about    string
@@ -39,7 +39,7 @@ type hand struct {
 	call     func(*hands, context.Context, protocol.Object) (*protocol.ToolResult, error)
 }
 
-// allHands lists them; bash, whose arguments depend on the task, and skill, which says what there is, stand apart.
+// allHands lists the tools, without bash, whose arguments depend on the task, and skill, whose text lists the skills.
 var allHands = []hand{
 	{
 		"bash_output", "Read what a command in the background has printed since the last time, and whether it still runs.",
@@ -80,8 +80,8 @@ var allHands = []hand{
 	},
 }
 
-// hands returns those of a task that the worker, the task's agent and the host allow, and that no tool of the host
-// is called as. They are to be closed.
+// hands returns the tools of a task that the worker, the task's agent and the host allow, without names that a
+// tool of the host has. The caller must close them.
 func (r *runner) hands(ctx context.Context, t *task, box host.ToolBox, listed []protocol.ToolDefinition) *hands {
 	h := &hands{run: r, task: t, box: box}
 	taken := func(name string) bool {
@@ -115,7 +115,7 @@ func (r *runner) hands(ctx context.Context, t *task, box host.ToolBox, listed []
 	return h
 }
 
-// may reports whether the task's agent may use something by any of its names.
+// may reports whether the task's agent may use any of the names.
 func (h *hands) may(names ...string) bool { return slices.ContainsFunc(names, h.task.Agent.Grants) }
 
 // serves reports whether a plugin of the host has a capability.
@@ -126,8 +126,8 @@ func (r *runner) serves(c protocol.Capability) bool {
 	})
 }
 
-// remembers returns the context of a request of the memory: as the child agent that the task is done as, where the
-// task proves that. A child does not see the working tier of its parent's session.
+// remembers returns the context for a memory request. If the task's agent is a proven child agent, the request is
+// done as that child. A child does not see the working tier of its parent's session.
 func (h *hands) remembers(ctx context.Context) context.Context {
 	a, sess := h.task.Agent, host.SessionFrom(ctx)
 	if sess == nil || a == nil || !fleet.IsChildID(a.AgentID) || !a.Proven() {
@@ -138,19 +138,19 @@ func (h *hands) remembers(ctx context.Context) context.Context {
 	return host.InSession(ctx, &child)
 }
 
-// ask makes a request of the host's plugins.
+// ask sends a request to the host's plugins.
 func (h *hands) ask(ctx context.Context, t protocol.Type, req, resp any) error {
 	return h.run.pool.services.Call(ctx, t, req, resp, nil)
 }
 
-// close ends what the task has begun: its commands in the background, and its list where nothing is open.
+// close ends the task's commands in the background, and its plan of steps, see todos.end.
 func (h *hands) close(ctx context.Context) {
 	ctx = context.WithoutCancel(ctx)
 	h.shells.end(ctx, h)
 	h.todos.end(ctx, h)
 }
 
-// decode reads the arguments of a call. The error says what would be right.
+// decode reads the arguments of a call. The error is a schema_violation.
 func decode[T any](args protocol.Object) (*T, error) {
 	into := new(T)
 	if err := json.Unmarshal(args.Raw(), into); err != nil {
@@ -159,7 +159,7 @@ func decode[T any](args protocol.Object) (*T, error) {
 	return into, nil
 }
 
-// told is the result of a call that went well.
+// told returns the result of a successful call.
 func told(data any) (*protocol.ToolResult, error) {
 	text, err := protocol.AppendJSON(nil, data)
 	if err != nil {

@@ -21,16 +21,16 @@ import (
 	"a2e/protocol/fleet"
 )
 
-// defaultTurns is how many answers of a model one task may take.
+// defaultTurns is the maximum number of answers of a model for one task.
 const defaultTurns = 50
 
-// defaultPrompt is the system prompt of a worker that has none of its own.
+// defaultPrompt is the system prompt of a worker without one in the config.
 const defaultPrompt = "You are an agent that does tasks by its tools, in a folder that the paths of the tools are " +
 	"relative to. " +
 	"Look before you change something, and find out instead of guessing. Nobody answers questions while you work. " +
 	"When you are done, say in your last message what came of it, without calling a tool."
 
-// turns is the run of a model for a task, without its tools.
+// turns returns the run of a model for a task, without its tools.
 func (r *runner) turns(ctx context.Context, t *task, model agent.Model) agent.Turns {
 	turns := agent.Turns{
 		System: cmp.Or(r.SystemPrompt, defaultPrompt), Prompt: r.asked(ctx, t, t.Brief), Agent: t.Agent,
@@ -44,7 +44,7 @@ func (r *runner) turns(ctx context.Context, t *task, model agent.Model) agent.Tu
 	return turns
 }
 
-// think has a model do a task with the tools of the host. The error is the cause of ctx.
+// think lets a model do a task with the tools of the host. The error is the cause of ctx.
 func (r *runner) think(ctx context.Context, t *task) (outcome, error) {
 	model, err := r.model()
 	if err != nil {
@@ -84,7 +84,7 @@ func (r *runner) think(ctx context.Context, t *task) (outcome, error) {
 	return o, err
 }
 
-// compact has the model sum up the older part of a long conversation that is kept here. Where it cannot, the loop
+// compact lets the model summarise the older part of a long stored conversation. If that fails, the loop
 // shortens the oldest messages.
 func (r *runner) compact(ctx context.Context, t *task, turns *agent.Turns) (used agent.Tokens) {
 	if t.talk == nil || !turns.Use().Over() {
@@ -104,7 +104,7 @@ func (r *runner) compact(ctx context.Context, t *task, turns *agent.Turns) (used
 	return summary.Tokens
 }
 
-// summarised makes the run of a worker's model that a conversation kept elsewhere would be, until release.
+// summarised returns the run that a worker's model would have for a conversation said. The caller must call release.
 func (p *Pool) summarised(ctx context.Context, worker string, said []host.Said) (turns agent.Turns, release func(),
 	err error,
 ) {
@@ -148,13 +148,13 @@ func (p *Pool) Summarise(ctx context.Context, worker string, said []host.Said) (
 	return summary.Said(), summary.Of, err
 }
 
-// equip gives a task its tools, until release.
+// equip sets the tools of a task's run. The caller must call release afterwards.
 func (r *runner) equip(ctx context.Context, t *task, turns *agent.Turns) (release func(), err error) {
 	release = func() {}
 	if t.Workspace != "" {
 		box, err := r.pool.env.ToolBox(host.ToolBoxOptions{
 			Workspace: t.Workspace, Network: r.Network,
-			Read: []string{filepath.Join(r.pool.workspace, ".git")}, // git says there what has changed
+			Read: []string{filepath.Join(r.pool.workspace, ".git")}, // git needs it to find changes
 		})
 		if err != nil {
 			return release, fmt.Errorf("the tools of the task's workspace: %w", err)
@@ -177,12 +177,11 @@ func (r *runner) equip(ctx context.Context, t *task, turns *agent.Turns) (releas
 	return release, nil
 }
 
-// maxTexts is how many texts may wait for a model to take them with its next request.
+// maxTexts is how many texts may wait for the next request to a model.
 const maxTexts = 64
 
-// hold receives texts at once, for the model to get with its next request. take returns all that were sent before it
-// was
-// called; end refuses those that nobody took.
+// hold receives texts at once and keeps them for the next request to the model. take returns all texts that were
+// sent before the call; end refuses the texts that were not taken.
 func hold(in <-chan host.Steering) (take func() []host.Steering, end func()) {
 	asked, stop, stopped := make(chan chan []host.Steering), make(chan struct{}), make(chan struct{})
 	go func() {
@@ -233,7 +232,7 @@ func hold(in <-chan host.Steering) (take func() []host.Steering, end func()) {
 	}
 }
 
-// model returns the model of the worker, made with its first task, and anew when another key
+// model returns the model of the worker. It makes the model with the first task, and again when another key
 // was stored for its endpoint.
 func (r *runner) model() (agent.Model, error) {
 	r.starts.Lock()
@@ -249,7 +248,7 @@ func (r *runner) model() (agent.Model, error) {
 	return model, err
 }
 
-// endpoint is where its model answers, with the key that is stored for it where the config has none.
+// endpoint returns the endpoint of the worker's model. If the config has no key, it uses the stored one.
 func (r *runner) endpoint() agent.EndpointOptions {
 	endpoint := r.LLM.Endpoint(r.pool.env.Now)
 	if endpoint.APIKey == "" {
@@ -259,7 +258,7 @@ func (r *runner) endpoint() agent.EndpointOptions {
 	return endpoint
 }
 
-// disconnect closes the connections that its model keeps.
+// disconnect closes the idle connections of the worker's model or agent.
 func (r *runner) disconnect() error {
 	r.starts.Lock()
 	defer r.starts.Unlock()
@@ -272,8 +271,8 @@ func (r *runner) disconnect() error {
 	return nil
 }
 
-// allowance returns the tokens that a task may spend here: the worker's own bound, or what is
-// left of the task's, whichever is smaller; 0 = any number.
+// allowance returns the tokens that a task may spend at this worker: the smaller of the worker's budget and the
+// rest of the task's budget; 0 = no limit.
 func (r *runner) allowance(t *task) int {
 	if left := t.budget(); left > 0 && (r.TokenBudget == 0 || left < r.TokenBudget) {
 		return left
@@ -281,8 +280,8 @@ func (r *runner) allowance(t *task) int {
 	return r.TokenBudget
 }
 
-// tools lists the tools of a task: those of the host that the worker may use, where box has
-// none of the same name. Without a list of its own those that are deferred are left out.
+// tools lists the tools of a task: those of box, and those of the host that the worker may use under
+// other names. A worker without a list of tools gets no deferred tools.
 func (r *runner) tools(ctx context.Context, box host.ToolBox) ([]protocol.ToolDefinition, error) {
 	var all protocol.ToolListResponse
 	if r.Tools == nil || len(r.Tools) > 0 {
@@ -313,10 +312,10 @@ func (r *runner) lists(name string) bool {
 	return pattern.Listed(r.Tools, name)
 }
 
-// lets reports whether the worker's list lets a model have a tool: without a list it may have any.
+// lets reports whether the worker's list allows a tool; without a list it allows all tools.
 func (r *runner) lets(name string) bool { return r.Tools == nil || r.lists(name) }
 
-// thought makes the result of a task of what came of the loop.
+// thought returns the outcome of a task from the result of the loop.
 func (r *runner) thought(ctx context.Context, t *task, end *agent.Result, err error) (outcome, error) {
 	var o outcome
 	switch {
@@ -326,7 +325,7 @@ func (r *runner) thought(ctx context.Context, t *task, end *agent.Result, err er
 		}
 	case err != nil:
 		if refused := (*protocol.Error)(nil); errors.As(err, &refused) {
-			err = errors.New(refused.Message) // whose code is for the clients of a host
+			err = errors.New(refused.Message) // without its code, which is for clients of the host
 		}
 		o = outcome{res: t.failed("worker %s: %v", r.Name, err), again: end.Calls == 0, moot: end.Calls == 0}
 		if end.Calls == 0 {
@@ -344,7 +343,7 @@ func (r *runner) thought(ctx context.Context, t *task, end *agent.Result, err er
 	return o, nil
 }
 
-// outcomeOf is the result of a model that came to an end of its own, or to a bound.
+// outcomeOf returns the result of a task whose model has ended by itself or reached a limit.
 func (t *task) outcomeOf(end *agent.Result) *fleet.Result {
 	switch end.End {
 	case agent.EndDone:
@@ -370,13 +369,13 @@ func (t *task) outcomeOf(end *agent.Result) *fleet.Result {
 	return t.failed("%s", end.Failure)
 }
 
-// remaining says why a task was done in part only, and which calls were not made any more.
+// remaining returns as JSON why a task was done only in part, and which calls were not made any more.
 func remaining(end *agent.Result) []byte {
 	calls := make([]string, 0, len(end.Pending))
 	for _, c := range end.Pending {
 		calls = append(calls, strings.ToValidUTF8(c.Name, "\uFFFD"))
 	}
-	text, _ := json.Marshal(struct { // it has no error
+	text, _ := json.Marshal(struct { // cannot fail
 		Reason agent.End `json:"reason"`
 		Detail string    `json:"detail"`
 		Calls  []string  `json:"calls_not_made"`
@@ -384,7 +383,7 @@ func remaining(end *agent.Result) []byte {
 	return text
 }
 
-// tail returns the end of a text that is a summary.
+// tail returns at most the last maxSummary bytes of a text, with a note about the rest.
 func tail(text string) string {
 	if left := len(text) - maxSummary; left > 0 {
 		return fmt.Sprintf("[%d bytes before this were left out]\n%s", left, strings.ToValidUTF8(text[left:], ""))
@@ -392,17 +391,17 @@ func tail(text string) string {
 	return text
 }
 
-// spoken hands what a model answers on by lines, for those who listen to lines, and all of it
-// to a watcher. It notes the files that the model's calls change.
+// spoken passes the answer of a model on by lines to say, and everything
+// to a watcher. It records the files that the model's calls change.
 type spoken struct {
 	host.Watcher
 	say     func(line []byte)
-	line    []byte                                         // its begin
+	line    []byte                                         // the beginning of an unfinished line
 	changes func(tool string, args protocol.Object) string // see host.Services.Changes
 	written []string                                       // sorted
 }
 
-// maxWritten is how many files are noted.
+// maxWritten is the maximum number of recorded files.
 const maxWritten = 1000
 
 // Round implements host.Watcher.
@@ -456,7 +455,7 @@ func (s *spoken) ToolEnded(round int, c host.ModelCall, r host.ModelResult) {
 	}
 }
 
-// tell adds the files that the calls changed to those that the model names itself.
+// tell adds the files that calls changed to those that the model names itself.
 func (s *spoken) tell(a *fleet.Artifacts) {
 	if a.Written = s.written; len(a.Written) == 0 {
 		return
@@ -469,7 +468,7 @@ func (s *spoken) tell(a *fleet.Artifacts) {
 	a.FilesChanged = slices.Compact(a.FilesChanged)
 }
 
-// flush says a line that has no end.
+// flush passes an unfinished line on.
 func (s *spoken) flush() {
 	if len(s.line) > 0 {
 		s.say(s.line)

@@ -19,7 +19,7 @@ import (
 	"a2e/protocol/fleet"
 )
 
-// process has one process of the worker do a task. The error is the cause of ctx.
+// process lets one process of the worker do a task. The error is the cause of ctx.
 func (r *runner) process(ctx context.Context, t *task) (outcome, error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -34,7 +34,7 @@ func (r *runner) process(ctx context.Context, t *task) (outcome, error) {
 	said.budget, said.solid, said.stop = t.budget(), t.printed, stop
 	words := child.Tail{Size: maxWords}
 	errs := &child.Splitter{Max: maxStderr, Line: func(line []byte) {
-		line = r.secrets.Bytes(line) // before its begin is cut off
+		line = r.secrets.Bytes(line) // before its beginning is cut off
 		words.Add(line)
 		t.out.say("stderr", line)
 	}}
@@ -49,7 +49,7 @@ func (r *runner) process(ctx context.Context, t *task) (outcome, error) {
 	said.lines.End()
 	errs.End()
 	t.printed = said.solid
-	var over *budgetError // then what it printed counts, not how soon it ended
+	var over *budgetError // over budget counts even if the process ended without an error
 	if cause := context.Cause(ctx); cause != nil && (err != nil || errors.As(cause, &over)) {
 		o, err := t.stopped(cause)
 		if err == nil {
@@ -63,7 +63,7 @@ func (r *runner) process(ctx context.Context, t *task) (outcome, error) {
 	return t.ended(state, err, said, &words), nil
 }
 
-// known is what reads the output of an agent that the config names by cli; nil = it is another program.
+// known returns the reader for the output of an agent that the config names by cli, or nil for other programs.
 func (r *runner) known(t *task) *cliOutput {
 	agent, ok := presets(r.CLI)
 	if !ok {
@@ -76,8 +76,8 @@ func (r *runner) known(t *task) *cliOutput {
 	}}
 }
 
-// ended makes the result of a known agent that ended by itself, or that died. One that says nothing of a session has
-// not begun another: the conversation keeps the one it has.
+// ended returns the outcome of a known agent that ended by itself or died. If its output names no session, the
+// conversation keeps its session.
 func (r *runner) ended(t *task, state sandbox.State, err error, known *cliOutput, words *child.Tail) outcome {
 	res := known.result(t, cmp.Or(t.Workspace, r.pool.workspace))
 	if t.talk != nil {
@@ -97,8 +97,8 @@ func (r *runner) ended(t *task, state sandbox.State, err error, known *cliOutput
 	return outcome{res: failed, lost: lost && known.failure == ""}
 }
 
-// ended makes the result of a process that ended by itself, or that died, as a shell may tell
-// of its own child. One that gave a result has had its say, whatever its exit status.
+// ended returns the outcome of a process that ended by itself or died, also if a shell reports the death
+// of its child. If the process printed a result, its exit status does not matter.
 func (t *task) ended(state sandbox.State, err error, said *stdout, words *child.Tail) outcome {
 	if obj, ok := said.result(); ok && err == nil && state.Signal == 0 {
 		res := t.read(obj, max(0, said.chars-utf8.RuneCount(obj.Raw())-1))
@@ -122,13 +122,13 @@ func (t *task) ended(state sandbox.State, err error, said *stdout, words *child.
 		state.Code <= signalled+lastSignal}
 }
 
-// A shell whose child died of a signal ends with the status signalled and its number.
+// A shell whose child died of a signal has the exit status signalled plus the number of the signal.
 const (
 	signalled  = 128
 	lastSignal = 64
 )
 
-// left puts what a worker without a result has printed into one.
+// left puts the output of a worker that printed no result into res.
 func (t *task) left(res *fleet.Result, said *stdout) {
 	res.Summary = said.text()
 	t.estimate(res, said.chars)
@@ -137,7 +137,7 @@ func (t *task) left(res *fleet.Result, said *stdout) {
 	}
 }
 
-// epitaph adds the end of its stderr to how a worker ended.
+// epitaph adds the end of the stderr of a worker to the text how it ended.
 func epitaph(how string, words *child.Tail) string {
 	if text := words.String(); text != "" {
 		return how + "; its stderr ends with: " + text
@@ -145,7 +145,7 @@ func epitaph(how string, words *child.Tail) string {
 	return how
 }
 
-// variables are what a process is told of its task in its environment.
+// variables returns the environment variables that describe the task.
 func (t *task) variables() map[string]string {
 	vars := map[string]string{
 		"A2E_TASK_ID":      t.Task.TaskID,
@@ -167,8 +167,8 @@ func (t *task) variables() map[string]string {
 	return vars
 }
 
-// unstarted is what a task comes to at a worker that cannot be started: another may take it,
-// unless it is the task's own fault.
+// unstarted returns the outcome of a task at a worker that cannot be started: another worker may take it,
+// unless the task itself is the reason.
 func (r *runner) unstarted(ctx context.Context, t *task, err error) (outcome, error) {
 	if cause := context.Cause(ctx); cause != nil {
 		return t.stopped(cause)
@@ -204,24 +204,24 @@ func (r *runner) start(ctx context.Context, t *task, stdout, stderr io.Writer) (
 	return launcher.Command(ctx, policy)
 }
 
-// How much is kept of what a worker prints, in bytes.
+// Limits of the kept output of a worker, in bytes.
 const (
 	maxLine    = 1 << 20          // of one line of a oneshot worker
-	maxResult  = maxLine + 64<<10 // of the stdout that the result is looked for in: its end
-	maxSummary = 256 << 10        // of the stdout that is the summary: its end
-	maxWords   = 2 << 10          // of stderr, for the error that says how it ended: its end
+	maxResult  = maxLine + 64<<10 // of the end of stdout that is searched for a result
+	maxSummary = 256 << 10        // of the end of stdout that becomes the summary
+	maxWords   = 2 << 10          // of the end of stderr in an error
 	maxStderr  = 64 << 10         // of one line of stderr
 )
 
-// stdout keeps what a oneshot worker says. It is for one goroutine.
+// stdout keeps the output of a oneshot worker. It is not safe for concurrent use.
 type stdout struct {
 	lines child.Splitter
 	all   child.Tail
-	chars int // so far
-	solid int // bytes so far, of all tries of the task, blanks left out
+	chars int // characters so far
+	solid int // bytes so far in all tries of the task, without blanks
 
-	budget int                     // tokens that it may be; 0 = any number
-	stop   context.CancelCauseFunc // of a worker that prints more; it may be called again
+	budget int                     // of the task, in tokens; 0 = no limit
+	stop   context.CancelCauseFunc // stops a worker that prints more; may be called several times
 }
 
 // newStdout makes a stdout that passes each line on.
@@ -236,7 +236,7 @@ func newStdout(say func(line []byte)) *stdout {
 // Write implements io.Writer.
 func (s *stdout) Write(p []byte) (int, error) {
 	for _, b := range p {
-		if utf8.RuneStart(b) { // a character may come in two pieces
+		if utf8.RuneStart(b) { // a character may be split between two writes
 			s.chars++
 		}
 		if b > ' ' {
@@ -246,11 +246,11 @@ func (s *stdout) Write(p []byte) (int, error) {
 	if s.budget > 0 && (s.solid-budgetSlack)/bytesPerToken > s.budget {
 		s.stop(&budgetError{s.budget})
 	}
-	_, _ = s.all.Write(p) // it has no error
+	_, _ = s.all.Write(p) // never fails
 	return s.lines.Write(p)
 }
 
-// result returns what the worker itself calls its result.
+// result returns the result that the worker printed, if there is one.
 func (s *stdout) result() (protocol.Object, bool) {
 	text, left := s.all.Last(maxResult)
 	if left > 0 {
@@ -259,7 +259,7 @@ func (s *stdout) result() (protocol.Object, bool) {
 	return resultIn(text)
 }
 
-// text returns the end of all. What was left out is said.
+// text returns the end of the output, with a note if it leaves out the beginning.
 func (s *stdout) text() string {
 	end, left := s.all.Last(maxSummary)
 	text := string(bytes.ToValidUTF8(bytes.TrimSpace(end), []byte("\uFFFD")))
@@ -269,17 +269,16 @@ func (s *stdout) text() string {
 	return text
 }
 
-// A worker whose stdout has more than bytesPerToken bytes for each token of its budget, and
-// budgetSlack on top, has spent more than that for certain: tokenizers make about four bytes
-// of a text one token and nowhere sixteen on average, but for runs of blanks, which do not
-// count here. The slack is for what programs print themselves, such as a greeting or their
-// progress.
+// A worker whose stdout has more than bytesPerToken bytes for each token of its budget, plus
+// budgetSlack, has certainly exceeded the budget: a token has about four bytes of text on average,
+// and never sixteen, except in runs of blanks, which do not count here. The slack is for the text
+// that programs print themselves, such as a greeting or their progress.
 const (
 	bytesPerToken = 16
 	budgetSlack   = 64 << 10
 )
 
-// budgetError is why a worker is stopped that certainly spends more than it may.
+// budgetError is the cause when a worker is stopped that has certainly exceeded its budget.
 type budgetError struct{ budget int }
 
 // Error implements error.

@@ -17,12 +17,12 @@ import (
 
 const (
 	maxFleetLine    = 16 << 20 // longest line from a child and to it, in bytes
-	maxAnnounceLine = 1 << 20  // longest announce that is kept
+	maxAnnounceLine = 1 << 20  // longest announce that is accepted, in bytes
 	closeGrace      = time.Second
-	recentIDs       = 4096 // how many ids of tasks are remembered, and as many before
+	recentIDs       = 4096 // size of each of the two sets of remembered task ids
 )
 
-// errEnded is why a task did not get to a child.
+// errEnded is the error for a task that did not reach its child.
 var errEnded = errors.New("the worker has ended")
 
 // peer is one process that speaks the fleet protocol.
@@ -30,34 +30,34 @@ type peer struct {
 	*child.Process
 	runner  *runner
 	log     zerolog.Logger
-	jobs    child.Pending[string, *job] // by the id that the child knows them by
-	greeted chan struct{}               // closed when it has said what it is
+	jobs    child.Pending[string, *job] // by the child's id for the task
+	greeted chan struct{}               // closed when the child has announced itself
 	begun   time.Time
 
 	// Guarded by Pool.mu.
-	met    bool // it has said what it is
-	late   bool // it took too long for that
-	others int  // tasks that it had of others when it last announced itself
+	met    bool // it has announced itself
+	late   bool // it took too long to announce itself
+	others int  // tasks from others that it had at its last announce
 
-	// Of the goroutine that reads stdout, then of the one that waits for the end.
+	// Used by the goroutine that reads stdout, then by the one that waits for the end.
 	line  protocol.Line
 	spoke bool // it sent a message
-	gave  bool // it sent a result that was waited for
+	gave  bool // it sent a result that a task waited for
 
 	mu      sync.Mutex      // guards the fields below
-	recent  map[string]bool // ids that it was given, at most recentIDs
-	older   map[string]bool // those before
-	renamed int             // tasks whose id it knows another way
+	recent  map[string]bool // the last ids that it got, at most recentIDs
+	older   map[string]bool // the ids before those
+	renamed int             // tasks that it got under another id
 }
 
 // job is a task at a child.
 type job struct {
 	task   *task
-	id     string               // that the child knows it by
-	result chan protocol.Object // takes one
+	id     string               // the child's id for it
+	result chan protocol.Object // has a buffer for one
 }
 
-// running returns the child that runs, and starts one if none does.
+// running returns the running child, and starts one if there is none.
 func (r *runner) running(ctx context.Context) (*peer, error) {
 	r.starts.Lock()
 	defer r.starts.Unlock()
@@ -86,7 +86,7 @@ func (r *runner) running(ctx context.Context) (*peer, error) {
 	p.goes.Add(1)
 	defer p.goes.Done()
 	c = r.newPeer()
-	r.child = c // before it starts, so that its first words are heard
+	r.child = c // before it starts, so that its first lines are handled
 	p.mu.Unlock()
 	if err := c.Start(p.env.Launcher, policy); err != nil {
 		p.mu.Lock()
@@ -111,7 +111,7 @@ func (r *runner) newPeer() *peer {
 	return c
 }
 
-// dispatch returns the child a task. The error is errEnded, errClosed, or says that the child
+// dispatch sends a task to the child. The error is errEnded, errClosed, or says that the child
 // takes no more input.
 func (c *peer) dispatch(ctx context.Context, t *task) (*job, error) {
 	j := &job{task: t, id: c.newID(t.Task.TaskID), result: make(chan protocol.Object, 1)}
@@ -133,8 +133,8 @@ func (c *peer) dispatch(ctx context.Context, t *task) (*job, error) {
 	return nil, err
 }
 
-// newID returns the id that the child shall know a task by. It is another one where the
-// child has had such a task: what it says of that one must not be taken for this one's.
+// newID returns the id under which the child gets a task. It differs from id if the
+// child has had a task with that id, so that a late result of that task is not taken for this one's.
 func (c *peer) newID(id string) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -154,8 +154,8 @@ func (c *peer) newID(id string) string {
 	return fresh
 }
 
-// send puts a message into the child's input. The error is one of child.Send, or that of a
-// message which is no JSON or so long that a child would pass over it and give no result.
+// send writes a message to the child. It returns an error of child.Send, or an error for a
+// message that cannot be encoded or is longer than maxFleetLine, which a child would ignore.
 func (c *peer) send(msg any) error {
 	line, err := protocol.AppendJSON(nil, msg)
 	if err != nil {
@@ -174,7 +174,7 @@ func (c *peer) destroy(cause error) {
 	<-c.Done()
 }
 
-// say shows a line to whoever listens to the task of the child, if it has just one.
+// say passes a line to the listener of the child's task, if the child has exactly one.
 func (c *peer) say(stream string, line []byte) {
 	if c.jobs.Len() != 1 {
 		return
@@ -184,7 +184,7 @@ func (c *peer) say(stream string, line []byte) {
 	}
 }
 
-// receive takes a line of stdout.
+// receive handles a line of stdout.
 func (c *peer) receive(text []byte) {
 	if len(bytes.TrimSpace(text)) == 0 {
 		return
@@ -203,8 +203,8 @@ func (c *peer) receive(text []byte) {
 	}
 }
 
-// settle hands a result to whoever waits for it. A second one, one that comes too late or
-// one of a task that the child was not given is dropped.
+// settle passes a result to the task that waits for it. It drops a second result, a late one, and
+// one for a task that the child does not have.
 func (c *peer) settle(obj protocol.Object) {
 	c.spoke = true
 	if j, ok := c.jobs.Take(obj.Text("task_id")); ok {
@@ -215,18 +215,18 @@ func (c *peer) settle(obj protocol.Object) {
 	c.Complain(zerolog.WarnLevel, obj.Raw(), "the worker gave a result that nobody waits for")
 }
 
-// silent ends a child that has closed its stdout and stays: it can give no result any more.
+// silent ends a child that has closed its stdout but still runs, as it cannot send a result any more.
 func (c *peer) silent() {
 	time.AfterFunc(c.runner.pool.pace.end, func() { c.Kill(errors.New("it closed its output")) })
 }
 
-// tooLong deals with a line that is longer than maxFleetLine.
+// tooLong handles a line that is longer than maxFleetLine.
 func (c *peer) tooLong(head []byte) {
 	c.lose(head, fmt.Sprintf("longer than %d MiB", maxFleetLine>>20))
 }
 
-// lose deals with a line, or its begin, that is of no use. A result is lost, and its task
-// shall not wait for it: the begin of the line tells whose it is.
+// lose handles an unusable line, or its beginning. If the line looks like the result of a task, the
+// task gets an error as its result, so that it does not wait.
 func (c *peer) lose(head []byte, why string) {
 	_, id, named := bytes.Cut(head, []byte(`"task_id"`))
 	named = named && bytes.HasPrefix(bytes.TrimSpace(head), []byte("{")) && bytes.Contains(head,
@@ -237,7 +237,7 @@ func (c *peer) lose(head []byte, why string) {
 		}
 		obj, err := protocol.ParseObject(append(protocol.AppendString([]byte(`{"status":"error","error":`),
 			"the worker's result is "+why), '}'))
-		if _, ok := c.jobs.Take(j.id); ok && err == nil { // it is valid
+		if _, ok := c.jobs.Take(j.id); ok && err == nil { // err is always nil
 			c.spoke, c.gave = true, true
 			j.result <- obj
 			return
@@ -246,7 +246,7 @@ func (c *peer) lose(head []byte, why string) {
 	c.skip(head)
 }
 
-// announced keeps what the child says of itself.
+// announced stores the announce of the child.
 func (c *peer) announced(text []byte) {
 	a := new(fleet.Announce)
 	if len(text) > maxAnnounceLine || c.line.Object().Decode(a) != nil {
@@ -271,14 +271,14 @@ func (c *peer) announced(text []byte) {
 	c.runner.health.announced, c.others = a, max(0, a.Session.ActiveTasks-c.jobs.Len())
 }
 
-// skip passes over a line that is no message, or over the begin of one that is too long; the
-// task that the child works on may show it.
+// skip ignores a line that is not a message, or the beginning of a too long one. The
+// listener of the child's task gets it.
 func (c *peer) skip(text []byte) {
 	c.Skip(text)
 	c.say("stdout", c.runner.secrets.Bytes(text[:min(len(text), maxLine)]))
 }
 
-// why says how the child ended.
+// why returns how the child ended.
 func (c *peer) why() error {
 	e := c.End()
 	if restart := (*restartError)(nil); errors.As(e.Cause, &restart) || errors.Is(e.Cause, errClosed) {
@@ -287,7 +287,7 @@ func (c *peer) why() error {
 	return e
 }
 
-// ended notes the end of the child, before its tasks leave their places.
+// ended records the end of the child, before its tasks release their places.
 func (c *peer) ended(e *child.Ended) {
 	idle := len(c.jobs.End()) == 0
 	r, p := c.runner, c.runner.pool

@@ -10,19 +10,19 @@ import (
 	"a2e/protocol"
 )
 
-// nobodyError says that no worker may do a task, or none that has not tried.
+// nobodyError is the error for a task that no worker may do, except those that have tried already.
 type nobodyError struct{ reasons []string }
 
 // Error implements error.
 func (e *nobodyError) Error() string { return strings.Join(e.reasons, "; ") }
 
-// downError says that a worker cannot be started.
+// downError is the error for a worker that cannot be started.
 type downError struct{ reason string }
 
 // Error implements error.
 func (e *downError) Error() string { return e.reason }
 
-// findLocked returns where a task stands among those without a place: higher priorities first, equal ones in order of
+// findLocked returns the index of a task in the queue, which has higher priorities first and equal ones in order of
 // arrival.
 func (p *Pool) findLocked(t *task) (at int, ok bool) {
 	return slices.BinarySearchFunc(p.queue, t, func(a, b *task) int {
@@ -30,7 +30,7 @@ func (p *Pool) findLocked(t *task) (at int, ok bool) {
 	})
 }
 
-// place waits for a place at a worker that may do the task; leave gives it back. The error
+// place waits for a place at a worker that may do the task; leave releases the place. The error
 // is the cause of ctx, a *nobodyError, a *downError, or overloaded.
 func (p *Pool) place(ctx context.Context, t *task) (*runner, error) {
 	p.mu.Lock()
@@ -60,8 +60,8 @@ func (p *Pool) place(ctx context.Context, t *task) (*runner, error) {
 	}
 }
 
-// assignLocked has the task wait at all workers that are the best for it, and get the first place there, which may be
-// free now.
+// assignLocked queues the task for all workers that are the best for it. The first free place at one of them
+// goes to the task, perhaps at once.
 func (p *Pool) assignLocked(t *task) {
 	best, err := p.bestLocked(t)
 	if err != nil {
@@ -82,15 +82,15 @@ func (p *Pool) assignLocked(t *task) {
 	}
 }
 
-// rests reports whether the worker gets no task for a while after it was lost.
+// rests reports whether a worker of this mode gets no task for a while after it was lost.
 func (r *runner) rests() bool { return r.Mode == ModeFleet || r.Mode == ModeA2A }
 
-// freeLocked reports whether the worker can take a task right now.
+// freeLocked reports whether the worker can take a task now.
 func (r *runner) freeLocked() bool {
 	return r.active < r.MaxTasks && (!r.rests() || r.child != nil || r.health.Wait(r.pool.env.Now()) <= 0)
 }
 
-// wakeLocked has the queue looked at when the worker has rested.
+// wakeLocked sets a timer that serves the queue when the worker's rest is over.
 func (r *runner) wakeLocked() {
 	rest := r.health.Wait(r.pool.env.Now())
 	if r.wake != nil || !r.rests() || r.child != nil || rest <= 0 || r.pool.closed {
@@ -104,7 +104,7 @@ func (r *runner) wakeLocked() {
 	})
 }
 
-// serveLocked returns free places to the tasks that wait for them.
+// serveLocked assigns free places to the tasks that wait for them.
 func (r *runner) serveLocked() {
 	for r.freeLocked() {
 		at := slices.IndexFunc(r.pool.queue, r.awaitedBy)
@@ -122,7 +122,7 @@ func (r *runner) serveLocked() {
 // awaitedBy reports whether a task waits for a place at the worker. Pool.mu is held.
 func (r *runner) awaitedBy(t *task) bool { return slices.Contains(t.waits, r) }
 
-// leave returns a place back.
+// leave releases a place.
 func (p *Pool) leave(r *runner) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -130,15 +130,15 @@ func (p *Pool) leave(r *runner) {
 	r.serveLocked()
 }
 
-// removeLocked ends the wait of a task.
+// removeLocked removes a task from the queue.
 func (p *Pool) removeLocked(t *task) {
 	at, _ := p.findLocked(t)
 	p.queue = slices.Delete(p.queue, at, at+1)
 	t.waits = nil
 }
 
-// withdraw ends the wait of a task that does not want a place any more. One that it was
-// given meanwhile is given back.
+// withdraw ends the wait of a task that does not want a place any more. It releases a place that the
+// task has got meanwhile.
 func (p *Pool) withdraw(t *task) {
 	p.mu.Lock()
 	waits := t.waits != nil
@@ -154,10 +154,10 @@ func (p *Pool) withdraw(t *task) {
 	}
 }
 
-// evictLocked sends the tasks that wait for a worker elsewhere.
+// evictLocked assigns the tasks that wait for a worker again, to other workers.
 func (r *runner) evictLocked() {
 	for _, t := range slices.Clone(r.pool.queue) {
-		if r.awaitedBy(t) { // still: another one may have made a worker look at the queue
+		if r.awaitedBy(t) { // checked again, as the loop may have assigned it a place
 			r.pool.removeLocked(t)
 			r.pool.assignLocked(t)
 		}

@@ -26,25 +26,25 @@ import (
 // maxWaiting is how many tasks may wait for a place.
 const maxWaiting = 65_536
 
-// Options are those of a Pool.
+// Options are the options of a Pool.
 type Options struct {
 	Workers []Worker // the first is the default
-	// Durable has the tasks of a fleet keep their ids, so that they are found again by those;
-	// otherwise each gets one that no other host has.
+	// Durable lets the tasks of a fleet keep their ids, so that they can be found again after a restart;
+	// otherwise each task gets an id that no other host has.
 	Durable bool
 }
 
 // Env is what the host gives to the plugin.
 type Env = host.Env
 
-// Pool is the workers of the config. It implements host.WorkerPool and is safe for
+// Pool has the workers of the config. It implements host.WorkerPool and is safe for
 // concurrent use.
 type Pool struct {
 	env       Env
 	workspace string // absolute
 	stateDir  string // absolute
 	durable   bool   // see Options
-	instance  string // tells the tasks of this pool from those of other hosts
+	instance  string // distinguishes the tasks of this pool from those of other hosts
 	runners   []*runner
 	pace      pace
 
@@ -54,14 +54,14 @@ type Pool struct {
 	goes     sync.WaitGroup // goroutines of the children; Go under mu while not closed
 	tasks    sync.WaitGroup // RunTask calls; Add under mu while not closed
 
-	mu      sync.Mutex // guards the fields below, and those of runners and tasks that say so
+	mu      sync.Mutex // guards the fields below, and the marked fields of runners and tasks
 	closed  bool
-	queue   []*task       // those without a place, who comes first first; each may wait at several workers
-	news    chan struct{} // closed, and made anew, when a child announces itself
-	arrived uint64        // tasks so far
+	queue   []*task       // tasks without a place, in the order in which they get one
+	news    chan struct{} // closed and replaced when a child announces itself
+	arrived uint64        // number of tasks so far
 }
 
-// pace is how patient the pool is; tests are in a hurry.
+// pace has the waiting times of the pool; tests use shorter ones.
 type pace struct {
 	stop  time.Duration // stopGrace
 	rest  time.Duration // firstRest
@@ -75,19 +75,19 @@ type runner struct {
 	Worker
 	pool *Pool
 
-	secrets *redact.Set     // of the host, and those that it was told
-	starts  sync.Mutex      // held by whoever starts the child of mode fleet, or makes the model of mode llm
+	secrets *redact.Set     // of the host, and those that the worker gets
+	starts  sync.Mutex      // held while the child of mode fleet is started, or the fields below are made
 	sender  *fleetdb.Sender // mode queue: made with the first task; guarded by starts
-	remote  *remote         // mode a2a: by its card, read with the first task; guarded by starts
+	remote  *remote         // mode a2a: from the card, read with the first task; guarded by starts
 	llm     agent.Model     // mode llm: made with the first task; guarded by starts
-	llmKey  string          // that it was made with; guarded by starts
-	meter   agent.Meter     // of that model
+	llmKey  string          // the key that llm was made with; guarded by starts
+	meter   agent.Meter     // of llm
 
 	// Guarded by Pool.mu.
-	active int         // tasks that have a place
-	health health      // whether it runs
-	child  *peer       // mode fleet: the one that runs; nil = none
-	wake   *time.Timer // mode fleet: looks at the queue once a rest is over; nil = none is set
+	active int         // number of tasks that have a place
+	health health      // its failures
+	child  *peer       // mode fleet: the running child; nil = none
+	wake   *time.Timer // looks at the queue when a rest is over; nil = not set
 }
 
 var (
@@ -95,7 +95,7 @@ var (
 	_ host.Summariser = (*Pool)(nil)
 )
 
-// errClosed is why tasks and children end with the host.
+// errClosed is the cause when tasks and children end with the host.
 var errClosed = errors.New("the host ends")
 
 // NewPool makes a Pool. It starts nothing: each worker starts with its first task. The
@@ -178,12 +178,12 @@ func (p *Pool) Workers() []host.WorkerInfo {
 }
 
 // RunTask implements host.WorkerPool. It waits while all places of the workers that may do
-// the task are taken; higher priorities get one first, equal ones in order. Where task has
-// no Worker, one that answers blocked is followed by the next that fits, which gets what is
-// left of the token budget; a worker that died is followed by another one, or by itself. A
-// task whose deadline has passed is blocked. The error is a schema_violation for a task that
-// makes no sense, overloaded where too many wait, or the cause of ctx, which ends what was
-// started for the task.
+// the task are taken; higher priorities get a place first, equal ones in order. If the task names
+// no Worker and a worker answers blocked, the next suitable one gets the task with the rest of
+// the token budget. If a worker dies, another one gets the task, or the same one again. A
+// task whose deadline has passed is blocked. The error is a schema_violation for an invalid
+// task, overloaded if too many tasks wait, or the cause of ctx. The end of ctx stops everything
+// that was started for the task.
 func (p *Pool) RunTask(ctx context.Context, given host.WorkerTask) (*fleet.Result, error) {
 	t, err := p.newTask(ctx, given)
 	if err != nil {
@@ -221,7 +221,7 @@ func (p *Pool) RunTask(ctx context.Context, given host.WorkerTask) (*fleet.Resul
 	return res, err
 }
 
-// run has one worker after the other try the task, until one has ended it.
+// run lets one worker after the other try the task, until it has a result.
 func (p *Pool) run(ctx context.Context, t *task) (*fleet.Result, error) {
 	for first := true; ; first = false {
 		p.meet(ctx, t)
@@ -253,16 +253,16 @@ func (p *Pool) run(ctx context.Context, t *task) (*fleet.Result, error) {
 	}
 }
 
-// work has one worker try the task, which has a place there.
+// work lets one worker, at which the task has a place, try the task.
 func (p *Pool) work(ctx context.Context, r *runner, t *task) (outcome, error) {
 	defer p.leave(r)
 	t.takenBy(r)
-	if t.talk != nil && t.talk.Worker != r.Name { // another one knows nothing of its session
+	if t.talk != nil && t.talk.Worker != r.Name { // another worker does not know the session
 		t.talk.Worker, t.talk.Session = r.Name, ""
 	}
 	start := p.env.Now()
 	within, cancel := ctx, func() {}
-	if r.Mode != ModeQueue { // there it counts from when a worker has taken the task
+	if r.Mode != ModeQueue { // in mode queue the timeout begins when a worker takes the task
 		within, cancel = context.WithTimeoutCause(ctx, r.Timeout, &timeoutError{r.Timeout})
 	}
 	defer cancel()
@@ -293,13 +293,13 @@ func (p *Pool) work(ctx context.Context, r *runner, t *task) (outcome, error) {
 	return o, err
 }
 
-// Start returns the pool what it asks of the host.
+// Start sets the services of the host that the pool uses.
 func (p *Pool) Start(_ context.Context, s *host.Services) error {
 	p.services = s
 	return nil
 }
 
-// enter counts one more task, unless the pool is closed.
+// enter counts one more task. It returns an error if the pool is closed.
 func (p *Pool) enter(t *task) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -312,8 +312,8 @@ func (p *Pool) enter(t *task) error {
 	return nil
 }
 
-// Close ends all tasks and children and waits for their end, or that of ctx. A child of
-// mode fleet may end by itself when its input ends; it is killed after a moment.
+// Close ends all tasks and children and waits until they have ended or ctx ends. It closes the input of
+// a child of mode fleet, so that the child can end by itself, and kills it after a moment.
 func (p *Pool) Close(ctx context.Context) error {
 	p.mu.Lock()
 	p.closed = true
@@ -339,7 +339,7 @@ func (p *Pool) Close(ctx context.Context) error {
 	return err
 }
 
-// letGo ends the input of the children that have no task, and gives them a moment to end.
+// letGo closes the input of the children without a task, and waits a moment for their end.
 func (p *Pool) letGo(ctx context.Context, children []*peer) {
 	children = slices.DeleteFunc(children, func(c *peer) bool { return c.jobs.Len() > 0 })
 	for _, c := range children {
@@ -357,7 +357,7 @@ func (p *Pool) letGo(ctx context.Context, children []*peer) {
 	}
 }
 
-// names lists the workers for an error.
+// names returns the names of the workers for an error.
 func (p *Pool) names() string {
 	var names []string
 	for _, r := range p.runners {

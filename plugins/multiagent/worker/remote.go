@@ -22,17 +22,17 @@ import (
 	"a2e/protocol/fleet"
 )
 
-// How an agent of A2A is asked.
+// Times and limits of the requests to an agent of A2A.
 const (
-	cardAge      = 5 * time.Minute  // after which its card is read again
-	cardTimeout  = 10 * time.Second // of a card, of a question about a task, and of a cancel
+	cardAge      = 5 * time.Minute  // age after which a card is read again
+	cardTimeout  = 10 * time.Second // for a card, a question about a task, and a cancel
 	maxRemote    = 16 << 20         // bytes of an answer
 	firstLook    = 200 * time.Millisecond
-	longestLook  = 5 * time.Second // between two questions about a task
-	maxLookFails = 5               // in a row, after which the agent counts as dead
+	longestLook  = 5 * time.Second // longest pause between two questions about a task
+	maxLookFails = 5               // failures in a row after which the agent counts as dead
 )
 
-// validateRemote tells what is wrong with a worker that is an agent of A2A.
+// validateRemote returns an error if the config of a worker that is an agent of A2A is wrong.
 func (w *Worker) validateRemote() error {
 	at, err := url.Parse(w.URL)
 	switch {
@@ -53,16 +53,16 @@ func (w *Worker) validateRemote() error {
 	return nil
 }
 
-// remote is an agent of A2A: what its card says. It does not change.
+// remote is an agent of A2A as its card describes it. It does not change.
 type remote struct {
 	endpoint string
 	v10      bool // speaks A2A 1.0, else 0.3
-	fleet    bool // takes a TASK_DISPATCH
+	fleet    bool // accepts a TASK_DISPATCH
 	read     time.Time
 	announce *fleet.Announce
 }
 
-// agentCard has the parts of a card that are looked at.
+// agentCard has the parts of a card that this package uses.
 type agentCard struct {
 	Name                string
 	URL                 string
@@ -78,7 +78,7 @@ type agentCard struct {
 	}
 }
 
-// agent returns the agent of the worker by its card.
+// agent returns the agent of the worker. It reads the card if it is older than cardAge.
 func (r *runner) agent(ctx context.Context) (*remote, error) {
 	r.starts.Lock()
 	defer r.starts.Unlock()
@@ -105,7 +105,7 @@ func (r *runner) agent(ctx context.Context) (*remote, error) {
 	if a.endpoint == "" {
 		return nil, fmt.Errorf("the agent %.64q has no JSON-RPC endpoint of A2A 1.0 or 0.3", card.Name)
 	}
-	if err := sameServer(r.URL, a.endpoint); err != nil { // its token would go elsewhere
+	if err := sameServer(r.URL, a.endpoint); err != nil { // otherwise the token would be sent to another server
 		return nil, err
 	}
 	a.announce.Worker.AgentID = card.Name
@@ -123,13 +123,13 @@ func (r *runner) agent(ctx context.Context) (*remote, error) {
 	return a, nil
 }
 
-// AgentInfo is what is known of a worker that is an agent of A2A.
+// AgentInfo describes a worker that is an agent of A2A.
 type AgentInfo struct {
 	Name   string `json:"name"`   // of the worker
-	Agent  string `json:"agent"`  // as its card says; "" = it has none that can be read
+	Agent  string `json:"agent"`  // name in its card; "" = the card cannot be read
 	State  string `json:"state"`  // ready or dead
 	Reason string `json:"reason"` // why it is dead
-	Model  string `json:"model"`  // with the tier, as the config says
+	Model  string `json:"model"`  // model and tier in the config
 	URL    string `json:"url"`
 }
 
@@ -167,7 +167,7 @@ func (p *Pool) Agents(ctx context.Context) []AgentInfo {
 	return all
 }
 
-// sameServer refuses an endpoint on another server than that of the config.
+// sameServer returns an error if an endpoint is on another server than the url in the config.
 func sameServer(given, endpoint string) error {
 	a, errA := url.Parse(given)
 	b, errB := url.Parse(endpoint)
@@ -182,7 +182,7 @@ var remotes = &http.Client{CheckRedirect: func(*http.Request, []*http.Request) e
 	return errors.New("the agent redirects; make the url where that leads")
 }}
 
-// statusError is an answer of HTTP that is none of A2A.
+// statusError is an HTTP error status of an agent.
 type statusError struct{ status string }
 
 // Error implements error.
@@ -220,7 +220,7 @@ func (r *runner) exchange(ctx context.Context, method, to string, body []byte, v
 	return raw, nil
 }
 
-// remoteAnswer is the result of any method, in either spelling.
+// remoteAnswer is the result of any method, in the spelling of A2A 1.0 or 0.3.
 type remoteAnswer struct {
 	Task    *remoteTask    `json:"task"`
 	Message *remoteMessage `json:"message"`
@@ -251,12 +251,12 @@ type remotePart struct {
 	Data json.RawMessage `json:"data"`
 }
 
-// state is that of a task as A2A 0.3 spells it.
+// state returns the state of a task in the spelling of A2A 0.3.
 func (t *remoteTask) state() string {
 	return strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(t.Status.State, "TASK_STATE_"), "_", "-"))
 }
 
-// over reports whether the agent does no more for the task.
+// over reports whether the agent has ended its work on the task.
 func (t *remoteTask) over() bool {
 	switch t.state() {
 	case "", "submitted", "working", "unspecified", "unknown":
@@ -293,7 +293,7 @@ func (e *remoteError) Error() string {
 	return fmt.Sprintf("the agent refuses: %s (%d)", e.Message, e.Code)
 }
 
-// ask calls a method of the agent, by its name in 1.0 and 0.3.
+// ask calls a method of the agent; it has different names in A2A 1.0 and 0.3.
 func (r *runner) ask(ctx context.Context, a *remote, method10, method03 string, params any) (*remoteAnswer, error) {
 	method, version := method03, ""
 	if a.v10 {
@@ -331,7 +331,7 @@ func (r *runner) ask(ctx context.Context, a *remote, method10, method03 string, 
 	return resp.Result, nil
 }
 
-// consult has the agent do a task. The error is the cause of ctx.
+// consult lets the agent do a task. The error is the cause of ctx.
 func (r *runner) consult(ctx context.Context, t *task) (outcome, error) {
 	over := make(chan struct{})
 	var o outcome
@@ -340,11 +340,11 @@ func (r *runner) consult(ctx context.Context, t *task) (outcome, error) {
 		defer close(over)
 		o, err = r.converse(ctx, t)
 	}()
-	t.idle(over) // no text reaches the agent
+	t.idle(over) // steering texts cannot be sent to the agent
 	return o, err
 }
 
-// converse sends the task and follows it to its end. One that gave no answer may have been begun.
+// converse sends the task and follows it to its end. If the agent does not answer, it may have begun the task.
 func (r *runner) converse(ctx context.Context, t *task) (outcome, error) {
 	a, err := r.agent(ctx)
 	if err != nil {
@@ -379,7 +379,7 @@ func (r *runner) converse(ctx context.Context, t *task) (outcome, error) {
 	return r.watch(ctx, t, a, answer.Task)
 }
 
-// unreached is what a task comes to that the agent did not get: it is sent again after a while, there or elsewhere.
+// unreached returns the outcome of a task that did not reach the agent; it is sent again later, there or elsewhere.
 func (r *runner) unreached(ctx context.Context, t *task, err error) (outcome, error) {
 	if ctx.Err() != nil {
 		return t.stopped(context.Cause(ctx))
@@ -389,7 +389,7 @@ func (r *runner) unreached(ctx context.Context, t *task, err error) (outcome, er
 	return outcome{res: t.failed("%v", err), lost: true, fresh: true, moot: true}, nil
 }
 
-// messageOf is the message that gives the task to the agent: a TASK_DISPATCH if it takes these, else a text.
+// messageOf returns the message with the task: a TASK_DISPATCH if the agent accepts one, else a text.
 func (r *runner) messageOf(ctx context.Context, a *remote, t *task) map[string]any {
 	text := r.asked(ctx, t, t.brief(r.pool.workspace))
 	if a.fleet {
@@ -414,14 +414,14 @@ func (r *runner) messageOf(ctx context.Context, a *remote, t *task) map[string]a
 	return map[string]any{"message": message, "configuration": config}
 }
 
-// continues notes the agent's own name for the conversation.
+// continues stores the agent's own id of the conversation.
 func (t *task) continues(context string) {
 	if t.talk != nil && context != "" {
 		t.talk.Session = context
 	}
 }
 
-// watch asks for a task until it has ended. The agent is told if nobody wants it any more.
+// watch asks for the state of a task until it has ended. If ctx ends first, it cancels the task at the agent.
 func (r *runner) watch(ctx context.Context, t *task, a *remote, at *remoteTask) (outcome, error) {
 	fails := 0
 	for pause := firstLook; !at.over(); pause = min(2*pause, longestLook) {
@@ -438,7 +438,7 @@ func (r *runner) watch(ctx context.Context, t *task, a *remote, at *remoteTask) 
 		case err == nil && answer.Task != nil:
 			at, fails = answer.Task, 0
 		case ctx.Err() != nil:
-		case errors.As(err, &refused): // it knows the task no more, as after a restart
+		case errors.As(err, &refused): // the agent does not know the task any more, for example after a restart
 			return outcome{res: t.failed("worker %s: the agent lost the task: %v", r.Name, err), lost: true}, nil
 		default:
 			if fails++; fails >= maxLookFails {
@@ -478,7 +478,7 @@ func hasResult(parts []remotePart) bool {
 	return ok
 }
 
-// abandon tells the agent that nobody wants a task any more.
+// abandon tells the agent to cancel a task.
 func (r *runner) abandon(ctx context.Context, a *remote, id string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.pool.pace.stop)
 	defer cancel()
@@ -488,7 +488,7 @@ func (r *runner) abandon(ctx context.Context, a *remote, id string) {
 	}
 }
 
-// said makes the result of what the agent said: a TASK_RESULT, one that its brief asked for, or any text.
+// said returns the outcome from the agent's message: a TASK_RESULT, a result in its text, or any text.
 func (r *runner) said(t *task, parts []remotePart) outcome {
 	text, obj, ok := texts(parts)
 	if !ok {

@@ -18,10 +18,10 @@ import (
 	"a2e/protocol/fleet"
 )
 
-// charsPerToken is what an estimate of tokens goes by.
+// charsPerToken is the assumed number of characters per token for estimates.
 const charsPerToken = 4
 
-// said is what a worker says of a task, as JSON; all but the status may be missing.
+// said is the result of a worker as JSON; all fields but the status may be missing.
 type said struct {
 	Status          string         `json:"status"`
 	TokensSpent     jsontext.Value `json:"tokens_spent"`
@@ -40,10 +40,10 @@ type said struct {
 	Remaining jsontext.Value `json:"remaining"`
 }
 
-// resultIn returns the last result in what a worker printed: a JSON object with a status that
-// begins a line, whether it stands on that line, goes over several or is fenced. One whose
-// status is none of the protocol's counts only as the very last thing, for programs print
-// objects of their own. It takes linear time, whatever the text is.
+// resultIn returns the last result in the output of a worker: a JSON object with a status that
+// begins at the start of a line. It may span several lines or be fenced. An object with an unknown
+// status counts only at the very end, as programs print objects of their own. resultIn takes linear
+// time for any text.
 func resultIn(text []byte) (found protocol.Object, ok bool) {
 	text = bytes.TrimPrefix(text, []byte("\ufeff"))
 	for at := 0; at < len(text); {
@@ -61,11 +61,11 @@ func resultIn(text []byte) (found protocol.Object, ok bool) {
 	return found, ok
 }
 
-// objectAt returns where the JSON object that begins at begin is, and where to look for the
-// next one. Where it breaks off, that is the last whole object in it that begins a line.
+// objectAt returns the start and end of the JSON object at begin, and where to look for the
+// next one. For an unfinished object it returns the last complete object in it that begins a line.
 func objectAt(text []byte, begin int) (from, to, next int) {
 	dec := jsontext.NewDecoder(bytes.NewBuffer(text[begin:]))
-	var open []int // where the objects begin that are not closed yet
+	var open []int // starts of the objects that are not closed yet
 	for {
 		token, err := dec.ReadToken()
 		at := begin + int(dec.InputOffset())
@@ -92,7 +92,7 @@ func objectAt(text []byte, begin int) (from, to, next int) {
 	}
 }
 
-// nextLine returns where the line begins that follows the one of at.
+// nextLine returns the start of the line after the one at offset at.
 func nextLine(text []byte, at int) int {
 	if end := bytes.IndexByte(text[at:], '\n'); end >= 0 {
 		return at + end + 1
@@ -100,14 +100,14 @@ func nextLine(text []byte, at int) int {
 	return len(text)
 }
 
-// asResult returns an object as a worker's result, if it is one. rest is what follows it.
+// asResult returns an object as a worker's result, if it is one. rest is the text after it.
 func asResult(text, rest []byte) (protocol.Object, bool) {
 	rest = bytes.TrimLeft(rest, " \t\r")
 	if len(text) == 0 || len(rest) > 0 && rest[0] != '\n' {
 		return protocol.Object{}, false
 	}
 	rest = bytes.TrimLeft(rest, " \t\r\n")
-	if len(rest) > 0 && strings.IndexByte(",]}", rest[0]) >= 0 { // it is a part of something else
+	if len(rest) > 0 && strings.IndexByte(",]}", rest[0]) >= 0 { // the object is part of other JSON
 		return protocol.Object{}, false
 	}
 	obj, err := protocol.ParseObject(text)
@@ -123,9 +123,9 @@ func asResult(text, rest []byte) (protocol.Object, bool) {
 	return obj, ok && len(bytes.TrimLeft(bytes.TrimPrefix(rest, []byte("```")), " \t\r\n")) == 0
 }
 
-// read makes a result of what the worker says. What has the wrong type makes it one of
-// status error that names it. A worker that does not tell its tokens gets an estimate; chars
-// is how much text the task had so far, without the summary.
+// read turns the object of a worker into a result. If a field has the wrong type, the result has the
+// status error and names it. If the worker reports no tokens, they are estimated; chars
+// is the length of the task's output so far, without the summary.
 func (t *task) read(obj protocol.Object, chars int) *fleet.Result {
 	var s said
 	if err := obj.Decode(&s); err != nil {
@@ -141,7 +141,7 @@ func (t *task) read(obj protocol.Object, chars int) *fleet.Result {
 		t.estimate(res, chars+utf8.RuneCountInString(res.Summary))
 	}
 	res.NextSteps = append(res.NextSteps, s.NextSteps...)
-	if pr := textOf(s.Artifacts.PR); pr != "" { // a model may give the number alone
+	if pr := textOf(s.Artifacts.PR); pr != "" { // a model may send only the number
 		res.Artifacts.PR = &pr
 	}
 	res.Artifacts.Branch = s.Artifacts.Branch
@@ -165,7 +165,7 @@ func (t *task) read(obj protocol.Object, chars int) *fleet.Result {
 	return res
 }
 
-// unread is the result of a worker whose own cannot be read.
+// unread returns the result for a worker whose own result cannot be read.
 func (t *task) unread(obj protocol.Object, chars int, err error) *fleet.Result {
 	res := t.failed("the worker's result is not valid: %v", err)
 	if summary, ok := obj.Get("summary"); ok {
@@ -175,7 +175,7 @@ func (t *task) unread(obj protocol.Object, chars int, err error) *fleet.Result {
 	return res
 }
 
-// tokens returns the tokens that were spent; -1 = it does not say.
+// tokens returns the reported tokens; -1 = not reported.
 func (s *said) tokens() (int, error) {
 	if len(s.TokensSpent) == 0 || s.TokensSpent.Kind() == 'n' {
 		return -1, nil
@@ -187,13 +187,13 @@ func (s *said) tokens() (int, error) {
 	return n, nil
 }
 
-// estimate sets the tokens of a result by its brief and chars characters of output.
+// estimate sets the tokens of a result to an estimate from the brief and chars characters of output.
 func (t *task) estimate(res *fleet.Result, chars int) {
 	chars += utf8.RuneCountInString(t.Brief)
 	res.TokensSpent, res.TokensEstimated = (chars+charsPerToken-1)/charsPerToken, true
 }
 
-// textOf returns a text, or the JSON of a value that is none.
+// textOf returns a string as text, "" for null, and other values as JSON.
 func textOf(v jsontext.Value) string {
 	if text, ok := protocol.Value(v).Str(); ok {
 		return text
@@ -204,11 +204,10 @@ func textOf(v jsontext.Value) string {
 	return string(v)
 }
 
-// shaped returns the summary of a result the shape that the task wants: where that is JSON,
-// a text becomes {"text": …}. One that came within a result of the worker is as
-// structured as that, so only json asks for more. Prose asks for nothing beyond the summary,
-// and so nothing is made of it; but what the worker says beside it, such as what remains of
-// a task done in part, is its result whatever the shape, and is not kept back.
+// shaped gives the summary of a result the format that the task wants. For ReplyJSON
+// a text becomes {"text": …}. For ReplyStructured the summary of the worker's own result is structured
+// enough, and for ReplyProse it is used unchanged. The other fields of the result, such as the
+// remaining work, do not depend on the format.
 func (t *task) shaped(res *fleet.Result) *fleet.Result {
 	if t.Task.ReplySchema == fleet.ReplyJSON {
 		res.Summary = wrapped(res.Summary, res.Status)
@@ -216,8 +215,8 @@ func (t *task) shaped(res *fleet.Result) *fleet.Result {
 	return res
 }
 
-// wrapped returns a text as JSON, which it may be already. Nothing stays nothing where the
-// status says why.
+// wrapped returns a text as JSON; valid JSON stays unchanged. An empty text stays empty unless the
+// status is done or partial.
 func wrapped(text string, status fleet.Status) string {
 	if text == "" && status != fleet.StatusDone && status != fleet.StatusPartial || jsontext.Value(text).IsValid() {
 		return text
@@ -225,8 +224,8 @@ func wrapped(text string, status fleet.Status) string {
 	return string(append(protocol.AppendString([]byte(`{"text":`), text), '}'))
 }
 
-// secretsOf returns the secrets of the host with what a worker is told in confidence: its
-// token, and what of its environment is no plain setting.
+// secretsOf returns the secrets of the host and of a worker: its tokens and keys, and the
+// secret values of its environment.
 func secretsOf(w *Worker, host *redact.Set) *redact.Set {
 	s := redact.New(host)
 	s.AddSecret(w.AuthToken.Reveal())
@@ -238,7 +237,7 @@ func secretsOf(w *Worker, host *redact.Set) *redact.Set {
 	return s
 }
 
-// clean hides it in the texts of a result.
+// clean hides secrets in the texts of a result.
 func (r *runner) clean(res *fleet.Result) {
 	texts := []*string{&res.Summary, &res.Error, &res.Artifacts.Branch, &res.Artifacts.Patch}
 	for _, text := range []*string{res.BlockedReason, res.Artifacts.PR} {
@@ -250,7 +249,7 @@ func (r *runner) clean(res *fleet.Result) {
 	res.Remaining = r.secrets.Line(res.Remaining)
 }
 
-// hideIn hides it in texts and lists of them.
+// hideIn hides secrets in texts and lists of texts.
 func (r *runner) hideIn(texts []*string, lists ...[]string) {
 	for _, list := range lists {
 		for i := range list {

@@ -13,27 +13,27 @@ import (
 	"a2e/protocol/fleet"
 )
 
-// greetTime is how long a child may take to announce itself. One that takes longer gets only
-// tasks for which nothing depends on what it would say.
+// greetTime is how long a child may take to announce itself. A child that takes longer gets only
+// tasks that do not depend on its announce.
 const greetTime = 5 * time.Second
 
-// candidate is a worker that may do a task. Candidates of another class are asked only when
-// there are none of a better one; in one class it is free places that count first.
+// candidate is a worker that may do a task. Only the candidates of the best class are
+// used; within a class, free places count first.
 type candidate struct {
 	*runner
 	class  class
 	full   bool
-	load   int  // tasks under way
+	load   int  // number of tasks under way
 	dirty  bool // its repository has changes that are not committed
 	weight float64
 }
 
-// class orders candidates; what is smaller is better, and false.
+// class orders candidates; smaller values and false are better.
 type class struct {
-	health condition // whether it runs
+	health condition // its health
 	losses int       // how often it died of this task
-	away   bool      // another worker has the conversation that the task belongs to
-	unsure bool      // it does not say that it has the wanted capabilities
+	away   bool      // another worker has the task's conversation
+	unsure bool      // it does not announce the wanted capabilities
 	other  bool      // its model or tier is not the wanted one
 	model  bool      // its model is not that of the default worker
 }
@@ -43,7 +43,7 @@ func (c class) compare(o class) int {
 		worse(c.unsure, o.unsure), worse(c.other, o.other), worse(c.model, o.model))
 }
 
-// worse compares flags, of which false is better.
+// worse compares two flags; false is better and comes first.
 func worse(a, b bool) int {
 	switch {
 	case a == b:
@@ -54,9 +54,9 @@ func worse(a, b bool) int {
 	return -1
 }
 
-// meet has those workers of mode fleet that the task may go to tell what they are, starting
-// them where they do not run. It waits for each one's announce, or its end, for a bounded time,
-// and as long for the MCP servers that a child connects, if nobody else has them.
+// meet waits until the workers of mode fleet that may get the task have announced themselves, and starts
+// those that do not run. It waits for the announce or the end of each child for a limited time. It waits
+// as long for MCP servers that a child is connecting, if no other worker has them.
 func (p *Pool) meet(ctx context.Context, t *task) {
 	p.mu.Lock()
 	strangers := slices.DeleteFunc(slices.Clone(p.runners), func(r *runner) bool {
@@ -72,7 +72,7 @@ func (p *Pool) meet(ctx context.Context, t *task) {
 	for _, r := range strangers {
 		met.Go(func() {
 			if _, err := r.greeted(ctx); err != nil {
-				_, _ = r.unstarted(ctx, t, err) // which notes it
+				_, _ = r.unstarted(ctx, t, err) // records the failure
 			}
 		})
 	}
@@ -87,8 +87,8 @@ func (p *Pool) meet(ctx context.Context, t *task) {
 	t.idle(over)
 }
 
-// maySettle waits for the next announce while no worker has the MCP servers that the task
-// requires, but one that has just started may have them soon. It reports whether it waited.
+// maySettle waits for the next announce if no worker has the MCP servers that the task
+// requires, but a newly started one may have them soon. It reports whether it waited.
 func (p *Pool) maySettle(ctx context.Context, t *task) bool {
 	p.mu.Lock()
 	_, err := p.candidatesLocked(t)
@@ -108,8 +108,8 @@ func (p *Pool) maySettle(ctx context.Context, t *task) bool {
 	return true
 }
 
-// youngLocked tells how long the children that say of a server which the task requires that it
-// does not answer may still be connecting it, and what is closed with the next announce.
+// youngLocked returns how long children that have announced a timeout of a required MCP server may still be
+// connecting it, and a channel that is closed at the next announce.
 func (p *Pool) youngLocked(t *task) (news <-chan struct{}, left time.Duration) {
 	for _, r := range p.runners {
 		a := r.toldLocked()
@@ -122,7 +122,7 @@ func (p *Pool) youngLocked(t *task) (news <-chan struct{}, left time.Duration) {
 	return p.news, left
 }
 
-// mayWant reports whether the task may go to the worker by what the config says.
+// mayWant reports whether the task may go to the worker according to the config.
 func (r *runner) mayWant(t *task) bool {
 	switch {
 	case t.Worker != "":
@@ -134,8 +134,8 @@ func (r *runner) mayWant(t *task) bool {
 		(t.Tier == "" || r.ModelTier == "" || r.ModelTier == t.Tier)
 }
 
-// greeted returns the child of the worker once it has announced itself or has had its time
-// for it; it is started if none runs. The error says why it was not.
+// greeted returns the child of the worker after it has announced itself or greetTime has passed. It starts
+// a child if none runs. The error says why that failed.
 func (r *runner) greeted(ctx context.Context) (*peer, error) {
 	c, err := r.running(ctx)
 	if err != nil {
@@ -155,10 +155,10 @@ func (r *runner) greeted(ctx context.Context) (*peer, error) {
 	return c, nil
 }
 
-// knownLocked reports whether no announce is to be waited for.
+// knownLocked reports whether the child has announced itself or is too late for that.
 func (r *runner) knownLocked() bool { return r.child != nil && (r.child.met || r.child.late) }
 
-// toldLocked returns what the child that runs has announced; nil = nothing, or none runs.
+// toldLocked returns the announce of the running child, or nil if there is none.
 func (r *runner) toldLocked() *fleet.Announce {
 	if r.child == nil || !r.child.met {
 		return nil
@@ -167,10 +167,9 @@ func (r *runner) toldLocked() *fleet.Announce {
 }
 
 // bestLocked returns the workers that the task should go to, all of one class, the best
-// first: by free places, priority, the choice among models, tasks under way, a clean repository,
-// the choice, learned weight and the order of the config. The error is a *nobodyError, a *downError, or tells that no
-// worker
-// has the wanted model.
+// first: by free places, priority, the model of the chosen worker, tasks under way, a clean repository,
+// the chosen worker, learned weight and the order of the config. The error is a *nobodyError, a *downError,
+// or says that no worker has the wanted model.
 func (p *Pool) bestLocked(t *task) ([]*runner, error) {
 	all, err := p.candidatesLocked(t)
 	if err != nil {
@@ -179,7 +178,7 @@ func (p *Pool) bestLocked(t *task) ([]*runner, error) {
 	other := func(c candidate) bool {
 		return t.open && t.chosen != nil && c.modelLocked() != t.chosen.modelLocked()
 	}
-	slices.SortStableFunc(all, func(a, b candidate) int { // which keeps the order of the config
+	slices.SortStableFunc(all, func(a, b candidate) int { // stable, so that equal ones stay in the order of the config
 		return cmp.Or(a.class.compare(b.class), worse(a.full, b.full), cmp.Compare(b.Priority, a.Priority),
 			worse(other(a), other(b)),
 			cmp.Compare(a.load, b.load), worse(a.dirty, b.dirty), worse(a.runner != t.chosen, b.runner != t.chosen),
@@ -236,9 +235,9 @@ func (p *Pool) candidatesLocked(t *task) ([]candidate, error) {
 	return all, nil
 }
 
-// amongLocked returns the workers to choose from: the one that the task names, else those
-// with its model and tier, or with any where the task allows that. The error says that none
-// has them, and what there is.
+// amongLocked returns the workers to choose from: the worker that the task names, else those
+// with its model and tier, or all if the task allows others. The error says that no worker
+// has them, and which models there are.
 func (p *Pool) amongLocked(t *task) ([]*runner, *protocol.Error) {
 	if t.Worker != "" {
 		return []*runner{p.runner(t.Worker)}, nil
@@ -258,11 +257,11 @@ func (p *Pool) amongLocked(t *task) ([]*runner, *protocol.Error) {
 		"fallback to true for any", profile(t.Model, t.Tier), strings.Join(there, ", "))
 }
 
-// wantedLocked reports whether the worker has the model and the tier that the task asks for.
-// A task that names its worker asks for neither, and where no worker tells its model, any may
-// have the one of a task: the wire has each child name one.
+// wantedLocked reports whether the worker has the model and the tier that the task asks for. They do not
+// matter if the task names its worker. If no worker has a known model, any worker may have the wanted
+// one, as each child agent names a model on the wire.
 func (r *runner) wantedLocked(t *task) bool {
-	if t.Worker != "" || r.Mode == ModeQueue && r.Model == "" && r.ModelTier == "" { // its workers have what they have
+	if t.Worker != "" || r.Mode == ModeQueue && r.Model == "" && r.ModelTier == "" { // the models of its workers are unknown
 		return true
 	}
 	fits := t.Model == "" || r.modelLocked() == t.Model || !slices.ContainsFunc(r.pool.runners,
@@ -270,7 +269,7 @@ func (r *runner) wantedLocked(t *task) bool {
 	return fits && (t.Tier == "" || r.tierLocked() == t.Tier)
 }
 
-// profileLocked tells of the worker's model.
+// profileLocked returns a text about the worker's model.
 func (r *runner) profileLocked() string {
 	if r.Mode == ModeFleet && r.toldLocked() == nil && (r.Model == "" || r.ModelTier == "") {
 		return cmp.Or(r.health.Reason(r.pool.env.Now()), "not announced itself")
@@ -278,7 +277,7 @@ func (r *runner) profileLocked() string {
 	return profile(r.modelLocked(), r.tierLocked())
 }
 
-// profile tells of a model and its tier.
+// profile returns a text about a model and its tier.
 func profile(model, tier string) string {
 	switch {
 	case model != "" && tier != "":
@@ -291,8 +290,8 @@ func profile(model, tier string) string {
 	return "no model that it tells"
 }
 
-// CheckModel tells what is wrong with the model and tier of a task, as far as it is known
-// before its worker has announced itself.
+// CheckModel returns an error if no worker has the model and tier of a task. While a child has not announced
+// itself yet, it returns nil.
 func (p *Pool) CheckModel(model, tier string) *protocol.Error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -319,15 +318,15 @@ func (p *Pool) runner(name string) *runner {
 	return nil
 }
 
-// defaultModel returns the model of the default worker, which tasks go to that ask for
-// none: that of the first worker, unless others have a higher priority.
+// defaultModel returns the model of the default worker, which gets the tasks that ask for
+// no model: the first worker of the highest priority.
 func (p *Pool) defaultModel() string {
 	return slices.MaxFunc(p.runners, func(a, b *runner) int { return cmp.Compare(a.Priority, b.Priority) }).Model
 }
 
-// fitLocked tells what a worker lacks for a task; "" = nothing that is known. It is unsure
-// where a child does not announce a capability by name: it may have it all the same, and
-// answers blocked before any work otherwise.
+// fitLocked returns what a worker lacks for a task; "" = nothing known. unsure reports
+// that a child does not announce a required capability: it may have it all the same, and
+// otherwise answers blocked before any work.
 func (r *runner) fitLocked(t *task) (unsure bool, lacks string) {
 	if t.Workspace != "" && (r.rests() || r.Mode == ModeQueue) {
 		return false, "works in a folder of its own, and not in one of the task"
@@ -364,7 +363,7 @@ func (r *runner) fitLocked(t *task) (unsure bool, lacks string) {
 	return unsure, ""
 }
 
-// modelLocked returns the model that the config says, else the one that was announced.
+// modelLocked returns the model in the config, else the announced one.
 func (r *runner) modelLocked() string {
 	if a := r.health.announced; r.Model == "" && a != nil {
 		return a.Worker.Model
@@ -372,7 +371,7 @@ func (r *runner) modelLocked() string {
 	return r.Model
 }
 
-// tierLocked returns the tier of the model likewise.
+// tierLocked returns the model tier in the config, else the announced one.
 func (r *runner) tierLocked() string {
 	if a := r.health.announced; r.ModelTier == "" && a != nil {
 		return a.Worker.ModelTier

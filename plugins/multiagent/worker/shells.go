@@ -15,27 +15,27 @@ import (
 	"a2e/protocol"
 )
 
-// Bounds of the commands of a model.
+// Limits of the commands of a model.
 const (
 	usualShellTime = 2 * time.Minute
 	maxShellTime   = 10 * time.Minute // in the foreground
-	maxShellOutput = 256 << 10        // bytes that are kept of one in the background until they are read
+	maxShellOutput = 256 << 10        // unread bytes that are kept of a command in the background
 )
 
-// shells are the commands that a model has begun in the background.
+// shells has the commands that a model has started in the background.
 type shells struct {
 	mu   sync.Mutex
 	byID map[string]*background // guarded by mu
 }
 
-// background is one of them. Its fields are guarded by shells.mu.
+// background is a command in the background. Its fields are guarded by shells.mu.
 type background struct {
-	output []byte // that was not read
-	lost   int    // bytes before that, which were dropped
-	state  string // "" = it runs
+	output []byte // output that was not read yet
+	lost   int    // dropped bytes before output
+	state  string // "" = it still runs
 }
 
-// take implements host.Taker: it notes what a process prints, and its end.
+// take implements host.Taker. It records the output and the end of a process.
 func (s *shells) take(_ protocol.Type, body protocol.Object) {
 	data, _ := body.Child("data")
 	s.mu.Lock()
@@ -65,7 +65,8 @@ func (s *shells) take(_ protocol.Type, body protocol.Object) {
 	}
 }
 
-// ofLocked returns the command of a process; its output may come before the answer that names it.
+// ofLocked returns the command of a process. It makes one if needed, as output may arrive before the answer that
+// has the process id.
 func (s *shells) ofLocked(id string) *background {
 	if s.byID == nil {
 		s.byID = make(map[string]*background)
@@ -76,15 +77,15 @@ func (s *shells) ofLocked(id string) *background {
 	return s.byID[id]
 }
 
-// background reports whether commands may run in the background: in a workspace of the task's own they do not, since
-// the host's processes run in the host's.
+// background reports whether commands may run in the background. A task with its own workspace has no background
+// commands, as the host's processes run in the host's workspace.
 func (h *hands) background() bool {
 	return h.box == nil && h.run.serves(protocol.CapProc) && h.may("bash_output", string(protocol.CapProc)) &&
 		h.run.lets("bash_output")
 }
 
-// bash is the tool that runs commands of a shell; nil = the host runs no programs. Its commands go the way of
-// run_command, and in the background that of proc/spawn, with all that the config says of these.
+// bash returns the tool that runs commands of a shell, or nil if the host runs no programs. It runs commands with
+// run_command, and in the background with proc/spawn, so that the config of these applies.
 func (h *hands) bash() *hand {
 	_, known := h.run.pool.services.Tool(toolRun)
 	if !known && h.box == nil || !h.may("bash", toolRun, string(protocol.CapTools)) {
@@ -105,7 +106,7 @@ func (h *hands) bash() *hand {
 	}
 }
 
-// shellNames are the shells to try, in this order: not every machine has the first.
+// shellNames are the shells to try, in this order, as not every machine has bash.
 var shellNames = []string{"bash", "sh"}
 
 func (h *hands) runBash(ctx context.Context, args protocol.Object) (*protocol.ToolResult, error) {
@@ -163,7 +164,7 @@ func (h *hands) runCommand(ctx context.Context, argv []string, limit time.Durati
 	return &resp.Data, err
 }
 
-// spawn begins a program in the background.
+// spawn starts a program in the background.
 func (h *hands) spawn(ctx context.Context, argv []string) (*protocol.ToolResult, error) {
 	if err := h.run.pool.services.Checkpoint(ctx, "bash"); err != nil {
 		return nil, err
@@ -183,7 +184,7 @@ func (h *hands) spawn(ctx context.Context, argv []string) (*protocol.ToolResult,
 	return told(map[string]any{"bash_id": resp.ProcID, "state": "running"})
 }
 
-// known returns the id of a command in the background, or an error that names those there are.
+// knownLocked returns a command in the background by its id, or an error that names the existing ids.
 func (s *shells) knownLocked(id string) (*background, error) {
 	if one := s.byID[id]; one != nil {
 		return one, nil
@@ -254,11 +255,11 @@ func (h *hands) killBash(ctx context.Context, args protocol.Object) (*protocol.T
 	return told(map[string]any{"shell_id": in.ID, "state": h.kill(ctx, in.ID)})
 }
 
-// kill ends a command with all that it started, and tells its state.
+// kill ends a command with all its processes, and returns its state.
 func (h *hands) kill(ctx context.Context, id string) protocol.ProcState {
 	var resp protocol.ProcKillResponse
 	req := protocol.ProcKillRequest{ProcID: id, Signal: "SIGKILL"}
-	if err := h.ask(ctx, protocol.TypeProcKillReq, &req, &resp); err != nil { // it is over, or its session is
+	if err := h.ask(ctx, protocol.TypeProcKillReq, &req, &resp); err != nil { // the command or its session has ended
 		return protocol.ProcNotFound
 	}
 	return resp.State

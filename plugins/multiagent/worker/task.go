@@ -15,22 +15,22 @@ import (
 	"a2e/protocol/fleet"
 )
 
-// How long is waited before a task is begun again, the first time and at most, and how many
-// workers may die before they are given the task.
+// The first and the longest pause before a task is begun again, and how many
+// workers may die before they have got the task.
 const (
 	firstRetry   = 200 * time.Millisecond
 	longestRetry = 10 * time.Second
 	freshTries   = 3
 )
 
-// AutoModel as the model of a task leaves open which one it is: the worker is chosen by what
-// was learned of each.
+// AutoModel as the model of a task allows any model: the worker is chosen by the learned
+// weights.
 const AutoModel = "auto"
 
-// errDeadline is why a task ends at its deadline.
+// errDeadline is the cause when a task ends at its deadline.
 var errDeadline = errors.New("deadline")
 
-// timeoutError is why a task ends that takes longer than its worker may.
+// timeoutError is the cause when a task takes longer than its worker's timeout.
 type timeoutError struct{ after time.Duration }
 
 // Error implements error.
@@ -38,39 +38,39 @@ func (e *timeoutError) Error() string {
 	return fmt.Sprintf("timeout: the worker may take %s for a task", e.after)
 }
 
-// task is a task between its begin and its result.
+// task is a task between its start and its result.
 type task struct {
 	host.WorkerTask
 	deadline time.Time // zero = none
 	out      *listener
 	weigh    func(worker string) float64
-	open     bool    // it may go to a worker of any model, not the default's alone
-	chosen   *runner // among those of its class, by what is learned; nil = nobody learns
+	open     bool    // it may go to a worker of any model, not only the default model
+	chosen   *runner // chosen by learned weights among the best; nil = not chosen so
 
-	owner string // whose conversation it goes on with; "" = nobody's in particular
+	owner string // agent that owns its conversation; "" = unknown
 
-	// Of the goroutine that runs the task.
-	talk     *conversation // that it belongs to; nil = none
+	// Used by the goroutine that runs the task.
+	talk     *conversation // the conversation that it belongs to; nil = none
 	done     bool          // a worker has done it, at least in part
-	setbacks []setback     // workers that have not done it
-	losses   []setback     // workers that died of it, each time
-	instead  string        // why the one that has it is not the wanted one; "" = it is
-	printed  int           // bytes of all processes that tried, blanks left out
+	setbacks []setback     // workers that did not take it up
+	losses   []setback     // workers that died of it, one entry for each death
+	instead  string        // why its worker is not the wanted one; "" = it is
+	printed  int           // bytes that all processes printed, without blanks
 	spent    int           // tokens of all workers that tried
-	counted  int           // of those, what they said themselves
-	guessed  bool          // not all of them did
+	counted  int           // the part of spent that the workers reported
+	guessed  bool          // a part of spent is estimated
 
-	number  uint64     // of its arrival
-	granted chan grant // takes one
+	number  uint64     // in order of arrival
+	granted chan grant // has a buffer for one
 	rank    int        // of its priority
-	waits   []*runner  // at which it would take a place; guarded by Pool.mu
+	waits   []*runner  // workers whose places it waits for; guarded by Pool.mu
 }
 
 // setback is a worker that did not take the task up, or died.
 type setback struct {
 	at    *runner
 	res   *fleet.Result
-	fresh bool // it died before it was given the task
+	fresh bool // it died before it got the task
 }
 
 // grant is the end of a wait: a place at a worker, or why there will be none.
@@ -79,13 +79,13 @@ type grant struct {
 	err error
 }
 
-// outcome is what became of a task at one worker.
+// outcome is the result of a task at one worker.
 type outcome struct {
 	res   *fleet.Result
-	again bool // another worker may take it up
+	again bool // another worker may take the task up
 	lost  bool // the worker died before it had a result
-	fresh bool // it did so before it was given the task
-	moot  bool // it says nothing about the worker
+	fresh bool // the worker died before it got the task
+	moot  bool // the outcome says nothing about the worker
 }
 
 // newTask checks a task. The error is a *protocol.Error.
@@ -128,8 +128,8 @@ func (p *Pool) newTask(ctx context.Context, given host.WorkerTask) (*task, error
 	return t, nil
 }
 
-// choose has what is learned of workers choose one among the best for the task, those that
-// never had one first. done is to be called when the task has ended.
+// choose sets t.chosen to one of the best workers for the task, by the learned weights; workers that
+// never had a task come first. The caller must call done when the task has ended.
 func (p *Pool) choose(ctx context.Context, t *task) (done func()) {
 	if p.services.Chooser() == nil || t.Worker != "" {
 		return func() {}
@@ -149,13 +149,13 @@ func (p *Pool) choose(ctx context.Context, t *task) (done func()) {
 	return done
 }
 
-// wrong is a schema_violation at one place.
+// wrong returns a schema_violation for one field.
 func wrong(path, format string, args ...any) error {
 	return protocol.Violation(protocol.FieldError{Path: path, Message: fmt.Sprintf(format, args...)})
 }
 
-// weights asks for the learned weights of all workers at once: they may come from the disk,
-// which nobody waits for with the pool locked.
+// weights reads the learned weights of all workers in advance, as reading may use the disk
+// and must not happen while the pool is locked.
 func (p *Pool) weights(weigher host.Weigher) func(worker string) float64 {
 	all := make(map[string]float64, len(p.runners))
 	for _, r := range p.runners {
@@ -164,22 +164,22 @@ func (p *Pool) weights(weigher host.Weigher) func(worker string) float64 {
 	return func(worker string) float64 { return all[worker] }
 }
 
-// tellStart tells who has the task now; "" = it waits for a place.
+// tellStart reports which worker has the task now; "" = it waits for a place.
 func (t *task) tellStart(worker string) {
 	if t.Started != nil {
 		t.Started(worker)
 	}
 }
 
-// failed makes the result of a task that came to nothing.
+// failed returns the result of a failed task.
 func (t *task) failed(format string, args ...any) *fleet.Result {
 	res := fleet.NewResult(t.Task.TaskID, fleet.StatusError)
 	res.Error = fmt.Sprintf(format, args...)
 	return res
 }
 
-// stopped tells what a task comes to that was stopped for a cause: those of the pool
-// make a result, any other is the error.
+// stopped returns the outcome of a task that was stopped: for a cause of the pool a result,
+// for any other cause that error.
 func (t *task) stopped(cause error) (outcome, error) {
 	var timeout *timeoutError
 	var over *budgetError
@@ -192,7 +192,7 @@ func (t *task) stopped(cause error) (outcome, error) {
 	return outcome{}, cause
 }
 
-// unplaced ends a task that gets no place, or no further one.
+// unplaced returns the result or error of a task that gets no place, or no further one.
 func (t *task) unplaced(err error) (*fleet.Result, error) {
 	var none *nobodyError
 	var down *downError
@@ -213,8 +213,8 @@ func (t *task) unplaced(err error) (*fleet.Result, error) {
 	return t.finish(o.res), nil
 }
 
-// setback returns the result of a task that no worker took up: the first that is no blocked
-// one, else all reasons.
+// setback returns the result of a task that no worker took up: the first result that is not blocked,
+// else a blocked result with all reasons.
 func (t *task) setback() *fleet.Result {
 	reasons := make([]string, 0, len(t.setbacks))
 	for _, s := range t.setbacks {
@@ -231,7 +231,7 @@ func (t *task) setback() *fleet.Result {
 	return res
 }
 
-// takenBy notes who has the task now.
+// takenBy records which worker has the task now.
 func (t *task) takenBy(r *runner) {
 	r.pool.mu.Lock()
 	t.instead = ""
@@ -243,8 +243,8 @@ func (t *task) takenBy(r *runner) {
 	t.tellStart(r.Name)
 }
 
-// retries notes that a worker died of the task, and waits until it may be begun again. False
-// means that it is not.
+// retries records that a worker died of the task, and waits until the task may begin again. It returns
+// false if the task is not begun again.
 func (t *task) retries(ctx context.Context, r *runner, o outcome) bool {
 	t.losses = append(t.losses, setback{r, o.res, o.fresh})
 	begun, most := t.begun(), defaultRetries
@@ -286,11 +286,11 @@ func (t *task) died(why string) *fleet.Result {
 	if tries := len(t.losses); tries > 1 || why != "" {
 		res.Error = fmt.Sprintf("no worker lived to end the task (tries: %d): %s%s", tries, t.deaths(), why)
 	}
-	t.losses = nil // it is said
+	t.losses = nil // the result has them now
 	return res
 }
 
-// deaths tells how the workers died.
+// deaths returns a text that tells how the workers died.
 func (t *task) deaths() string {
 	var all []string
 	for _, l := range t.losses {
@@ -299,7 +299,7 @@ func (t *task) deaths() string {
 	return strings.Join(slices.Compact(all), "; ")
 }
 
-// idle waits for the end of something; texts that steer the task are not taken meanwhile.
+// idle waits until over is closed, and refuses the texts that steer the task meanwhile.
 func (t *task) idle(over <-chan struct{}) {
 	steer := t.Steer
 	for {
@@ -316,7 +316,7 @@ func (t *task) idle(over <-chan struct{}) {
 	}
 }
 
-// spend counts the tokens of one worker.
+// spend adds the tokens of one worker to those of the task.
 func (t *task) spend(res *fleet.Result) {
 	t.spent += res.TokensSpent
 	if res.TokensEstimated {
@@ -326,7 +326,7 @@ func (t *task) spend(res *fleet.Result) {
 	}
 }
 
-// finish completes a result: all tokens count, and its summary has the wanted shape.
+// finish completes a result: it sets the tokens of all workers and gives the summary the wanted format.
 func (t *task) finish(res *fleet.Result) *fleet.Result {
 	res.TokensSpent, res.TokensEstimated = t.spent, t.guessed
 	if t.instead != "" && res.Status != fleet.StatusBlocked {
@@ -338,14 +338,14 @@ func (t *task) finish(res *fleet.Result) *fleet.Result {
 	}
 	if budget := t.Task.TokenBudget; budget > 0 && t.counted > budget {
 		line := fmt.Sprintf("the token budget of %d was exceeded: %d were spent", budget, t.counted)
-		if !slices.Contains(res.NextSteps, line) { // a child that is a host says so itself
+		if !slices.Contains(res.NextSteps, line) { // a child that is a host may have added the line
 			res.NextSteps = append(res.NextSteps, line)
 		}
 	}
 	return t.shaped(res)
 }
 
-// listener passes on what a worker prints, one line at a time, until it is closed.
+// listener passes on the output of a worker, one line at a time, until it is closed.
 type listener struct {
 	to func(stream, line string)
 
@@ -353,7 +353,7 @@ type listener struct {
 	closed bool       // guarded by mu
 }
 
-// say passes a line on. It waits for whoever listens.
+// say passes a line to l.to and waits for its return.
 func (l *listener) say(stream string, line []byte) {
 	if l.to == nil {
 		return
@@ -365,7 +365,7 @@ func (l *listener) say(stream string, line []byte) {
 	}
 }
 
-// close has no line passed on any more once it returns.
+// close stops the listener: no line is passed on after it returns.
 func (l *listener) close() {
 	if l.to == nil {
 		return
@@ -375,20 +375,20 @@ func (l *listener) close() {
 	l.closed = true
 }
 
-// tell says whether the text of whoever steers the task was taken.
+// tell reports to the sender of a steering text whether it was taken.
 func tell(s host.Steering, taken bool) {
 	select {
 	case s.Taken <- taken:
-	default: // no room, or nobody asked
+	default: // no receiver
 	}
 }
 
-// budget returns the tokens that the task may still spend; 0 = any number, or none any more.
-// What workers only may have spent, by an estimate, does not count.
+// budget returns the tokens that the task may still spend; 0 = no limit, or nothing left.
+// Estimated tokens do not count.
 func (t *task) budget() int { return max(0, t.Task.TokenBudget-t.counted) }
 
-// exhausted returns the result of a task that others would take up, but that has nothing left
-// to spend; nil = it goes on, or nobody else would.
+// exhausted returns the result of a task that another worker could take up, but whose budget is used up.
+// It returns nil if the budget is not used up or no other worker could take the task.
 func (p *Pool) exhausted(t *task) *fleet.Result {
 	if t.Task.TokenBudget == 0 || t.budget() > 0 {
 		return nil

@@ -9,7 +9,7 @@ import (
 	"a2e/protocol"
 )
 
-// The columns of the plan of a task's steps, which are the states of a step.
+// The states of a step, which are the columns of the plan of a task's steps.
 const (
 	todoPending   = "pending"
 	todoActive    = "in_progress"
@@ -19,12 +19,12 @@ const (
 // maxTodos is how many steps a list may have.
 const maxTodos = 100
 
-// todos are the steps that a model keeps of its task: a plan of the host, which people see while the task runs. It
-// stays with a conversation until all is completed, and otherwise ends with the task.
+// todos has the steps of a model's task: a plan of the host, which people see while the task runs. The plan of a
+// conversation stays until all steps are completed; another plan is deleted at the end of the task.
 type todos struct {
-	plan  string            // its id; "" = there is none
-	tasks map[string]string // the id of each step, by its text
-	state map[string]string // of each step
+	plan  string            // id of the plan; "" = none
+	tasks map[string]string // id of each step, by its text
+	state map[string]string // state of each step, by its text
 }
 
 // todo is a step.
@@ -68,7 +68,7 @@ func (h *hands) todoWrite(ctx context.Context, args protocol.Object) (*protocol.
 	return told(counts)
 }
 
-// checkTodos tells what is wrong with a list.
+// checkTodos returns an error if a list of steps is wrong.
 func checkTodos(list []todo) error {
 	if len(list) > maxTodos {
 		return protocol.Errorf(protocol.CodeSchemaViolation, "the list has %d steps; it may have %d", len(list),
@@ -100,7 +100,7 @@ func (l *todos) open(ctx context.Context, h *hands) error {
 	}
 	name := "todo of " + h.run.Name + ", " + cmp.Or(h.task.Task.ContextID, h.task.Task.TaskID)
 	l.tasks, l.state = make(map[string]string), make(map[string]string)
-	if h.task.talk != nil { // an earlier task of the conversation may have left some
+	if h.task.talk != nil { // an earlier task of the conversation may have left a plan
 		var plans protocol.PlanListResponse
 		if err := h.ask(ctx, protocol.TypePlanListReq, &protocol.PlanListRequest{Folder: "."}, &plans); err != nil {
 			return err
@@ -122,13 +122,13 @@ func (l *todos) open(ctx context.Context, h *hands) error {
 	return err
 }
 
-// memberText is a text in a plan or a task; "" = there is none.
+// memberText returns a string member of a plan or a task, or "".
 func memberText(v any) string {
 	s, _ := v.(string)
 	return s
 }
 
-// load reads the steps of a plan that is there.
+// load reads the steps of an existing plan.
 func (l *todos) load(ctx context.Context, h *hands, plan string) error {
 	var all protocol.TaskListResponse
 	if err := h.ask(ctx, protocol.TypeTaskListReq, &protocol.TaskListRequest{PlanID: plan}, &all); err != nil {
@@ -173,7 +173,7 @@ func (l *todos) update(ctx context.Context, h *hands, content string, req protoc
 	return err
 }
 
-// end deletes the plan, unless it belongs to a conversation and something is open.
+// end deletes the plan, unless it belongs to a conversation and has a step that is not completed.
 func (l *todos) end(ctx context.Context, h *hands) {
 	open := false
 	for _, state := range l.state {

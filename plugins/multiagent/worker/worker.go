@@ -5,12 +5,12 @@
 //	result ◄── checked, completed, in the wanted shape ◄──┘
 //
 //	worker.go   one worker of the config, its start, its health
-//	pool.go     the pool: a task from its begin to its result
-//	task.go     how a task begins and ends, and begins again
-//	route.go    who may do it, and who is best place.go    who waits for a place
+//	pool.go     the pool: a task from its start to its result
+//	task.go     start, end and retries of a task
+//	route.go    choice of a worker for a task  place.go    queue for the places of workers
 //	oneshot.go  a process for each task        fleet.go    a task at a long-lived child, or in a fleet's queue
-//	llm.go      a model with the host's tools   brief.go    what it is told, and whom it works for
-//	peer.go     that child                     result.go   what a worker says
+//	llm.go      a model with the host's tools  brief.go    the brief of a task, and its agent
+//	peer.go     the long-lived child           result.go   the result of a worker
 //	context.go  conversations of tasks         cli.go      agents whose output is known
 //	remote.go   a task at an agent of A2A
 package worker
@@ -43,11 +43,11 @@ const (
 	ModeOneshot = "oneshot" // a process for each task
 	ModeFleet   = "fleet"   // one child that speaks the fleet protocol 2.0
 	ModeLLM     = "llm"     // a model with the tools of the host, in this process
-	ModeA2A     = "a2a"     // an agent of A2A, wherever it is
-	ModeQueue   = "queue"   // whoever works for a fleet, on any machine
+	ModeA2A     = "a2a"     // an agent of A2A, reached by a URL
+	ModeQueue   = "queue"   // the workers of a fleet, on any machines
 )
 
-// What holds where the config says nothing.
+// Defaults and limits of the config.
 const (
 	defaultTimeout = time.Hour
 	maxPlaces      = 1024 // of one worker
@@ -90,7 +90,7 @@ type Worker struct {
 	AuthToken     config.Secret     `yaml:"auth_token" doc:"Token that a fleet worker wants with each task."`
 }
 
-// Validate tells what is wrong with the worker.
+// Validate returns an error if the config of the worker is wrong.
 func (w *Worker) Validate() error {
 	switch {
 	case w.Name == "":
@@ -145,7 +145,7 @@ func (w *Worker) Validate() error {
 	return nil
 }
 
-// validateLLM tells what is wrong with a worker that is a model.
+// validateLLM returns an error if the config of a worker that is a model is wrong.
 func (w *Worker) validateLLM() error {
 	_, err := agent.NewEndpoint(w.LLM.Endpoint(nil))
 	switch {
@@ -169,7 +169,7 @@ func (w *Worker) validateLLM() error {
 	return nil
 }
 
-// withDefaults returns the worker with what holds where the config says nothing.
+// withDefaults returns the worker with the defaults filled in.
 func (w Worker) withDefaults() Worker {
 	if w.Mode = cmp.Or(w.Mode, ModeOneshot); !w.LLM.IsZero() {
 		w.Mode, w.Model, w.MaxTurns = ModeLLM, cmp.Or(w.Model, w.LLM.Model), cmp.Or(w.MaxTurns, defaultTurns)
@@ -187,13 +187,13 @@ func (w Worker) withDefaults() Worker {
 		w.Mode, w.MaxTasks = ModeQueue, cmp.Or(w.MaxTasks, maxPlaces)
 	}
 	w.MaxTasks = max(w.MaxTasks, 1)
-	if w.Timeout == 0 && !w.queued() { // who works for a fleet has one of its own
+	if w.Timeout == 0 && !w.queued() { // the workers of a fleet have their own timeouts
 		w.Timeout = defaultTimeout
 	}
 	return w
 }
 
-// validate tells what is wrong with a list of workers.
+// validate returns an error if a worker of a list is wrong, or two have the same name.
 func validate(workers []Worker) error {
 	seen := make(map[string]bool, len(workers))
 	for i := range workers {
@@ -210,7 +210,7 @@ func validate(workers []Worker) error {
 	return nil
 }
 
-// selfName is the command that stands for this program where the PATH has no such.
+// selfName is the command that means this program if the PATH has no such program.
 const selfName = "a2e"
 
 func (r *runner) program() child.Program {
@@ -220,7 +220,7 @@ func (r *runner) program() child.Program {
 	}
 }
 
-// Needs lists what the workers need: their programs and the endpoints of their models.
+// Needs lists the needs of the workers: their programs and the endpoints of their models.
 func (p *Pool) Needs() (all []host.Need) {
 	for i, r := range p.runners {
 		of, option := "worker "+r.Name, fmt.Sprintf("workers[%d]", i)
@@ -251,13 +251,13 @@ func (p *Pool) Needs() (all []host.Need) {
 	return all
 }
 
-// policy says what to start. vars come on top of the config's variables; agent is whom it
-// works for, nil = nobody in particular; workspace is the folder that it works in instead of
-// the host's, "" = it does not. Its DirFile, if any, is the caller's to close.
+// policy returns the sandbox policy for a process of the worker. vars are added to the config's variables;
+// agent is the agent that it works for, nil = unknown; workspace is the folder to use instead of
+// the host's, "" = the host's. The caller closes its DirFile, if it has one.
 func (r *runner) policy(vars map[string]string, agent *fleet.Agent, workspace string) (sandbox.Policy, error) {
 	p := r.pool
 	program := r.program()
-	if r.ShareState { // the sandbox grants only what is there
+	if r.ShareState { // the sandbox grants only existing folders
 		if err := os.MkdirAll(p.stateDir, 0o700); err != nil {
 			return sandbox.Policy{}, fmt.Errorf("state_dir, which the worker shares: %w", err)
 		}
@@ -265,11 +265,11 @@ func (r *runner) policy(vars map[string]string, agent *fleet.Agent, workspace st
 	}
 	if workspace != "" {
 		if inside := child.Absolute(p.workspace, r.Cwd); wall.Within(p.workspace, inside) {
-			rel, _ := filepath.Rel(p.workspace, inside) // it has one
+			rel, _ := filepath.Rel(p.workspace, inside) // cannot fail
 			program.Cwd = filepath.Join(workspace, rel)
 		}
 		program.Write = append(slices.Clone(program.Write), workspace, filepath.Join(p.workspace,
-			".git")) // where git keeps what it commits
+			".git")) // git stores commits there
 	}
 	var err error
 	if program.Env, err = r.environment(vars, agent); err != nil {
@@ -287,10 +287,9 @@ func (r *runner) policy(vars map[string]string, agent *fleet.Agent, workspace st
 	return policy, err
 }
 
-// A child that ends within soonAfter of its start without a result counts as one that may
-// not be able to work. From the second in a row each start waits, twice as long as the
-// one before. After triesBeforeDown starts in a row at which it said nothing at all, tasks
-// do not wait for it either.
+// A child that ends within soonAfter of its start without a result may be unable to work. From the
+// second such end in a row, each start waits twice as long as the one before. After triesBeforeDown
+// starts in a row without any output, tasks do not wait for the worker either.
 const (
 	soonAfter       = 10 * time.Second
 	firstRest       = 500 * time.Millisecond
@@ -298,7 +297,7 @@ const (
 	triesBeforeDown = 3
 )
 
-// condition is how a worker is; smaller is better.
+// condition is the health of a worker; smaller is better.
 type condition int
 
 const (
@@ -307,14 +306,14 @@ const (
 	conditionDown
 )
 
-// health is whether a worker runs. It is guarded by Pool.mu.
+// health records the failures of a worker. It is guarded by Pool.mu.
 type health struct {
 	child.Backoff
-	mute      int             // starts in a row that came to nothing
+	mute      int             // starts in a row without any output
 	announced *fleet.Announce // the last one; nil = none yet
 }
 
-// condition tells how the worker is.
+// condition returns the health of the worker at the time now.
 func (h *health) condition(now time.Time) condition {
 	switch {
 	case h.Wait(now) <= 0:
@@ -325,8 +324,8 @@ func (h *health) condition(now time.Time) condition {
 	return conditionRests
 }
 
-// lost notes how a worker ended, or why it did not start; then it lived 0, and rests at
-// once. spoke reports whether it said anything, gave whether it had a result. first is the
+// lost records how a worker ended, or why it did not start; lived is 0 then, and the rest begins at
+// once. spoke says whether it printed anything, gave whether it had a result. first is the
 // shortest rest.
 func (h *health) lost(now time.Time, err error, lived time.Duration, spoke, gave bool, first time.Duration) {
 	if h.mute++; spoke {
@@ -339,7 +338,7 @@ func (h *health) lost(now time.Time, err error, lived time.Duration, spoke, gave
 	h.Down(now, err, lived, gave)
 }
 
-// runs notes that the program could be started.
+// runs records that the program was started.
 func (r *runner) runs() {
 	r.pool.mu.Lock()
 	defer r.pool.mu.Unlock()
@@ -347,7 +346,7 @@ func (r *runner) runs() {
 	r.health.mute = 0
 }
 
-// fails notes that it could not.
+// fails records that the worker could not be started or reached.
 func (r *runner) fails(err error) {
 	p := r.pool
 	p.mu.Lock()

@@ -25,18 +25,17 @@ import (
 // moduleProcess is argv[0] of a process that runs a module.
 const moduleProcess = "a2e-module"
 
-// maxWorkers bounds the threads that compile a module: each takes memory.
+// maxWorkers is the maximum number of threads that compile a module, as each takes memory.
 const maxWorkers = 4
 
-// maxTrapText bounds what is told of a trap.
+// maxTrapText is the length of the longest text about a trap, in bytes.
 const maxTrapText = 1 << 10
 
-// MaybeRunModule turns this process into one that runs a WASI module, and never returns,
-// when it was started as one by Wasm. main and TestMain call it first, besides
-// sandbox.MaybeRunLauncher.
+// MaybeRunModule runs a WASI module and does not return if Wasm started this process for
+// that. main and TestMain call it first, besides sandbox.MaybeRunLauncher.
 //
-// Compiling a module that somebody wrote to do harm can take any amount of time and
-// memory, and no goroutine can be stopped from outside: a process can.
+// Modules need their own process because compiling a hostile module can take any amount of
+// time and memory, and a goroutine cannot be stopped from outside.
 func MaybeRunModule() {
 	if len(os.Args) != 2 || os.Args[0] != moduleProcess {
 		return
@@ -50,12 +49,12 @@ func MaybeRunModule() {
 		err = os.WriteFile(order.Outcome, text, 0o600)
 	}
 	if err != nil {
-		os.Exit(2) // no outcome says enough
+		os.Exit(2) // judge treats a missing outcome as a crash
 	}
 	os.Exit(0)
 }
 
-// errGuestMemory ends a module that begins with more memory than it may have.
+// errGuestMemory ends a module that starts with more memory than allowed.
 var errGuestMemory = errors.New("the module starts with more memory than allowed")
 
 // run runs the module.
@@ -98,7 +97,7 @@ func (o *moduleRun) run(ctx context.Context) (end outcome) {
 	return ending(err, memory, outcomeTrap)
 }
 
-// ending tells how a call into the module ended; fault is what another error is.
+// ending returns the outcome of a call into the module; fault is the kind for other errors.
 func ending(err error, memory *guestMemory, fault outcomeKind) outcome {
 	exit := (*sys.ExitError)(nil)
 	switch {
@@ -111,17 +110,17 @@ func ending(err error, memory *guestMemory, fault outcomeKind) outcome {
 	case exit != nil:
 		return outcome{Kind: outcomeExit, Code: exit.ExitCode()}
 	case strings.Contains(err.Error(), "wasm error: "):
-		fault = outcomeTrap // also within the module's own start function
+		fault = outcomeTrap // a trap may also happen in the module's start function
 	}
 	return outcome{Kind: fault, Text: onOneLine(err.Error())}
 }
 
-// onOneLine returns the text of an error, which a stack may follow.
+// onOneLine returns the text of an error, which may include a stack, on one line, cut to maxTrapText.
 func onOneLine(text string) string {
 	return protocol.Head(strings.ToValidUTF8(strings.Join(strings.Fields(text), " "), "\uFFFD"), maxTrapText)
 }
 
-// compile returns the module ready to run. A cache that cannot be used is none.
+// compile compiles the module. It ignores a cache that cannot be used.
 func (o *moduleRun) compile(ctx context.Context, code []byte) (wazero.Runtime, wazero.CompiledModule, error) {
 	ctx = experimental.WithCompilationWorkers(ctx, min(runtime.NumCPU(), maxWorkers))
 	config := wazero.NewRuntimeConfig().WithDebugInfoEnabled(false).
@@ -140,7 +139,7 @@ func (o *moduleRun) compile(ctx context.Context, code []byte) (wazero.Runtime, w
 	return engine, module, err
 }
 
-// world returns what the module has of the outside.
+// world returns the module's folders, streams, clocks and environment.
 func (o *moduleRun) world() (wazero.ModuleConfig, error) {
 	folders := wazero.NewFSConfig()
 	budget := &budget{bytes: maxWritten, files: maxCreated}
@@ -173,11 +172,11 @@ func (o *moduleRun) world() (wazero.ModuleConfig, error) {
 	return config, nil
 }
 
-// guestMemory returns a module its memory, which it gets once, as a range of addresses.
+// guestMemory is the memory of a module: one slice with capacity for its maximum.
 type guestMemory struct {
 	max    uint64 // bytes
 	used   []byte
-	denied bool // it wanted more
+	denied bool // the module asked for more
 }
 
 // Allocate implements experimental.MemoryAllocator.
@@ -190,7 +189,7 @@ func (g *guestMemory) Allocate(_, most uint64) experimental.LinearMemory {
 func (g *guestMemory) Reallocate(size uint64) []byte {
 	if size > uint64(cap(g.used)) {
 		if g.denied = true; len(g.used) == 0 {
-			panic(errGuestMemory) // the engine cannot begin without
+			panic(errGuestMemory) // the engine cannot start without memory
 		}
 		return nil
 	}

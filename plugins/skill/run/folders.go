@@ -17,26 +17,26 @@ import (
 	"a2e/host/guard/private"
 )
 
-// What a module may write in one run, in all folders together.
+// Limits of what a module may write in one run, in all folders together.
 const (
 	maxWritten = 512 << 20 // bytes
 	maxCreated = 10_000    // files and folders
 )
 
-// budget is what is left of it. A module has one thread.
+// budget is what is left of these limits. It needs no lock, as a module has one thread.
 type budget struct{ bytes, files int64 }
 
-// folder is a folder as a module sees it. An os.Root keeps every path and link in it. A file
-// with a second name is refused, as by the file tools: that name may lie outside.
+// folder is a folder as a module sees it. An os.Root keeps every path and link inside. Like the file
+// tools, it refuses a file with a second hard link, which may be outside of the folder.
 type folder struct {
-	expsys.UnimplementedFS // links are not made: they would outlive the module
+	expsys.UnimplementedFS // modules cannot make links, as these would outlive the module
 
 	root   *os.Root
 	write  bool
 	budget *budget
 }
 
-// below returns a path of the module as the root takes it.
+// below turns a path of the module into a path for the root.
 func below(name string) string {
 	if name = path.Clean(strings.TrimPrefix(name, "/")); name == "" {
 		return "."
@@ -44,7 +44,7 @@ func below(name string) string {
 	return name
 }
 
-// errnoOf returns the error as modules know it.
+// errnoOf turns an error into one that modules know.
 func errnoOf(err error) expsys.Errno {
 	errno := expsys.UnwrapOSError(err)
 	if system := syscall.Errno(0); errno == expsys.EIO && !errors.As(err, &system) {
@@ -92,7 +92,7 @@ func (d *folder) OpenFile(name string, flag expsys.Oflag, _ fs.FileMode) (expsys
 	return newFile(f, own, d, info.IsDir(), flag)
 }
 
-// look refuses what was opened unless it is a folder, or a regular file of one name.
+// look returns an error unless f is a folder, or a regular file with one hard link.
 func look(f *os.File) (fs.FileInfo, expsys.Errno) {
 	info, err := f.Stat()
 	switch {
@@ -109,8 +109,8 @@ func look(f *os.File) (fs.FileInfo, expsys.Errno) {
 	return info, 0
 }
 
-// openFlags returns the flags of an open as package os knows them. A file is cut when it was
-// looked at, not by the open.
+// openFlags turns the flags of an open into those of package os. It leaves out O_TRUNC, as a file is
+// truncated only after look has checked it.
 func openFlags(flag expsys.Oflag) int {
 	flags := os.O_RDONLY
 	switch {
@@ -227,21 +227,21 @@ func (d *folder) Utimens(name string, atim, mtim int64) expsys.Errno {
 	return errnoOf(d.root.Chtimes(own, time.Unix(0, atim), time.Unix(0, mtim)))
 }
 
-// file is an open file or folder of a module: wazero's, where it reads, and bounded where
-// it writes.
+// file is an open file or folder of a module. wazero does the reads; the writes count against
+// the budget.
 type file struct {
 	expsys.File // over f
 
 	f      *os.File
-	name   string // in its folder
+	name   string // path in its folder
 	in     *folder
 	dir    bool
 	write  bool
 	append bool
 }
 
-// opener returns wazero a file that is open; a folder that is read again from its
-// beginning is opened anew.
+// opener passes an open file to wazero at the first Open. Later calls, for a folder that is read again from
+// its beginning, open the file again.
 type opener struct {
 	in    *os.Root
 	first *os.File
@@ -256,7 +256,7 @@ func (o *opener) Open(name string) (fs.File, error) {
 	return o.in.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 }
 
-// newFile makes a file of an open one.
+// newFile makes a file for the module from the open file f.
 func newFile(f *os.File, name string, in *folder, dir bool, flag expsys.Oflag) (expsys.File, expsys.Errno) {
 	inner, errno := (&sysfs.AdaptFS{FS: &opener{in.root, f}}).OpenFile(name, expsys.O_RDONLY, 0)
 	if errno != 0 {
@@ -278,10 +278,10 @@ func (f *file) SetAppend(enable bool) expsys.Errno {
 	return 0
 }
 
-// moved returns the result of a write.
+// moved returns the result of a write with the error as an Errno.
 func moved(n int, err error) (int, expsys.Errno) { return n, errnoOf(err) }
 
-// spend takes bytes to be written from the budget.
+// spend takes n bytes to be written from the budget, or returns an error if the file cannot be written.
 func (f *file) spend(n int) expsys.Errno {
 	switch {
 	case f.dir:

@@ -18,7 +18,7 @@ import (
 	"a2e/protocol"
 )
 
-// What a script or module may print.
+// Limits of the output of a script or module.
 const (
 	maxPrinted   = 32 << 20 // bytes of both streams together
 	maxLines     = 500_000  // of both streams together
@@ -27,24 +27,24 @@ const (
 	maxLogLine   = 16 << 10 // bytes of a line in a log event
 	maxSummary   = 4 << 10
 	keptStderr   = 16 << 10 // bytes of the end of stderr
-	shownStderr  = 2 << 10  // of these in a Failure
-	logBurst     = 1000     // log events at once,
-	logPerSecond = 200      // and as many more with each second
+	shownStderr  = 2 << 10  // bytes of stderr in a Failure
+	logBurst     = 1000     // log events at once
+	logPerSecond = 200      // further log events per second
 )
 
-// output takes what a script or module prints.
+// output reads the output of a script or module.
 type output struct {
 	max   int // bytes of JSON of a result
 	emit  host.Emitter
 	event EventFunc
-	stop  context.CancelCauseFunc // ends what prints
+	stop  context.CancelCauseFunc // stops the script or module
 
 	mu      sync.Mutex // each stream has a goroutine; guards the fields below
 	printed int64
 	lines   int64
 	events  int
 	logs    child.Limiter
-	missed  int // lines that were not passed on
+	missed  int // lines that were not sent as log events
 	result  jsontext.Value
 	summary string
 	last    jsontext.Value // the last object that is neither an event nor a result
@@ -52,9 +52,9 @@ type output struct {
 	stderr  child.Tail
 
 	all  *spill.Capture
-	text *spill.Stream // lines of stdout that are no objects
+	text *spill.Stream // lines of stdout that are not objects
 
-	noText bool // some line of text was no UTF-8; guarded by mu
+	noText bool // a line of text was not UTF-8; guarded by mu
 }
 
 func newOutput(ctx context.Context, j *Job, emit host.Emitter, event EventFunc, stop context.CancelCauseFunc) *output {
@@ -65,9 +65,9 @@ func newOutput(ctx context.Context, j *Job, emit host.Emitter, event EventFunc, 
 	}
 }
 
-// streams returns what takes stdout and stderr.
+// streams returns the writers for stdout and stderr.
 func (o *output) streams() (stdout, stderr counted) {
-	const long = maxPrinted // what is cut is cut in its middle
+	const long = maxPrinted // no line is cut before the limit of all output
 	return counted{o, &child.Splitter{
 			Max: long, Head: long, Line: func(line []byte) { o.hearStdout(line, true) },
 			Long: func(head []byte) { o.hearStdout(head, false) },
@@ -75,13 +75,13 @@ func (o *output) streams() (stdout, stderr counted) {
 		counted{o, &child.Splitter{Max: maxLogLine, Head: maxLogLine, Line: o.hearStderr, Long: o.hearStderr}}
 }
 
-// counted is a stream whose bytes count for the bound on all.
+// counted is a stream whose bytes count for the limit of both streams.
 type counted struct {
 	*output
 	cutter *child.Splitter
 }
 
-// Write implements io.Writer. What comes after the bound is dropped: the end is near.
+// Write implements io.Writer. Over the limit it stops the program and drops the bytes.
 func (c counted) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	c.printed += int64(len(p))
@@ -95,7 +95,7 @@ func (c counted) Write(p []byte) (int, error) {
 	return c.cutter.Write(p)
 }
 
-// hearStdout takes one line.
+// hearStdout handles one line of stdout; whole = false means that the line was cut.
 func (o *output) hearStdout(line []byte, whole bool) {
 	line = bytes.TrimRight(line, "\r")
 	trimmed := bytes.TrimSpace(line)
@@ -111,7 +111,7 @@ func (o *output) hearStdout(line []byte, whole bool) {
 			return
 		}
 	}
-	_, _ = o.text.Write(line) // it takes all
+	_, _ = o.text.Write(line) // never fails
 	_, _ = o.text.Write([]byte{'\n'})
 	o.mu.Lock()
 	o.noText = o.noText || !utf8.Valid(line)
@@ -120,7 +120,7 @@ func (o *output) hearStdout(line []byte, whole bool) {
 	o.log(told, line, "stdout")
 }
 
-// object takes a line that is an object.
+// object handles a line that is an object.
 func (o *output) object(obj protocol.Object) {
 	kind, _ := obj.Get("kind")
 	data, has := obj.Get("data")
@@ -143,7 +143,7 @@ func (o *output) object(obj protocol.Object) {
 	}
 }
 
-// send passes an event on. One whose data does not fit its kind is a line like others.
+// send sends an event. An event whose data does not fit its kind is logged like other lines.
 func (o *output) send(kind string, data protocol.Value) {
 	o.mu.Lock()
 	o.events++
@@ -161,7 +161,7 @@ func (o *output) send(kind string, data protocol.Value) {
 	}
 }
 
-// usualLevels keeps log events to the levels that there are.
+// usualLevels replaces unknown levels of log events by info.
 type usualLevels struct{ host.Emitter }
 
 // Log implements host.Emitter.
@@ -172,7 +172,7 @@ func (u usualLevels) Log(level, message, _ string) {
 	u.Emitter.Log(level, message, "")
 }
 
-// hearStderr takes one line.
+// hearStderr handles one line of stderr.
 func (o *output) hearStderr(line []byte) {
 	o.mu.Lock()
 	o.stderr.Add(line)
@@ -181,7 +181,7 @@ func (o *output) hearStderr(line []byte) {
 	o.log(told, line, "stderr")
 }
 
-// tellsLocked reports whether one more line is passed on.
+// tellsLocked reports whether one more line may be sent as a log event.
 func (o *output) tellsLocked() bool {
 	if !o.emit.Streaming() {
 		return false
@@ -193,7 +193,7 @@ func (o *output) tellsLocked() bool {
 	return ok
 }
 
-// log passes a line on.
+// log sends a line as a log event if told is true.
 func (o *output) log(told bool, line []byte, stream string) {
 	if told {
 		o.emit.Log("info", protocol.Head(plain(line), maxLogLine), stream)
@@ -207,7 +207,8 @@ func (o *output) words(size int) string {
 	return protocol.Tail(o.stderr.String(), size)
 }
 
-// finish returns the result of what came to its end: how, and with which status.
+// finish returns the result of a program that ended by itself. code is its exit status; how says how it
+// failed, "" = it did not.
 func (o *output) finish(code int, how string) *Result {
 	defer o.all.Drop()
 	o.mu.Lock()
@@ -243,7 +244,7 @@ func (o *output) finish(code int, how string) *Result {
 	return r
 }
 
-// printedText makes what was printed the result.
+// printedText sets the result to the text on stdout.
 func (o *output) printedText(r *Result) {
 	file, cut := o.all.Finish()
 	text := o.text.Text()
@@ -258,14 +259,14 @@ func (o *output) printedText(r *Result) {
 	}
 }
 
-// isObject reports whether a text of several lines is one object.
+// isObject reports whether a text, also of several lines, is one JSON object.
 func isObject(text []byte) bool {
 	_, err := protocol.ParseObject(text)
 	return err == nil
 }
 
-// plain makes text fit for JSON: bytes that are no UTF-8 show as the replacement
-// character, and a line loses the end that other systems give it.
+// plain returns a line as valid text: invalid UTF-8 becomes the replacement
+// character, and a carriage return at the end is removed.
 func plain(line []byte) string {
 	return strings.ToValidUTF8(strings.TrimSuffix(string(line), "\r"), "\uFFFD")
 }

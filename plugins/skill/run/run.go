@@ -1,17 +1,16 @@
-// Package run has the ways to run a skill that need something outside of it: a program
-// in the sandbox, or a WebAssembly module.
+// Package run runs skills that are a program in the sandbox or a WebAssembly module.
 //
 //	script.go    a script: one child process in the sandbox
 //	run.go       a WASI module: likewise
-//	engine.go    that process: this program again, with wazero in it
-//	folders.go   the folders that a module sees; none is ever left
-//	output.go    what scripts and modules print: events and the result
+//	engine.go    the module's process: this program again, with wazero in it
+//	folders.go   the folders that a module sees and cannot leave
+//	output.go    the output of scripts and modules: events and the result
 //
-// A script and a module get their arguments as one JSON object on stdin. Each line of
-// their stdout that is an object with a text "kind" and a "data" is an event; one with a
-// "result" has the result, and maybe a "summary", a text for a person. Without such a
-// line the last other object is the result, without any object all that was printed is
-// the result, as a text. What else stands on stdout and stderr goes on as log events.
+// A script and a module get their arguments as one JSON object on stdin. A line of
+// their stdout that is an object with a string "kind" and "data" is an event. An object with
+// "result" has the result, and may have a "summary", a text for a person. Without such a
+// line the last other object is the result; without any object, all text on stdout is
+// the result, as a string. Other lines of stdout and stderr are sent as log events.
 package run
 
 import (
@@ -37,7 +36,7 @@ import (
 	"a2e/protocol"
 )
 
-// What holds where a Job does not say.
+// The defaults of a Job.
 const (
 	defaultOutputBytes = 1 << 20
 	defaultMemoryBytes = 256 << 20
@@ -46,36 +45,36 @@ const (
 // Job is one call of a skill that is a script or a module.
 type Job struct {
 	Name           string         // the skill's
-	Dir            string         // absolute folder of the skill, no link on the way to it, for reading only
-	File           string         // the script or module, relative to Dir; it must lie in it
+	Dir            string         // absolute folder of the skill, a path without links, read-only
+	File           string         // the script or module, relative to Dir; it must be inside Dir
 	Args           jsontext.Value // an object, checked; nil is {}
 	Workspace      string         // absolute; the working directory of a script. "" = none
 	Write          bool           // the workspace may be changed
-	Hidden         bool           // Dir is hidden from agents, also where it lies in the workspace
-	Network        bool           // a script reaches what the host reaches; a module never does
+	Hidden         bool           // Dir is hidden from agents, even if it is in the workspace
+	Network        bool           // a script has the network of the host; a module never has one
 	MaxOutputBytes int            // largest result, in bytes of JSON; 0 = 1 MiB
-	MemoryBytes    int64          // 0 = 256 MiB for a module, what the launcher allows for a script
-	Spill          *spill.Keeper  // keeps longer output; nil = nothing does
-	CacheDir       string         // absolute folder for compiled modules, kept for the next call; "" = none is kept
+	MemoryBytes    int64          // 0 = 256 MiB for a module, the launcher's limit for a script
+	Spill          *spill.Keeper  // keeps longer output; nil = it is not kept
+	CacheDir       string         // absolute folder that keeps compiled modules for later calls; "" = none
 
-	engine string // the program that runs a module, by MaybeRunModule; "" = this one
+	engine string // the program that runs a module with MaybeRunModule; "" = this program
 }
 
-// Result is what came of a run that came to its own end, well or not.
+// Result is the result of a run that ended by itself, successful or not.
 type Result struct {
 	Data      jsontext.Value // nil = null
 	Summary   string         // for a person; "" = none
 	Truncated bool           // Data is the beginning of a longer text
 	Failed    bool           // see Failure; Data is nil
-	Failure   string         // why, with the end of what it said on stderr
+	Failure   string         // why, with the end of its stderr
 	ExitCode  *int           // of a script or module that ended by itself
 }
 
-// EventFunc takes an event of a kind that an Emitter has no method for. The data is
-// JSON, and valid only until it returns.
+// EventFunc handles an event of a kind for which an Emitter has no method. The data is
+// JSON, and valid only until the function returns.
 type EventFunc func(kind string, data jsontext.Value)
 
-// withDefaults fills in what a Job leaves open.
+// withDefaults returns the Job with the defaults filled in.
 func (j Job) withDefaults() Job {
 	if j.MaxOutputBytes <= 0 {
 		j.MaxOutputBytes = defaultOutputBytes
@@ -89,22 +88,22 @@ func (j Job) withDefaults() Job {
 	return j
 }
 
-// errorf makes the error of a skill that cannot be run, or was stopped.
+// errorf makes the error for a skill that cannot be run or was stopped.
 func errorf(format string, args ...any) *protocol.Error {
 	return protocol.Errorf(protocol.CodeSkillError, format, args...)
 }
 
-// The bounds of a module's process.
+// Limits of a module's process.
 const (
 	maxModuleBytes = 64 << 20
-	engineBytes    = 768 << 20 // of memory, beside that of the module: to compile it
+	engineBytes    = 768 << 20 // of memory for compiling, in addition to that of the module
 	moduleFiles    = 512       // open at once
 	moduleFile     = 512 << 20 // bytes of one
 	keptModules    = 32        // in a CacheDir
 	maxGuestBytes  = 4 << 30   // what a module can address
 )
 
-// moduleRun tells a module's process what to run.
+// moduleRun is the order to a module's process, as JSON in its argument.
 type moduleRun struct {
 	Name      string `json:"name"`
 	Module    string `json:"module"` // path of the file
@@ -114,7 +113,7 @@ type moduleRun struct {
 	Tmp       string `json:"tmp"`
 	Memory    int64  `json:"memory"`
 	Cache     string `json:"cache"`   // "" = none
-	Outcome   string `json:"outcome"` // where it writes how it went
+	Outcome   string `json:"outcome"` // file for the outcome
 }
 
 // outcome is how a module ended.
@@ -129,19 +128,19 @@ type outcomeKind string
 const (
 	outcomeExit    outcomeKind = "exit"    // Code is its status
 	outcomeTrap    outcomeKind = "trap"    // Text says which
-	outcomeMemory  outcomeKind = "memory"  // it wanted more than it may have
-	outcomeInvalid outcomeKind = "invalid" // it was not run: Text says why
+	outcomeMemory  outcomeKind = "memory"  // it needed more memory than allowed
+	outcomeInvalid outcomeKind = "invalid" // it could not be run: Text says why
 )
 
-// Wasm runs a WASI module (preview 1, with _start), to its end or that of ctx. It sees
-// its skill as /skill, for reading, the workspace as /workspace, which PWD names, and an
-// empty /tmp that goes with it; no link leads out of them. It has no network.
+// Wasm runs a WASI module (preview 1, with _start) until it ends or ctx does. The module sees
+// its skill as /skill, read-only, the workspace as /workspace, which is its PWD, and an
+// empty /tmp that is deleted afterwards; no link leads out of these. It has no network.
 //
-// The module runs in a process of its own in the sandbox: this program again, see
-// MaybeRunModule. With a CacheDir the second call of a module spares the compilation.
+// The module runs in its own process in the sandbox: this program again, see
+// MaybeRunModule. With a CacheDir a later call of the same module needs no compilation.
 //
-// A module that exits with another status than 0 is no error; one that traps is
-// sandbox_crash, one that wants more memory than it may have out_of_memory.
+// An exit status other than 0 is not an error. The error is sandbox_crash for a module that
+// traps, and out_of_memory for one that needs more memory than allowed.
 func Wasm(ctx context.Context, l *sandbox.Launcher, j Job, emit host.Emitter, event EventFunc) (*Result, error) {
 	j = j.withDefaults()
 	if j.MemoryBytes <= 0 {
@@ -168,7 +167,7 @@ func Wasm(ctx context.Context, l *sandbox.Launcher, j Job, emit host.Emitter, ev
 	return judge(order.Outcome, state, out)
 }
 
-// checkModule looks at the file, and gives its hash.
+// checkModule checks that the file is a module, and returns its hash in hex.
 func checkModule(j *Job) (sum string, err error) {
 	f, err := openNamed(j)
 	if err != nil {
@@ -190,7 +189,7 @@ func checkModule(j *Job) (sum string, err error) {
 	return hex.EncodeToString(hash.Sum(nil)), nil
 }
 
-// modulePolicy returns what the module's process is told, and what it may do.
+// modulePolicy returns the order to the module's process, and its sandbox policy.
 func modulePolicy(j *Job, scratch, sum string) (*moduleRun, sandbox.Policy, error) {
 	policy := j.policy(scratch)
 	order := &moduleRun{
@@ -226,16 +225,16 @@ func modulePolicy(j *Job, scratch, sum string) (*moduleRun, sandbox.Policy, erro
 	return order, policy, nil
 }
 
-// cacheOf makes the folder that keeps the code of one module, and drops those that were
-// not in use for the longest time; "" where none can be made. Each module has its own, so
-// that none could ever change what another one runs.
+// cacheOf makes the folder for the compiled code of one module, and deletes the least recently
+// used ones over keptModules. It returns "" if it cannot make the folder. Each module has its own folder, so
+// that no module can change the code of another.
 func cacheOf(dir, sum string) string {
 	own := filepath.Join(dir, sum)
 	if err := os.MkdirAll(own, 0o700); err != nil {
 		return ""
 	}
 	now := time.Now()
-	_ = os.Chtimes(own, now, now) // the age only decides what is dropped first
+	_ = os.Chtimes(own, now, now) // the age only decides what is deleted first
 	entries, err := os.ReadDir(dir)
 	if err != nil || len(entries) <= keptModules {
 		return own
@@ -259,7 +258,7 @@ func cacheOf(dir, sum string) string {
 // maxOutcome is how much of an outcome is read.
 const maxOutcome = 64 << 10
 
-// judge says how a module ended.
+// judge returns the result or error of a module, from its outcome file and the state of its process.
 func judge(file string, state sandbox.State, out *output) (*Result, error) {
 	end, err := readOutcome(file)
 	words := out.words(keptStderr)
@@ -291,7 +290,7 @@ func outOfModuleMemory() error {
 	return protocol.Errorf(protocol.CodeOutOfMemory, "the module wanted more memory than allowed")
 }
 
-// readOutcome reads what the module's process wrote last.
+// readOutcome reads the outcome that the module's process wrote.
 func readOutcome(file string) (*outcome, error) {
 	f, err := os.Open(file)
 	if err != nil {

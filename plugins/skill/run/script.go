@@ -23,10 +23,10 @@ import (
 	"a2e/protocol"
 )
 
-// openNamed opens the file of a job: a regular one, which no link leads out of the
-// skill's folder to.
+// openNamed opens the file of a job. It must be a regular file inside the skill's folder, also after
+// following links.
 func openNamed(j *Job) (*os.File, error) {
-	root, err := os.OpenRoot(j.Dir + "/.") // which never waits, as the bare name of a pipe would
+	root, err := os.OpenRoot(j.Dir + "/.") // opening the bare name of a pipe would wait
 	if err != nil {
 		return nil, errorf("the folder of the skill cannot be opened: %w", withoutPath(err))
 	}
@@ -46,7 +46,7 @@ func openNamed(j *Job) (*os.File, error) {
 	return f, nil
 }
 
-// withoutPath drops the path of this machine from an error.
+// withoutPath returns an error without the path in it.
 func withoutPath(err error) error {
 	if e := (*os.PathError)(nil); errors.As(err, &e) {
 		return e.Err
@@ -54,7 +54,7 @@ func withoutPath(err error) error {
 	return err
 }
 
-// interpreters tells which program runs a file, by the end of its name.
+// interpreters maps the extension of a file to the program that runs it.
 func interpreters() map[string]string {
 	return map[string]string{
 		".sh": "sh", ".bash": "bash", ".py": "python3", ".js": "node", ".mjs": "node", ".cjs": "node", ".rb": "ruby",
@@ -62,8 +62,8 @@ func interpreters() map[string]string {
 	}
 }
 
-// program returns what runs a script: a real path outside of the workspace, and the
-// arguments, its name first.
+// program returns the program that runs a script: its path, outside of the workspace for an interpreter,
+// and its arguments, beginning with its name.
 func program(l *sandbox.Launcher, j *Job) (file string, argv []string, err error) {
 	script := filepath.Join(j.Dir, filepath.FromSlash(j.File))
 	words, err := interpreter(j)
@@ -79,7 +79,7 @@ func program(l *sandbox.Launcher, j *Job) (file string, argv []string, err error
 	return file, append(words, script), nil
 }
 
-// Look returns the path of what runs the script of a job, which it looks for in dirs.
+// Look returns the path of the program that runs the script of a job. It looks for interpreters in dirs.
 func Look(j Job, dirs []string) (string, error) {
 	words, err := interpreter(&j)
 	if err != nil || words == nil {
@@ -88,8 +88,8 @@ func Look(j Job, dirs []string) (string, error) {
 	return lookUp(dirs, words[0], j.Workspace)
 }
 
-// interpreter returns the program that runs a script, a bare name, and its first arguments; nil =
-// it runs by itself.
+// interpreter returns the bare name of the program that runs a script, with its first arguments, or nil
+// if the file is itself a program.
 func interpreter(j *Job) ([]string, error) {
 	f, err := openNamed(j)
 	if err != nil {
@@ -120,7 +120,7 @@ func interpreter(j *Job) ([]string, error) {
 		j.File, strings.Join(slices.Sorted(maps.Keys(interpreters())), ", "))
 }
 
-// native reports whether a file begins as a program does that needs no interpreter.
+// native reports whether a file begins like a program that needs no interpreter.
 func native(begin []byte) bool {
 	for _, magic := range []string{"\x7fELF", "\xcf\xfa\xed\xfe", "\xca\xfe\xba\xbe", "MZ"} {
 		if bytes.HasPrefix(begin, []byte(magic)) {
@@ -130,7 +130,7 @@ func native(begin []byte) bool {
 	return false
 }
 
-// lookUp finds an interpreter among the programs that children may be.
+// lookUp finds an interpreter in dirs; python3 replaces a missing python.
 func lookUp(dirs []string, name, workspace string) (string, error) {
 	file, err := sandbox.LookPath(name, dirs, workspace)
 	if err != nil && name == "python" {
@@ -139,14 +139,14 @@ func lookUp(dirs []string, name, workspace string) (string, error) {
 	return file, err
 }
 
-// Script runs a script in the sandbox, to its end or that of ctx; nothing that it
-// started is left then. It is run by what its first line names, else by the ending of
-// its name, else as a program. Its working directory is the workspace, so that paths in
-// its arguments mean what they mean to file tools, or its own folder where there is no
-// workspace; A2E_SKILL_DIR has the latter, A2E_WORKSPACE the former. Its home and
-// temporary folder are empty, and go with it.
+// Script runs a script in the sandbox until it ends or ctx does; no process that it started
+// is left then. Its first line names the interpreter, otherwise its extension does; otherwise
+// the file is itself a program. Its working directory is the workspace, so that paths in
+// its arguments mean the same as for file tools, or the skill's folder without a
+// workspace. A2E_SKILL_DIR has the skill's folder, A2E_WORKSPACE the workspace. Its home and
+// temporary folder are empty and deleted afterwards.
 //
-// A script that ran and failed is no error. The error is a *protocol.Error, or the cause
+// A script that ran and failed is not an error. The error is a *protocol.Error, or the cause
 // of ctx.
 func Script(ctx context.Context, l *sandbox.Launcher, j Job, emit host.Emitter, event EventFunc) (*Result, error) {
 	j = j.withDefaults()
@@ -175,7 +175,7 @@ func Script(ctx context.Context, l *sandbox.Launcher, j Job, emit host.Emitter, 
 	return out.finish(ended(state)), nil
 }
 
-// policy returns what a job may read and change.
+// policy returns the sandbox policy with what a job may read and change.
 func (j *Job) policy(scratch string) sandbox.Policy {
 	p := sandbox.Policy{
 		ReadOnly: []string{j.Dir}, Scratch: scratch,
@@ -194,15 +194,15 @@ func (j *Job) policy(scratch string) sandbox.Policy {
 	return p
 }
 
-// inWorkspace reports whether the skill lies in the workspace, and is granted with it. By
-// itself it must not be: whoever may change the workspace could put a link in its place
-// after it was looked at, and what that leads to would be granted.
+// inWorkspace reports whether the skill is in the workspace, so that access to the workspace includes it. Then
+// its folder must not be granted by itself: an agent could replace it by a link after the check, and
+// access to the target of the link would be granted.
 func (j *Job) inWorkspace() bool {
 	return j.Workspace != "" && (wall.Within(j.Workspace, j.Dir) || wall.Within(wall.Real(j.Workspace), j.Dir))
 }
 
-// launch runs a program to its end, and returns what it printed; emit and event may be nil. The
-// error says why there was no end.
+// launch runs a program to its end, and returns its output; emit and event may be nil. The
+// error says why the program did not end by itself.
 func launch(ctx context.Context, l *sandbox.Launcher, policy sandbox.Policy, j *Job, emit host.Emitter,
 	event EventFunc,
 ) (sandbox.State, *output, error) {
@@ -223,13 +223,13 @@ func launch(ctx context.Context, l *sandbox.Launcher, policy sandbox.Policy, j *
 		return sandbox.State{}, nil, errorf("%w", err)
 	}
 	if err != nil {
-		return sandbox.State{}, nil, stopError(ctx, err, out) // it printed nothing
+		return sandbox.State{}, nil, stopError(ctx, err, out) // there is no output yet
 	}
 	state, err := proc.Wait()
 	stdout.cutter.End()
 	stderr.cutter.End()
 	if cause := context.Cause(ctx); err == nil && cause != nil {
-		err = cause // it printed too much, and ended before it was stopped
+		err = cause // it printed too much, but ended before it was stopped
 	}
 	if err != nil {
 		out.all.Drop()
@@ -238,16 +238,16 @@ func launch(ctx context.Context, l *sandbox.Launcher, policy sandbox.Policy, j *
 	return state, out, nil
 }
 
-// stopError says why a program did not end by itself, with the end of what it said.
+// stopError returns the error for a program that did not end by itself, with the end of its stderr.
 func stopError(ctx context.Context, err error, out *output) error {
 	var refused *protocol.Error
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, context.DeadlineExceeded):
 		refused = protocol.Errorf(protocol.CodeTimeout, "it was stopped before it ended: %w; a longer timeout gives "+
 			"it more time", cause)
-	case cause != nil && !errors.As(cause, &refused): // a cancel or a shutdown: the host knows what to answer
+	case cause != nil && !errors.As(cause, &refused): // a cancel or a shutdown, which the host answers
 		return cause
-	case cause != nil: // copied: others may hold the same one
+	case cause != nil: // a copy, as others may use the same error
 		again := *refused
 		again.Detail = maps.Clone(refused.Detail)
 		refused = &again
@@ -260,7 +260,7 @@ func stopError(ctx context.Context, err error, out *output) error {
 		refused = protocol.Errorf(protocol.CodeOutOfMemory, "it was stopped: it and what it started were more "+
 			"processes than allowed")
 	default:
-		why, _, _ := strings.Cut(err.Error(), "\n\n") // behind that a launcher's stack may follow
+		why, _, _ := strings.Cut(err.Error(), "\n\n") // a stack of the launcher may follow
 		refused = protocol.Errorf(protocol.CodeSandboxCrash, "it was lost: %s",
 			protocol.Head(strings.Join(strings.Fields(why), " "), maxLost))
 	}
@@ -270,13 +270,13 @@ func stopError(ctx context.Context, err error, out *output) error {
 	return refused
 }
 
-// maxLost bounds what is told of a launcher that was lost, in bytes.
+// maxLost is the length of the longest text about a lost launcher, in bytes.
 const maxLost = 300
 
-// signalBase is what a shell adds to the number of a signal that ended a program.
+// signalBase is added to the number of a signal for the exit status, as shells do.
 const signalBase = 128
 
-// ended returns a program's exit status, and how it ended unless that is 0.
+// ended returns a program's exit status, and a text how it ended unless the status is 0.
 func ended(state sandbox.State) (code int, how string) {
 	switch {
 	case state.Signal != 0:

@@ -1,5 +1,5 @@
-// Package pg has what the connections of pgx to PostgreSQL have in common: those of the store, of the queue of a fleet
-// and of the SQL toolkit.
+// Package pg contains what all pgx connections to PostgreSQL share: those of the store, of the queue
+// of a fleet and of the SQL toolkit.
 package pg
 
 import (
@@ -16,9 +16,9 @@ import (
 	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 )
 
-// Parameters reads the parameters of an address of PostgreSQL strictly: net/url and pgx drop those that they
-// cannot read, with them what the user asked for. own are the names that mean something to a2e. An error shows no
-// value.
+// Parameters parses the parameters in a PostgreSQL address strictly: net/url and pgx ignore parameters
+// that they cannot parse, and so what the user asked for. own are the parameters of a2e itself. An
+// error contains no value.
 func Parameters(u *url.URL, own ...string) (url.Values, error) {
 	all, err := url.ParseQuery(u.RawQuery)
 	if err != nil || u.ForceQuery && u.RawQuery == "" {
@@ -41,11 +41,12 @@ func Parameters(u *url.URL, own ...string) (url.Values, error) {
 	return all, nil
 }
 
-// maxStatements bounds the prepared statements of a connection.
+// maxStatements is the maximum number of prepared statements on a connection.
 const maxStatements = 200
 
-// Configure sets what an address leaves open, and has statements prepared and kept whatever it says. connect is how
-// long a connection may take to be made at most, cancel how long the server has to stop a statement that is canceled.
+// Configure sets what an address does not set, and always has statements prepared and cached. connect
+// is the maximum time to connect, and cancel is how long the server may take to stop a canceled
+// statement.
 func Configure(c *pgx.ConnConfig, connect, cancel time.Duration) {
 	c.DefaultQueryExecMode, c.StatementCacheCapacity = pgx.QueryExecModeCacheStatement, maxStatements
 	if c.ConnectTimeout == 0 || c.ConnectTimeout > connect {
@@ -59,7 +60,7 @@ func Configure(c *pgx.ConnConfig, connect, cancel time.Duration) {
 	}
 }
 
-// Code is the code of an error of the server (SQLSTATE, five characters); "" = it is none.
+// Code returns the code of a server error (SQLSTATE, five characters), or "" for other errors.
 func Code(err error) string {
 	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
 		return e.Code
