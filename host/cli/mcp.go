@@ -347,7 +347,7 @@ type serverWait struct {
 
 // mentions reports whether a text names a tool of a server.
 func mentions(text string) func(id string) bool {
-	return func(id string) bool { return strings.Contains(text, id+"__") }
+	return func(id string) bool { return strings.Contains(text, protocol.MCPName(id, "")) }
 }
 
 // askServers is ask once the servers that wait needs have started, or the time is up.

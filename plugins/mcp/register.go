@@ -139,7 +139,7 @@ func toolsOf(id string, access protocol.Access) protocol.Claim {
 	if id == "" {
 		return protocol.Claim{Key: protocol.KeyTools, Access: access}
 	}
-	return protocol.Claim{Key: protocol.KeyTools + id + separator, Access: access}
+	return protocol.Claim{Key: protocol.KeyTools + protocol.MCPName(id, ""), Access: access}
 }
 
 // permit refuses what an agent may not register, and puts the program's real path in

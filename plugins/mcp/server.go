@@ -25,9 +25,6 @@ import (
 	"a2e/protocol"
 )
 
-// separator stands between the id of a server and the name of its tool.
-const separator = "__"
-
 // firstWait is how long after its start the requests that need to know what a server has to offer wait for it, once in
 // its life: the first list of a client has what installs itself in a few seconds, and that of a client which gives up
 // after 30 s, as some do, comes in time.

@@ -127,7 +127,7 @@ func (x *executors) has(name string, may func(string) bool) bool {
 
 // starting reports whether a tool is, by its name, one of a server that is being connected.
 func (x *executors) starting(tool string) bool {
-	return slices.ContainsFunc(x.connecting, func(id string) bool { return strings.HasPrefix(tool, id+"__") })
+	return slices.ContainsFunc(x.connecting, func(id string) bool { return strings.HasPrefix(tool, protocol.MCPName(id, "")) })
 }
 
 // executors asks the workers what they have, and the host, whose own it is of a worker that
@@ -145,8 +145,8 @@ func (f *Front) executors(ctx context.Context) *executors {
 	}
 	for _, w := range workers {
 		for id, h := range own {
-			if w.HostTools && (allows(&w, id+"__*") || slices.ContainsFunc(w.Only,
-				func(name string) bool { return strings.HasPrefix(name, id+"__") })) {
+			if w.HostTools && (allows(&w, protocol.MCPName(id, "*")) || slices.ContainsFunc(w.Only,
+				func(name string) bool { return strings.HasPrefix(name, protocol.MCPName(id, "")) })) {
 				x.health[id] = h
 			}
 		}

@@ -17,10 +17,7 @@ import (
 // What the MCP servers behind the host have is the client's as well. Tools and prompts are
 // called SERVER__NAME. A resource keeps its URI, unless the host or a server before this
 // one has that already: then it is mcp://SERVER/URI.
-const (
-	serverScheme = "mcp://"
-	separator    = "__"
-)
+const serverScheme = "mcp://"
 
 // serverRow is an entry of the lists mcp/resource/list and mcp/prompt/list. Its JSON is the server's.
 type serverRow struct {
@@ -179,7 +176,7 @@ func (s *server) serverPrompts(ctx context.Context) ([]*prompt, error) {
 	all := make([]*prompt, len(rows))
 	for i := range rows {
 		all[i] = &prompt{described: s.described(&rows[i])}
-		all[i].Name = rows[i].ServerID + separator + rows[i].Name
+		all[i].Name = protocol.MCPName(rows[i].ServerID, rows[i].Name)
 		if len(rows[i].Arguments) > len("[]") {
 			all[i].Arguments = rows[i].Arguments
 		}
@@ -203,7 +200,7 @@ func (s *server) getServerPrompt(ctx context.Context, name string, args map[stri
 	if err != nil {
 		return nil, err
 	}
-	at := slices.IndexFunc(rows, func(r serverRow) bool { return r.ServerID+separator+r.Name == name })
+	at := slices.IndexFunc(rows, func(r serverRow) bool { return protocol.MCPName(r.ServerID, r.Name) == name })
 	if at < 0 {
 		return nil, rpcErrorf(codeInvalidParams, "unknown prompt %.64q; prompts/list names those there are", name)
 	}
