@@ -22,6 +22,9 @@ const (
 // labelCompacting is what a session is said to do meanwhile.
 const labelCompacting = "compressing context..."
 
+// CompactionNotice begins the system message that tells of a summary.
+const CompactionNotice = "context compression"
+
 // Where an estimate of tokens comes from.
 const (
 	fromHistory = "history"
@@ -189,7 +192,7 @@ func (f *Front) earlier(t *turn, worker, text, label string) []host.Said {
 			notice = "auto-compression failed: " + jsonrpc.From(err).Message + "; the oldest messages are cut instead."
 		} else {
 			conv, e = c.after, f.measure(ctx, t.rollout, worker, c.after, next)
-			notice = fmt.Sprintf("context compression (auto): %s (limit %s / window %s).", c.shrunk(), tokens(e.Limit),
+			notice = fmt.Sprintf(CompactionNotice+" (auto): %s (limit %s / window %s).", c.shrunk(), tokens(e.Limit),
 				tokens(e.Window))
 		}
 		if t.ctx.Err() == nil {
