@@ -16,7 +16,7 @@ import (
 //go:embed README.md plugins/README.md plugins/*/README.md
 //go:embed protocol/README.md protocol/client/README.md protocol/recipes/README.md
 //go:embed host/*/README.md host/cli/*/README.md host/dialect/*/README.md host/observe/*/README.md
-//go:embed host/state/*/README.md host/hosttest/faults/README.md
+//go:embed host/state/*/README.md
 var pages embed.FS
 
 func main() {
