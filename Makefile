@@ -106,6 +106,12 @@ regret: tools ## what it costs to learn which tool is the best, beside numpy; wr
 	go build -trimpath -ldflags '-s -w' -o "$$dir/a2e" . && \
 	testdata/gym/venv/bin/python3 plugins/learning/testdata/regret.py "$$dir/a2e" plugins/learning/README.md
 
+.PHONY: pictures
+pictures: chromium ## record the pictures of the README again
+	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && \
+	go build -trimpath -ldflags '-s -w' -o "$$dir/a2e" . && \
+	python3 testdata/pictures/record.py "$$dir/a2e" testdata/pictures
+
 fmt: ## format the code
 	go run $(GOLANGCI) fmt ./...
 

@@ -13,8 +13,10 @@ import (
 
 // pages has the pages that `a2e help` prints.
 //
-//go:embed README.md host/*/README.md host/*/*/README.md plugins/README.md plugins/*/README.md
+//go:embed README.md plugins/README.md plugins/*/README.md
 //go:embed protocol/README.md protocol/client/README.md protocol/recipes/README.md
+//go:embed host/*/README.md host/cli/*/README.md host/dialect/*/README.md host/observe/*/README.md
+//go:embed host/state/*/README.md
 var pages embed.FS
 
 func main() {

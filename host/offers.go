@@ -220,7 +220,7 @@ const (
 	KindWorker = "worker"
 	KindServer = "server" // of MCP
 	KindChain  = "chain"
-	KindPrompt = "prompt" // of an MCP server; see PromptName
+	KindPrompt = "prompt" // of an MCP server; see protocol.MCPName
 )
 
 // CallRecord is the outcome of one call of a component.

@@ -76,6 +76,3 @@ func WithLimit(ctx context.Context, tool string) context.Context {
 // Limited reports whether the host bounds a call of a tool in time in place of the tool's
 // own limit.
 func Limited(ctx context.Context, tool string) bool { return ctx.Value(limitedKey{}) == tool }
-
-// PromptName returns the name that a prompt of an MCP server has as a component.
-func PromptName(server, prompt string) string { return server + "__" + prompt }

@@ -5,6 +5,12 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
+// MCPSeparator stands between the id of an MCP server and the name of its tool or prompt, and so in no id.
+const MCPSeparator = "__"
+
+// MCPName is the name that a tool or prompt of an MCP server has at the host.
+func MCPName(server, name string) string { return server + MCPSeparator + name }
+
 // The message types of capability `mcp`.
 const (
 	TypeMCPServerListReq         Type = "mcp/server/list/req"

@@ -156,7 +156,11 @@ func (t *chat) messageLocked(text jsontext.Value) {
 			t.screen.piece("message", styleMarkdown, m.Text)
 		}
 	case "system":
-		t.screen.say(styleBad, m.Text)
+		style := styleBad
+		if strings.HasPrefix(m.Text, jsonrpc.CompactionNotice) {
+			style = styleDim
+		}
+		t.screen.say(style, m.Text)
 	}
 }
 

@@ -346,7 +346,7 @@ type serverWait struct {
 
 // mentions returns a function that reports whether a text names a tool of a server.
 func mentions(text string) func(id string) bool {
-	return func(id string) bool { return strings.Contains(text, id+"__") }
+	return func(id string) bool { return strings.Contains(text, protocol.MCPName(id, "")) }
 }
 
 // askServers is ask, but waits until the servers that wait needs have started or the time is up.

@@ -21,13 +21,13 @@ import (
 
 // Sample is one request that a plugin must answer, for Contract.
 type Sample struct {
-	Name   string             // of the subtest; the Type when empty
+	Name   string             // of the subtest; "" = the Type
 	Type   protocol.Type      // of the request
 	Fields string             // the request's own fields, a JSON object
 	Code   protocol.ErrorCode // of the error that must answer it; "" = its response
 
-	// Make returns the fields in place of Fields. It may Call the host first, for
-	// an id that the request needs. It is called anew for each request.
+	// Make returns the fields and replaces Fields. It may Call the host first, for
+	// an id that the request needs. It is called for each request.
 	Make func(t testing.TB, p *Pair) string
 }
 
@@ -45,7 +45,7 @@ func (s *Sample) fields(t testing.TB, p *Pair) string {
 	return s.Fields
 }
 
-// verify holds an answer against what the sample expects.
+// verify compares an answer with the one that the sample expects.
 func (s *Sample) verify(t testing.TB, m Message) {
 	t.Helper()
 	want := responseOf(s.Type)
@@ -64,8 +64,8 @@ func responseOf(req protocol.Type) protocol.Type {
 	return protocol.Type(strings.TrimSuffix(string(req), "/req") + "/resp")
 }
 
-// Contract is the suite that every plugin passes. newPlugin makes a fresh one,
-// not yet started. samples should hold at least one request of each type that
+// Contract is the suite that every plugin must pass. newPlugin makes a new plugin
+// that is not started. samples should have at least one request of each type that
 // the plugin routes.
 func Contract(t *testing.T, newPlugin func(t testing.TB) host.Plugin, samples []Sample) {
 	c := &contract{newPlugin: newPlugin, samples: samples}
@@ -97,7 +97,7 @@ type contract struct {
 	samples   []Sample
 }
 
-// capabilities returns all that a plugin serves.
+// capabilities returns all capabilities that a plugin serves.
 func capabilities(info host.PluginInfo) []protocol.Capability {
 	return append([]protocol.Capability{info.Capability}, info.Also...)
 }
@@ -174,15 +174,14 @@ func (c *contract) each(t *testing.T) {
 	}
 }
 
-// strict reports whether requests of a type are refused for a field that nobody knows.
+// strict reports whether requests of a type are refused for an unknown field.
 func strict(t protocol.Type) bool {
 	info, _ := protocol.Lookup(t)
 	all := []protocol.Type{protocol.TypeChainReq, protocol.TypeMemoryRetrieveReq, protocol.TypeMemoryForgetReq}
 	return slices.Contains(all, t) || info.Capability == protocol.CapPlanning
 }
 
-// grease adds fields that no version knows: they change nothing, or are refused where they might
-// have said what is meant.
+// grease adds fields that no version knows: they must change nothing, or be refused for strict types.
 func (c *contract) grease(t *testing.T) {
 	p := c.open(t)
 	random := rand.New(rand.NewPCG(1, 2))
@@ -198,7 +197,7 @@ func (c *contract) grease(t *testing.T) {
 	}
 }
 
-// withGrease puts unknown fields on both sides of an object's members.
+// withGrease puts unknown fields before and after an object's members.
 func withGrease(random *rand.Rand, fields string) string {
 	inner := strings.TrimSuffix(strings.TrimPrefix(strings.TrimSpace(fields), "{"), "}")
 	if strings.TrimSpace(inner) != "" {
@@ -214,7 +213,7 @@ func withGrease(random *rand.Rand, fields string) string {
 	return "{" + grease() + "," + inner + grease() + "}"
 }
 
-// wrongTypes returns every field of every sample a value of another JSON type.
+// wrongTypes sends every sample with each field set to a value of another JSON type.
 func (c *contract) wrongTypes(t *testing.T) {
 	p := c.open(t)
 	all := Schemas(t)
@@ -237,7 +236,7 @@ func (c *contract) wrongTypes(t *testing.T) {
 	}
 }
 
-// missing leaves out each required field of every sample.
+// missing sends every sample without each of its required fields.
 func (c *contract) missing(t *testing.T) {
 	p := c.open(t)
 	for _, s := range c.samples {
@@ -277,8 +276,8 @@ func replaced(t testing.TB, fields, name, value string) string {
 	return string(b)
 }
 
-// flood sends n requests at once, of all samples in turn, and gives which sample
-// each id belongs to.
+// flood sends n requests at once, of all samples in turn, and returns the sample
+// of each id.
 func (c *contract) flood(t *testing.T, p *Pair, n int) map[string]*Sample {
 	var lines []string
 	flying := map[string]*Sample{}
@@ -307,8 +306,8 @@ func (c *contract) concurrent(t *testing.T) {
 	}
 }
 
-// cancel stops requests while they run or wait: each is answered once, with what
-// it would have had or as cancelled.
+// cancel cancels requests while they run or wait: each must be answered once, with its
+// usual answer or as cancelled.
 func (c *contract) cancel(t *testing.T) {
 	p := c.open(t)
 	flying := c.flood(t, p, 30)
@@ -325,7 +324,7 @@ func (c *contract) cancel(t *testing.T) {
 	}
 }
 
-// shutdown ends the host behind a load: all that was sent before is answered.
+// shutdown ends the host after many requests: all requests sent before must be answered.
 func (c *contract) shutdown(t *testing.T) {
 	p := c.open(t)
 	flying := c.flood(t, p, 30)

@@ -21,10 +21,10 @@ type Message struct {
 	Code  protocol.ErrorCode // of an `error`
 	Line  []byte             // without its newline
 
-	seq string // of an event that counts them, else ""
+	seq string // of a numbered event, else ""
 }
 
-// parse reads what a Pair needs to know of a line.
+// parse reads the fields of a line that a Pair needs.
 func parse(line []byte) (Message, error) {
 	var m struct {
 		Type  protocol.Type      `json:"type"`
@@ -41,8 +41,8 @@ func parse(line []byte) (Message, error) {
 	return msg, err
 }
 
-// IsEvent reports whether the message neither answers nor asks anything. A type that the
-// protocol does not have goes by its end.
+// IsEvent reports whether the message is an event. For a type that the protocol does not
+// have, the end of its name decides.
 func (m Message) IsEvent() bool {
 	info, ok := protocol.Lookup(m.Type)
 	if !ok {
@@ -51,7 +51,7 @@ func (m Message) IsEvent() bool {
 	return info.Direction == protocol.HostEvent
 }
 
-// IsRequest reports whether the host asks the agent something.
+// IsRequest reports whether the message is a request of the host to the agent.
 func (m Message) IsRequest() bool {
 	info, ok := protocol.Lookup(m.Type)
 	return ok && info.Direction == protocol.HostRequest
@@ -66,7 +66,7 @@ func (m Message) Decode(t testing.TB, dst any) {
 }
 
 // Get returns the value at a JSON Pointer, such as "/data/tool_name", as text: a
-// string without its quotes, everything else as its JSON, "" where there is none.
+// string without its quotes, other values as JSON, "" if there is no value.
 func (m Message) Get(pointer string) string {
 	var doc any
 	if json.Unmarshal(m.Line, &doc, json.WithUnmarshalers(json.UnmarshalFromFunc(rawNumber))) != nil {
@@ -96,7 +96,7 @@ func (m Message) Get(pointer string) string {
 	return string(b)
 }
 
-// Has fails the test unless Get returns what goes with each pointer: pointer, value, and so on.
+// Has fails the test unless Get returns the value of each pair. pairs are a pointer, its value, and so on.
 func (m Message) Has(t testing.TB, pairs ...string) {
 	t.Helper()
 	for i := 0; i < len(pairs); i += 2 {

@@ -6,7 +6,7 @@ import (
 	"a2e/host"
 )
 
-// Overrides is a plugin that keeps overrides of components, by their kind and name.
+// Overrides is a plugin that has overrides of components, by kind and name.
 type Overrides map[string]map[string]*host.Override
 
 // Info implements host.Plugin.

@@ -18,8 +18,8 @@ import (
 	"a2e/protocol"
 )
 
-// patience is how long a Pair waits for what should come at once. Only a test
-// that fails waits that long.
+// patience is how long a Pair waits for messages that should arrive at once. Only a
+// failing test waits that long.
 const patience = 60 * time.Second
 
 // Pair is a host in memory and the test that talks to it. Every line the host
@@ -37,15 +37,15 @@ type Pair struct {
 	err      error      // what Serve returned
 	partial  []byte     // the start of a line
 	messages []Message
-	news     chan struct{}  // closed when something was added
-	sent     map[string]int // requests by id
-	answers  map[string]int // answers by req_id
-	events   map[string]int // next seq by req_id
-	next     int            // of Recv
-	ids      int            // ids given out
+	news     chan struct{}  // closed when a message was added
+	sent     map[string]int // number of requests, by id
+	answers  map[string]int // number of answers, by req_id
+	events   map[string]int // next seq, by req_id
+	next     int            // index of the next message for Recv
+	ids      int            // number of ids made by NewID
 }
 
-// New starts a host. When the test ends its input is closed and it must stop
+// New starts a host. At the end of the test New closes the host's input, and the host must stop
 // without leaving a goroutine behind.
 func New(t testing.TB, opts host.Options) *Pair {
 	t.Helper()
@@ -54,8 +54,8 @@ func New(t testing.TB, opts host.Options) *Pair {
 	return p
 }
 
-// Start is New for a test that calls Close itself, as one within a synctest
-// bubble must.
+// Start is like New for a test that calls Close itself, such as one within a synctest
+// bubble.
 func Start(t testing.TB, opts host.Options) *Pair {
 	t.Helper()
 	return start(t, opts)
@@ -75,7 +75,7 @@ func start(t testing.TB, opts host.Options) *Pair {
 	}
 	go func() {
 		err := h.Serve(in, p)
-		in.CloseWithError(io.ErrClosedPipe) // whoever still sends goes on
+		in.CloseWithError(io.ErrClosedPipe) // ends the writes of a test that still sends
 		p.mu.Lock()
 		p.err = err
 		p.mu.Unlock()
@@ -84,7 +84,7 @@ func start(t testing.TB, opts host.Options) *Pair {
 	return p
 }
 
-// Write takes what the host writes. It is for the host alone.
+// Write implements io.Writer for the output of the host. Only the host calls it.
 func (p *Pair) Write(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -114,7 +114,7 @@ func (p *Pair) takeLocked(line []byte) {
 	}
 	p.messages = append(p.messages, m)
 	switch {
-	case foreign: // what other dialects write is for their own tests
+	case foreign: // other dialects have their own tests
 	case m.IsRequest() || p.sent[m.ReqID] != 1:
 	case m.IsEvent():
 		if m.seq == "" { // an event that does not belong to the call
@@ -123,7 +123,7 @@ func (p *Pair) takeLocked(line []byte) {
 		if want := fmt.Sprint(p.events[m.ReqID]); m.seq != want {
 			p.t.Errorf("an event has seq %s, should be %s: %s", m.seq, want, line)
 		}
-		switch answered := p.answers[m.ReqID] > 0; { // a process is known by the answer to its spawn
+		switch answered := p.answers[m.ReqID] > 0; { // output of a process may follow the answer to its spawn
 		case answered && m.Type != protocol.TypeProcReadEvent:
 			p.t.Errorf("an event after the answer: %s", line)
 		case !answered && m.Type == protocol.TypeProcReadEvent:
@@ -153,9 +153,9 @@ func (p *Pair) Send(lines ...string) {
 	p.SendRaw(strings.Join(lines, "\n") + "\n")
 }
 
-// SendRaw writes bytes to the host as they are.
+// SendRaw writes bytes to the host unchanged.
 func (p *Pair) SendRaw(text string) {
-	_, _ = io.WriteString(p.in, text) // the host may have stopped: then nobody listens
+	_, _ = io.WriteString(p.in, text) // an error means that the host has stopped
 }
 
 // Request makes the line of a request: fields is a JSON object.
@@ -177,7 +177,7 @@ func (p *Pair) NewID() string {
 	return fmt.Sprintf("q%d", p.ids)
 }
 
-// Go sends a request and gives its id, without waiting for the answer.
+// Go sends a request and returns its id, without waiting for the answer.
 func (p *Pair) Go(t protocol.Type, fields string) (id string) {
 	id = p.NewID()
 	p.Send(Request(t, id, fields))
@@ -190,7 +190,7 @@ func (p *Pair) Call(t protocol.Type, fields string) Message {
 	return p.Answer(p.Go(t, fields))
 }
 
-// Refused sends a request whose answer must be an error of this code, with these words in it.
+// Refused sends a request whose answer must be an error with this code and contain these words.
 func (p *Pair) Refused(t protocol.Type, fields string, code protocol.ErrorCode, words ...string) Message {
 	p.t.Helper()
 	m := p.Call(t, fields)
@@ -230,7 +230,7 @@ func (p *Pair) Event(id string) Message {
 	return p.Wait("an event of "+id, func(m Message) bool { return m.ReqID == id && m.IsEvent() })
 }
 
-// Wait waits for the first message that matches, those that came before included.
+// Wait waits for the first message that matches, including earlier messages.
 func (p *Pair) Wait(what string, match func(Message) bool) Message {
 	p.t.Helper()
 	from := 0
@@ -257,7 +257,7 @@ func (p *Pair) Recv() Message {
 	return p.messages[p.next-1]
 }
 
-// until waits for a condition on the messages, which is asked with mu held.
+// until waits for a condition on the messages. It calls ok with mu held.
 func (p *Pair) until(what string, ok func() bool) {
 	p.t.Helper()
 	clock := time.NewTimer(patience)
@@ -282,7 +282,7 @@ func (p *Pair) until(what string, ok func() bool) {
 	}
 }
 
-// Messages returns everything that the host has said so far.
+// Messages returns all messages of the host so far.
 func (p *Pair) Messages() []Message {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -302,7 +302,7 @@ func (p *Pair) Answers(id string) (all []Message) {
 // CloseInput ends the host's input.
 func (p *Pair) CloseInput() { p.in.Close() }
 
-// WaitEnd waits until Serve returns and gives its error.
+// WaitEnd waits until Serve returns, and returns its error.
 func (p *Pair) WaitEnd() error {
 	p.t.Helper()
 	select {

@@ -7,13 +7,13 @@ import (
 	"a2e/protocol"
 )
 
-// TypeProbe is the one request of a Probe.
+// TypeProbe is the only request of a Probe.
 const TypeProbe protocol.Type = "memory/probe/req"
 
-// Probe is a plugin whose one request runs a function within the host.
+// Probe is a plugin whose only request runs a function within the host.
 type Probe struct {
 	Do  func(context.Context) error
-	Err error // what it returned
+	Err error // the result of Do
 }
 
 // Info implements host.Plugin.

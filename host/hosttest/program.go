@@ -2,7 +2,7 @@ package hosttest
 
 import "a2e/host/hosttest/built"
 
-// The names of package built, for tests that use this package anyway.
+// Names of package built, for tests that import this package anyway.
 const (
 	Built        = built.Folder
 	BuildCommand = built.Command

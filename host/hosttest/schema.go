@@ -1,5 +1,5 @@
-// Package hosttest runs a host in memory for tests: a Pair to talk to it, a check
-// of every line it writes, and the Contract that every plugin passes.
+// Package hosttest runs a host in memory for tests. It has the Pair to talk to the host, a check
+// of every line that the host writes, and the Contract that every plugin must pass.
 package hosttest
 
 import (
@@ -19,7 +19,7 @@ import (
 	"a2e/protocol"
 )
 
-// Schema is what messages.json says of one message type.
+// Schema is the entry of messages.json for one message type.
 type Schema struct {
 	Type       protocol.Type       `json:"type"`
 	Capability protocol.Capability `json:"capability"`
@@ -61,7 +61,7 @@ func ReadTestdata(t testing.TB, name string) []byte {
 	return b
 }
 
-// schemas compiles messages.json on first use; nothing changes it afterwards.
+// schemas compiles messages.json on first use. The result does not change afterwards.
 var schemas = sync.OnceValues(compile)
 
 func compile() (map[protocol.Type]*Schema, error) {
@@ -96,7 +96,7 @@ func compile() (map[protocol.Type]*Schema, error) {
 	return byType, nil
 }
 
-// Schemas returns what messages.json says, by type.
+// Schemas returns the entries of messages.json by type.
 func Schemas(t testing.TB) map[protocol.Type]*Schema {
 	t.Helper()
 	all, err := schemas()
@@ -106,7 +106,7 @@ func Schemas(t testing.TB) map[protocol.Type]*Schema {
 	return all
 }
 
-// CheckLine holds one line that a host wrote, with or without its newline,
+// CheckLine checks one line that a host wrote, with or without its newline,
 // against WIRE section 2 and the schema of its type.
 func CheckLine(t testing.TB, line []byte) {
 	t.Helper()
@@ -115,8 +115,8 @@ func CheckLine(t testing.TB, line []byte) {
 	}
 }
 
-// Check is CheckLine for code that has no test at hand. A type that messages.json
-// does not have, as a plugin may declare, only needs its envelope.
+// Check is CheckLine for code without a test. For a type that messages.json
+// does not have, as a plugin may declare, it checks only the envelope.
 func Check(line []byte) error {
 	line = bytes.TrimSuffix(line, []byte("\n"))
 	if err := checkText(line); err != nil {
@@ -167,7 +167,7 @@ func (s *Schema) check(t protocol.Type, reqID jsontext.Value, line []byte) error
 	return s.compiled.Validate(doc)
 }
 
-// checkText wants strict JSON in UTF-8 without white space between its tokens.
+// checkText returns an error unless the line is strict JSON in UTF-8 without white space between its tokens.
 func checkText(line []byte) error {
 	v := jsontext.Value(bytes.Clone(line))
 	if !v.IsValid() {

@@ -17,8 +17,8 @@ func Soak(t testing.TB, variable string, usual int) int {
 	return poll.Soak(t, variable, usual)
 }
 
-// Checks bounds how many cases rapid.Check tries in a test whose cases are slow; where the
-// flag -rapid.checks is given, that stands. The test must not run beside others.
+// Checks limits the number of cases of rapid.Check in a test with slow cases, unless the
+// flag -rapid.checks is set. The test must not run in parallel with others.
 func Checks(t testing.TB, n int) {
 	t.Helper()
 	const name = "rapid.checks"
@@ -37,7 +37,7 @@ func Checks(t testing.TB, n int) {
 	t.Cleanup(func() { set(usual) })
 }
 
-// Patience is how long a test waits for what should come soon.
+// Patience is poll.Patience.
 const Patience = poll.Patience
 
 // Eventually is poll.Eventually.
@@ -46,7 +46,7 @@ func Eventually(t testing.TB, what string, ok func() bool) {
 	poll.Eventually(t, what, ok)
 }
 
-// Running counts the processes of the machine that have an argument, by /proc.
+// Running returns the number of processes of the machine that have the argument, from /proc.
 func Running(t testing.TB, arg string) (n int) {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -54,7 +54,7 @@ func Running(t testing.TB, arg string) (n int) {
 		t.Fatal(err)
 	}
 	for _, file := range files {
-		words, _ := os.ReadFile(file) // it may have ended meanwhile
+		words, _ := os.ReadFile(file) // the process may have ended meanwhile
 		if bytes.Contains(append([]byte{0}, words...), []byte("\x00"+arg+"\x00")) {
 			n++
 		}

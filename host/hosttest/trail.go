@@ -14,7 +14,7 @@ type Trail struct {
 	events []event.Event // guarded by mu
 }
 
-// Of returns a stream, for host.Options, of which the trail keeps some kinds.
+// Of returns a stream, for host.Options, whose events of the given kinds the trail keeps.
 func (a *Trail) Of(kinds event.Kind) *event.Stream { return event.New(nil).With(a, kinds) }
 
 // Take implements event.Sink.
@@ -25,14 +25,14 @@ func (a *Trail) Take(e event.Event) {
 	a.events = append(a.events, e)
 }
 
-// Entries returns those so far.
+// Entries returns the events so far.
 func (a *Trail) Entries() []event.Event {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return slices.Clone(a.events)
 }
 
-// Log is what a plugin logs to, and its test reads. The zero value works.
+// Log is a writer for the log of a plugin that a test can read. The zero value is ready to use.
 type Log struct {
 	mu   sync.Mutex
 	text bytes.Buffer // guarded by mu
@@ -45,7 +45,7 @@ func (l *Log) Write(p []byte) (int, error) {
 	return l.text.Write(p)
 }
 
-// String returns all that was written.
+// String returns everything that was written.
 func (l *Log) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

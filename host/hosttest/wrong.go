@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// wrongValues gives, for each field whose JSON type the schema fixes, a value
+// wrongValues returns, for each field whose JSON type the schema fixes, a value
 // of another type.
 func (s *Schema) wrongValues() map[string]string {
 	wrong := map[string]string{}
@@ -28,7 +28,7 @@ func (s *Schema) wrongValues() map[string]string {
 	return wrong
 }
 
-// types lists the JSON types that a schema allows; none when it allows any.
+// types returns the JSON types that a schema allows, or nil if it allows any.
 func (s *Schema) types(schema any) (all []string) {
 	m, _ := schema.(map[string]any)
 	switch t := m["type"].(type) {

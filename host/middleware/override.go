@@ -146,9 +146,9 @@ func listPrompts(all map[string]*host.Override, _ protocol.Object, resp *protoco
 	for i, row := range resp.Prompts {
 		server, _ := row["server_id"].(string)
 		name, _ := row["name"].(string)
-		if text, ok := row["description"].(string); ok && all[host.PromptName(server, name)] != nil {
+		if text, ok := row["description"].(string); ok && all[protocol.MCPName(server, name)] != nil {
 			row = maps.Clone(row)
-			row["description"] = all[host.PromptName(server, name)].Text(host.TextDescription, text)
+			row["description"] = all[protocol.MCPName(server, name)].Text(host.TextDescription, text)
 			resp.Prompts[i] = row
 		}
 	}
@@ -156,7 +156,7 @@ func listPrompts(all map[string]*host.Override, _ protocol.Object, resp *protoco
 
 // getPrompt applies the override of a prompt to its description and text.
 func getPrompt(all map[string]*host.Override, obj protocol.Object, resp *protocol.MCPPromptGetResponse) {
-	o := all[host.PromptName(resp.ServerID, obj.Text("name"))]
+	o := all[protocol.MCPName(resp.ServerID, obj.Text("name"))]
 	resp.Description = o.Text(host.TextDescription, resp.Description)
 	if text, ok := resp.SingleText(); ok {
 		if to := o.Text(host.TextPrompt, text); to != text {

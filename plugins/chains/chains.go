@@ -22,16 +22,25 @@
 //
 // The files:
 //
-//	chains.go   the plugin, its options         run.go      a run: what is ready, what is skipped
-//	node.go     a node as it was sent           execute.go  one node, from its start to its end
-//	express.go  its expressions, what they see  leaf.go     calls of tools, skills and programs
-//	edges.go    what waits for what             map.go      a node for each item of a list, or again and again
-//	plan.go     a chain ready to run, or drawn  retry.go    another attempt, or another node for a failure
-//	saved.go    chains in files                 wait.go     a node that waits
-//	memory.go   memory, calls and goroutines    approve.go  approvals, and nodes with an unknown end
-//	answer.go   chain/resp and chain/event      cache.go    outputs kept in the store
-//	durable.go  a chain with a journal          journal.go  what nodes did
-//	                                            journals.go journals for people: list, cancel, approve
+//	chains.go        the plugin and its options
+//	node.go          a node as it was sent
+//	express.go       expressions of nodes, and what they see
+//	edges.go         which node waits for which
+//	plan.go          a chain that is ready to run, or to be drawn
+//	saved.go         chains in files
+//	run.go           a run: which nodes are ready, which are skipped
+//	execute.go       one node, from its start to its end
+//	leaf.go          calls of tools, skills and programs
+//	map.go           a node for each item of a list, and loops
+//	retry.go         another attempt, or another node after a failure
+//	wait.go          a node that waits
+//	approve.go       questions to a person: approvals, and nodes whose outcome nobody knows
+//	answer.go        chain/resp and chain/event
+//	memory.go        the bytes that runs hold, and the workers that they share
+//	cache.go         outputs of nodes, kept in the store
+//	journal_run.go   a run with a journal: claimed by one host, resumed by another
+//	journal_steps.go the steps in a journal: what each node did
+//	journal_admin.go lists, cancels and approves journals from outside a run
 package chains
 
 import (

@@ -217,7 +217,7 @@ func (o *originals) listPrompts() error {
 		for _, row := range resp.Prompts {
 			server, _ := row["server_id"].(string)
 			name, _ := row["name"].(string)
-			o.prompts[host.PromptName(server, name)] = row
+			o.prompts[protocol.MCPName(server, name)] = row
 		}
 		if cursor = resp.NextCursor; cursor == "" {
 			break

@@ -12,7 +12,7 @@ import (
 	"a2e/protocol"
 )
 
-// The methods of what a server asks, and of its notifications.
+// The methods of a server's requests and notifications.
 const (
 	methodRoots    = "roots/list"
 	methodSample   = "sampling/createMessage"
@@ -23,8 +23,8 @@ const (
 	methodElicited = "notifications/elicitation/complete"
 )
 
-// handle takes in what the server asks or tells; params are JSON as it wrote them, nil = none. The
-// result is JSON.
+// handle handles a request or a notification of the server. params are JSON as the server wrote it, or nil
+// if there are none. The result is JSON, or nil for a notification.
 func (s *server) handle(ctx context.Context, method string, params jsontext.Value) (jsontext.Value, error) {
 	var obj protocol.Object
 	if params != nil {
@@ -57,7 +57,7 @@ func (s *server) handle(ctx context.Context, method string, params jsontext.Valu
 	return nil, nil
 }
 
-// answer answers one of the requests that stand in an answer of the server.
+// answer answers a request that the server put into its answer to another request; see request.
 func (s *server) answer(ctx context.Context, request jsontext.Value) (jsontext.Value, error) {
 	obj, err := protocol.ParseObject(request)
 	if err != nil {
@@ -76,14 +76,14 @@ func invalid(message string) error {
 	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: message}
 }
 
-// field is a member of a request as MCP calls it and as this host does, with its rule.
+// field is a member of a request: its name in MCP, its name in this host's protocol, and its rule.
 type field struct {
 	theirs, ours string
 	fits         rule
 }
 
-// fields sorts the members of params into those that a request of this host has a field for, and
-// the rest of them, its extra.
+// fields copies the members of params that are in known to req, under this host's names, and the others to
+// the member extra.
 func fields(params protocol.Object, known []field, req map[string]any) {
 	extra := remade(params, func(name string, val protocol.Value) protocol.Value {
 		for _, f := range known {
@@ -104,7 +104,7 @@ func fields(params protocol.Object, known []field, req map[string]any) {
 	}
 }
 
-// sample has the agent's model answer for the server.
+// sample asks the agent's model to answer a request of the server.
 func (s *server) sample(ctx context.Context, params protocol.Object) (jsontext.Value, error) {
 	if tools, _ := params.Get("tools"); tools != nil && tools.Kind() != 'n' && string(tools) != "[]" {
 		return nil, invalid("this client's sampling has no tools; it did not declare sampling.tools")
@@ -145,7 +145,7 @@ func (s *server) sample(ctx context.Context, params protocol.Object) (jsontext.V
 	return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "the agent's answer is not MCP content"}
 }
 
-// sampled makes MCP's result of what the agent's model said.
+// sampled makes the MCP result from the answer of the agent's model.
 func sampled(resp *protocol.MCPSampleResponse) (jsontext.Value, error) {
 	result := map[string]any{"role": resp.Role, "content": resp.Content, "model": resp.Model}
 	if resp.StopReason != "" {
@@ -157,7 +157,7 @@ func sampled(resp *protocol.MCPSampleResponse) (jsontext.Value, error) {
 	return encode(result)
 }
 
-// elicit asks the user. Where nobody answers that is no.
+// elicit asks the user a question of the server. No answer counts as declined.
 func (s *server) elicit(ctx context.Context, params protocol.Object) (jsontext.Value, error) {
 	mode := params.Text("mode")
 	wanted, _ := params.Child("requestedSchema")
@@ -225,8 +225,8 @@ func (s *server) elicit(ctx context.Context, params protocol.Object) (jsontext.V
 	return encode(result)
 }
 
-// formOf makes the schema of an answer ready; nil = there is none, or one of an unknown dialect, by
-// which nobody here can judge.
+// formOf compiles the schema of an answer. It returns nil if there is no schema, or one of an unknown
+// dialect that cannot be checked here.
 func formOf(params protocol.Object) (*schema.Schema, error) {
 	wanted, there := params.Get("requestedSchema")
 	if !there || wanted.Kind() == 'n' {
@@ -246,7 +246,7 @@ func formOf(params protocol.Object) (*schema.Schema, error) {
 	return form, nil
 }
 
-// isCount is a whole number from 1.
+// isCount accepts a whole number of 1 or more.
 func isCount(v protocol.Value) protocol.Value {
 	if n, ok := v.Int(); !ok || n < 1 {
 		return nil
@@ -254,7 +254,8 @@ func isCount(v protocol.Value) protocol.Value {
 	return v
 }
 
-// roots makes the result of roots/list of the roots that the agent names.
+// rootsOf makes the result of roots/list from the roots that the agent names. Roots without a uri are left
+// out.
 func (s *server) rootsOf(resp *protocol.MCPRootListResponse) jsontext.Value {
 	roots := []protocol.Object{}
 	for _, r := range resp.Roots {
@@ -266,7 +267,7 @@ func (s *server) rootsOf(resp *protocol.MCPRootListResponse) jsontext.Value {
 	}
 	raw, err := json.Marshal(map[string]any{"roots": roots}, jsontext.PreserveRawStrings(true))
 	if err != nil {
-		return nil // they are JSON
+		return nil // cannot be: the roots are JSON
 	}
 	return raw
 }

@@ -17,17 +17,17 @@ import (
 	"a2e/protocol"
 )
 
-// What servers list is read entry by entry, and each entry member by member: a member that
-// MCP requires and that does not fit takes its entry away, any other such member is left out.
-// Everything else keeps the bytes of the server.
+// Lists of servers are read entry by entry, and each entry member by member. A required member of MCP that
+// does not fit drops its entry; any other member of MCP that does not fit is left out. Everything else
+// keeps the bytes of the server.
 
-// rule returns the part of a value that fits; nil = the value does not.
+// rule returns the part of a value that fits, or nil if the value does not fit.
 type rule func(protocol.Value) protocol.Value
 
-// shape is what MCP says of an object: the rules of its members. Members that it does not name
-// are kept as they are.
+// shape describes an object of MCP by the rules of its members. Members without a rule are kept as they
+// are.
 type shape struct {
-	required []string // the members that there have to be
+	required []string // the names of the members that must be there
 	members  map[string]rule
 }
 
@@ -52,8 +52,8 @@ func (s shape) fit(raw []byte) (protocol.Object, error) {
 	return obj, nil
 }
 
-// remade returns an object whose members are what change makes of them; nil leaves a member
-// out. Where nothing changes the bytes are the same.
+// remade returns an object with each member replaced by the result of change; nil leaves a member out. If
+// nothing changes, the bytes are the same.
 func remade(obj protocol.Object, change func(name string, val protocol.Value) protocol.Value) protocol.Object {
 	out, same := []byte{'{'}, true
 	for key, val := range obj.All() {
@@ -71,7 +71,7 @@ func remade(obj protocol.Object, change func(name string, val protocol.Value) pr
 	}
 	other, err := protocol.ParseObject(append(out, '}'))
 	if err != nil {
-		return obj // change gives JSON
+		return obj // cannot be: change returns JSON
 	}
 	return other
 }
@@ -103,7 +103,7 @@ func isFlag(v protocol.Value) protocol.Value {
 	return v
 }
 
-// isNumber refuses those that are none for clients, which read them as IEEE 754 has them.
+// isNumber refuses numbers that overflow to infinity at clients, which read them as IEEE 754 doubles.
 func isNumber(v protocol.Value) protocol.Value {
 	if n, err := strconv.ParseFloat(string(v), 64); v.Kind() != '0' || err != nil || math.IsInf(n, 0) {
 		return nil
@@ -111,7 +111,7 @@ func isNumber(v protocol.Value) protocol.Value {
 	return v
 }
 
-// isShare is a number from 0 to 1.
+// isShare accepts a number from 0 to 1.
 func isShare(v protocol.Value) protocol.Value {
 	if n, err := strconv.ParseFloat(string(v), 64); v.Kind() != '0' || err != nil || n < 0 || n > 1 {
 		return nil
@@ -135,7 +135,7 @@ func isBase64(v protocol.Value) protocol.Value {
 	return v
 }
 
-// oneOf is one of some texts.
+// oneOf returns a rule that accepts these texts only.
 func oneOf(words ...string) rule {
 	return func(v protocol.Value) protocol.Value {
 		if text, is := v.Str(); !is || !slices.Contains(words, text) {
@@ -145,7 +145,8 @@ func oneOf(words ...string) rule {
 	}
 }
 
-// listOf is an array; elements that do not fit are left out.
+// listOf returns a rule that accepts an array and leaves out the elements that do not fit. If none is left,
+// the array does not fit.
 func listOf(each rule) rule {
 	return func(v protocol.Value) protocol.Value {
 		items, err := listItems(v)
@@ -172,14 +173,14 @@ func listOf(each rule) rule {
 	}
 }
 
-// annotations are those of resources and of blocks.
+// annotations returns the shape of the annotations of resources and of blocks.
 func annotations() shape {
 	return shape{members: map[string]rule{
 		"audience": listOf(oneOf("user", "assistant")), "priority": isShare, "lastModified": isTime,
 	}}
 }
 
-// hints are the annotations of tools.
+// hints returns the shape of the annotations of tools.
 func hints() shape {
 	return shape{members: map[string]rule{
 		"title": isText, "readOnlyHint": isFlag, "destructiveHint": isFlag, "idempotentHint": isFlag,
@@ -193,7 +194,8 @@ func icon() shape {
 	}}
 }
 
-// described is what the entries of all lists may have, with the rules of the one list.
+// described returns the shape of the entries of a list: the members that entries of all lists may have, one
+// required text, and the rules of this list.
 func described(required string, more map[string]rule) shape {
 	s := shape{required: []string{required}, members: map[string]rule{
 		"name": isText, "title": isText, "description": isText, "icons": listOf(icon().within), "_meta": isObject,
@@ -214,7 +216,7 @@ type listed struct {
 	protocol.Object
 }
 
-// raw returns a member as the server wrote it; nil = there is none.
+// raw returns a member as the server wrote it, or nil if it is missing or null.
 func (l listed) raw(name string) jsontext.Value {
 	v, _ := l.Get(name)
 	if v.Kind() == 'n' {
@@ -231,7 +233,7 @@ type serverTool struct {
 	annotations              *sdk.ToolAnnotations // nil = none
 }
 
-// readTool reads an entry of tools/list. The error is the end of a sentence about it.
+// readTool reads an entry of tools/list. The error is the end of a sentence about the entry.
 func readTool(raw []byte) (*serverTool, error) {
 	obj, err := toolShape().fit(raw)
 	if err != nil {
@@ -249,7 +251,7 @@ func readTool(raw []byte) (*serverTool, error) {
 	return t, nil
 }
 
-// taskSupport is what the tool says of tasks; "" = it cannot be one.
+// taskSupport returns what the tool says about tasks: required, optional, or "" if it cannot run as a task.
 func (t *serverTool) taskSupport() string {
 	execution, _ := t.Child("execution")
 	switch support := execution.Text("taskSupport"); support {
@@ -276,7 +278,7 @@ func templateShape() shape {
 	return described("uriTemplate", map[string]rule{"mimeType": isText, "annotations": annotations().within})
 }
 
-// row begins the row of an entry in a list of this host: what all entries have.
+// row returns the members that the rows of all lists have.
 func (l listed) row(server string) map[string]any {
 	row := map[string]any{"server_id": server, "name": l.Text("name"), "description": l.Text("description")}
 	if title := l.Text("title"); title != "" {
@@ -290,7 +292,7 @@ func (l listed) row(server string) map[string]any {
 	return row
 }
 
-// take reads the entries of a list; each that cannot be read is logged and counted.
+// take reads the entries of a list. Entries that cannot be read are logged and stored in s.unfit.
 func (s *server) take(list string, shape shape, found []jsontext.Value) (good []listed) {
 	var bad []Withheld
 	for i, raw := range found {

@@ -268,7 +268,7 @@ func (p *Plugin) awaitTools(ctx context.Context, tool string) error {
 		return nil
 	}
 	for _, s := range p.all() {
-		if !strings.HasPrefix(tool, s.opts.ID+separator) {
+		if !strings.HasPrefix(tool, protocol.MCPName(s.opts.ID, "")) {
 			continue
 		}
 		p.await(ctx, []*server{s}, kindTools, nil)

@@ -42,7 +42,7 @@ func (p *Plugin) Offer(ctx context.Context, id string) (*Offer, error) {
 	row := s.row()
 	offer := &Offer{Server: row["server_name"].(string), Version: row["server_version"].(string), Withheld: withheld}
 	for _, name := range row["tools"].([]string) {
-		offer.Tools = append(offer.Tools, strings.TrimPrefix(name, id+separator))
+		offer.Tools = append(offer.Tools, strings.TrimPrefix(name, protocol.MCPName(id, "")))
 	}
 	offer.Resources, offer.Prompts = names(s.resourceEntries()), names(s.promptEntries())
 	return offer, nil

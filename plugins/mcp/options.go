@@ -167,8 +167,8 @@ func asID(name string) string {
 		}
 		return '-'
 	}, name[:min(len(name), maxID)])
-	for strings.Contains(id, separator) {
-		id = strings.ReplaceAll(id, separator, "_")
+	for strings.Contains(id, protocol.MCPSeparator) {
+		id = strings.ReplaceAll(id, protocol.MCPSeparator, "_")
 	}
 	if id = strings.Trim(id, "-"); id == "" {
 		return "server-1"

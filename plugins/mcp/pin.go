@@ -22,7 +22,8 @@ const (
 	whyNoStore = "cannot be compared with what was approved: the store cannot be read"
 )
 
-// accepts says since when the pins of the server hold, and who puts new ones in their place.
+// accepts returns the part of a sentence that says since when the pins of the server hold, and how to
+// replace them.
 func (s *server) accepts() string {
 	if s.origin == byAgent {
 		return "registered; to unregister the server and register it again accepts"
@@ -30,8 +31,9 @@ func (s *server) accepts() string {
 	return fmt.Sprintf("approved; `a2e mcp approve %s` accepts", s.opts.ID)
 }
 
-// judge withholds the tools that are not as they were first seen, or approved. Those of a
-// server that has none in the store yet are taken as they are.
+// judge withholds the tools that differ from their pins, or that have none although their server has pins.
+// The first tools of a server without pins are accepted and pinned. held has all tools, the withheld ones
+// with a reason in Denied.
 func (s *server) judge(ctx context.Context, bound []*boundTool) (held []*boundTool, withheld []Withheld) {
 	if !s.p.opts.Pin {
 		return bound, nil
@@ -53,14 +55,14 @@ func (s *server) judge(ctx context.Context, bound []*boundTool) (held []*boundTo
 	return held, withheld
 }
 
-// with returns the tool as it is offered when it is denied for a reason, or for none.
+// with returns a copy of the tool that is denied for a reason; "" = it is not denied.
 func (b *boundTool) with(denied string) *boundTool {
 	other := *b
 	other.tool.Denied = denied
 	return &other
 }
 
-// verdict holds a tool against the pins of the server; nil = it is as approved.
+// verdict compares a tool with the pins of the server and returns nil if it is as approved.
 func (s *server) verdict(b *boundTool, pins map[string]*pin, failed error) *Withheld {
 	w := &Withheld{Tool: b.name, Pinned: true, New: b.definition}
 	row, there := pins[b.name]
@@ -77,9 +79,9 @@ func (s *server) verdict(b *boundTool, pins map[string]*pin, failed error) *With
 	return w
 }
 
-// pins returns what a server's tools are held against, after its first tools went in. The
-// store keeps those of the config; what an agent registers is pinned while it is there: an
-// agent could fill the store with ever new ids, and the owner could not approve them.
+// pins returns the pins of a server's tools. If it has none yet, they are made from bound. The pins of
+// servers of the config are in the store. Those of an agent's server last as long as the server: an agent
+// could fill the store with new ids, and the owner could not approve them.
 func (s *server) pins(ctx context.Context, bound []*boundTool) (map[string]*pin, error) {
 	if s.origin == byAgent {
 		s.mu.Lock()
@@ -111,7 +113,7 @@ func (s *server) pins(ctx context.Context, bound []*boundTool) (map[string]*pin,
 	})
 }
 
-// pinsOf makes the pins of tools as they are now.
+// pinsOf makes pins from tools as they are now.
 func (s *server) pinsOf(bound []*boundTool) map[string]*pin {
 	rows := make(map[string]*pin, len(bound))
 	for _, b := range bound {
@@ -127,7 +129,7 @@ func (s *server) awaitsApproval() bool {
 	return s.origin == byConfig && slices.ContainsFunc(s.withheld, func(w Withheld) bool { return w.Pinned })
 }
 
-// repin holds the tools against the store once more: another process may have approved.
+// repin compares the tools with the store again: another process may have approved some.
 func (s *server) repin(ctx context.Context) {
 	s.mu.Lock()
 	bound := slices.Clone(s.tools)
@@ -147,7 +149,7 @@ type pin struct {
 	Definition jsontext.Value `json:"definition"`
 }
 
-// ServerIDs names the servers of the config, also before Start.
+// ServerIDs returns the ids of the servers of the config. It works also before Start.
 func (p *Plugin) ServerIDs() []string {
 	ids := []string{}
 	for _, o := range p.configured {
@@ -156,9 +158,8 @@ func (p *Plugin) ServerIDs() []string {
 	return ids
 }
 
-// Withheld connects to a server and tells which of its tools the host does not offer, and
-// why. It waits for a first connection until ctx ends. It is for the person who decides,
-// not for agents.
+// Withheld waits until a server is connected and has sent its tools, or until ctx ends, and returns what
+// the host does not offer, and why. It is for the person who decides, not for agents.
 func (p *Plugin) Withheld(ctx context.Context, id string) ([]Withheld, error) {
 	p.mu.Lock()
 	s := p.servers[id]
@@ -182,8 +183,8 @@ func (p *Plugin) Withheld(ctx context.Context, id string) ([]Withheld, error) {
 	return slices.Clone(s.withheld), nil
 }
 
-// Approve accepts the definitions of tools of a server as Withheld gave them: from now on
-// these are what later ones are held against.
+// Approve accepts the definitions of tools that Withheld returned: from now on tools are compared with
+// these.
 func (p *Plugin) Approve(ctx context.Context, id string, accepted []Withheld) error {
 	if !p.opts.Pin {
 		return fmt.Errorf("pin is not set in the options of the plugin %q: nothing is withheld for having changed",
@@ -207,8 +208,7 @@ func (p *Plugin) Approve(ctx context.Context, id string, accepted []Withheld) er
 //go:embed sql/*.sql
 var tables embed.FS
 
-// Part is what the plugin keeps in a store: the tools of each server as they were
-// approved.
+// Part returns the plugin's part of a store: the tools of each server as they were approved.
 func Part() store.Part {
 	records := store.Kinds{store.RecordsOf("mcp.pin", selectPins+" ORDER BY server, tool", (*pin).columns, (*pin).take)}
 	return store.Part{
@@ -234,7 +234,7 @@ func readPins(tx *store.Tx, server string) (map[string]*pin, error) {
 	return rows, err
 }
 
-// put writes the pin in place of one that is there.
+// put writes the pin and replaces one of the same server and tool.
 func (r *pin) put(tx *store.Tx) error {
 	_, err := tx.Exec(`INSERT INTO mcp_pins (server, tool, hash, approved_at, definition) VALUES ($1, $2, $3, $4, $5)
 		ON CONFLICT (server, tool) DO UPDATE SET hash = excluded.hash, approved_at = excluded.approved_at,
@@ -243,7 +243,7 @@ func (r *pin) put(tx *store.Tx) error {
 	return err
 }
 
-// take puts a record into the store that this build could have written, and no other.
+// take checks a record of an import and puts it into the store.
 func (r *pin) take(tx *store.Tx) error {
 	if err := link.ValidateID(r.Server); err != nil {
 		return err

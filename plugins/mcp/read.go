@@ -17,7 +17,7 @@ import (
 	"a2e/protocol"
 )
 
-// readServer reads one entry; id is the key that it stands under, "" in a list.
+// readServer reads one entry; id is its key in a mapping, or "" in a list.
 func readServer(id string, v protocol.Value) (ServerOptions, problems) {
 	r := optionReader{o: ServerOptions{Config: link.Config{ID: id}}}
 	obj, err := protocol.ParseObject(v)
@@ -33,10 +33,10 @@ func readServer(id string, v protocol.Value) (ServerOptions, problems) {
 	return r.o, r.wrong
 }
 
-// optionReader reads the options of one server and gathers what is wrong.
+// optionReader reads the options of one server and collects what is wrong.
 type optionReader struct {
 	o                 ServerOptions
-	command           []string // the program, which may have arguments behind it
+	command           []string // the program, and maybe arguments behind it
 	disabled, enabled *bool
 	wrong             problems
 }
@@ -66,7 +66,7 @@ func (r *optionReader) object(obj protocol.Object) {
 	r.o.Disabled = r.disabled != nil && *r.disabled || r.enabled != nil && !*r.enabled
 }
 
-// foreignKeys are those that other clients keep beside the options, without a meaning here.
+// foreignKeys returns the keys that other clients write beside the options. They have no meaning here.
 func foreignKeys() []string {
 	return []string{
 		"autoApprove", "alwaysAllow", "description", "icon", "gallery", "version", "dev", "auto_reconnect",
@@ -74,10 +74,10 @@ func foreignKeys() []string {
 	}
 }
 
-// option is one key of a server, and where its value goes.
+// option is one key of a server and the place of its value.
 type option struct {
 	name string
-	also string // another name of it, as other clients have it
+	also string // another name of the key, as other clients write it
 	dst  any
 }
 
@@ -109,7 +109,7 @@ func (r *optionReader) options() []option {
 	}
 }
 
-// field reads one option; false = there is none of that name.
+// field reads one option; false = no option has that name.
 func (r *optionReader) field(name string, v protocol.Value) bool {
 	for _, o := range r.options() {
 		if name == o.name || name == o.also {
@@ -130,7 +130,7 @@ func (r *optionReader) value(path string, v protocol.Value, dst any) {
 			return
 		}
 		*dst = text
-	case *[]string: // one text alone counts as a list of it, where it is a command
+	case *[]string: // for a command, a text is a list of one
 		items, err := listItems(v)
 		if err != nil && dst == &r.command && v.Kind() == '"' {
 			items, err = []protocol.Value{v}, nil
@@ -207,7 +207,7 @@ func listItems(v []byte) ([]protocol.Value, error) {
 	return out, nil
 }
 
-// scalarText returns a text, or a number or truth value as it is written.
+// scalarText returns a string, or a number or boolean as it is written; false = v is none of these.
 func scalarText(v protocol.Value) (string, bool) {
 	switch v.Kind() {
 	case '"':
@@ -255,7 +255,7 @@ func ParseServers(raw []byte) (map[string]ServerOptions, error) {
 	return out, nil
 }
 
-// CheckServer tells what is wrong with one server of the config, given as a value of JSON.
+// CheckServer returns what is wrong with one server of the config, given as a JSON value.
 func CheckServer(id string, entry any) error {
 	raw, err := json.Marshal(map[string]any{id: entry})
 	if err == nil {
@@ -264,8 +264,8 @@ func CheckServer(id string, entry any) error {
 	return err
 }
 
-// serversIn finds the servers in a file that ParseServers reads: a JSON object of them by id, or
-// an array.
+// serversIn returns the servers in a file that ParseServers reads: a JSON object of servers by id, or an
+// array.
 func serversIn(raw []byte) ([]byte, error) {
 	obj, err := protocol.ParseObject(bytes.TrimSpace(bytes.TrimPrefix(raw, []byte("\xef\xbb\xbf"))))
 	if known, ok := errors.AsType[*protocol.Error](err); ok {
@@ -302,14 +302,14 @@ func serversPart(obj protocol.Object) ([]byte, error) {
 	return obj.Raw(), nil
 }
 
-// ownVariables spells the variables of other clients as this host does.
+// ownVariables replaces the variables of other clients by the spelling of this host.
 func ownVariables(raw []byte) []byte {
 	raw = bytes.ReplaceAll(raw, []byte("${env:"), []byte("${"))
 	raw = bytes.ReplaceAll(raw, []byte("${userHome}"), []byte("${HOME}"))
 	return bytes.ReplaceAll(raw, []byte("${workspaceFolder}"), []byte("."))
 }
 
-// readServers reads a mapping of ids, or a list of entries with an id.
+// readServers reads a mapping of ids to servers, or a list of servers with an id each.
 func readServers(raw []byte) ([]ServerOptions, error) {
 	var all []ServerOptions
 	var wrong []error

@@ -13,7 +13,7 @@ import (
 	"a2e/protocol"
 )
 
-// The bounds of what is taken in of one server's lists.
+// The bounds of the lists of one server.
 const (
 	maxPages     = 200
 	maxTools     = 1_000
@@ -22,15 +22,15 @@ const (
 	maxListBytes = 32 << 20 // of one list
 )
 
-// The pace of asking.
+// The pace at which lists are fetched.
 const (
-	debounce     = 100 * time.Millisecond // news that come together are one
+	debounce     = 100 * time.Millisecond // changes within this time are handled together
 	retryAfter   = 10 * time.Second       // a list that could not be had, of a server that is connected
 	pinsRefresh  = 2 * time.Second        // how soon an approval by another process counts
 	refreshLimit = 30 * time.Second       // of one page
 )
 
-// linkChanged takes in a new state of the connection.
+// linkChanged handles a new state of the connection.
 func (s *server) linkChanged(l *link.Link) {
 	switch l.State().Status {
 	case link.Connecting:
@@ -45,7 +45,7 @@ func (s *server) linkChanged(l *link.Link) {
 	}
 }
 
-// listChanged notes that the server said a list of it has changed.
+// listChanged notes that the server said that lists of it have changed.
 func (s *server) listChanged(what kind) {
 	s.mu.Lock()
 	s.dirty |= what
@@ -83,7 +83,7 @@ func (s *server) run(ctx context.Context) {
 	}
 }
 
-// pause waits; false = ctx ended first.
+// pause waits for d; false = ctx ended first.
 func pause(ctx context.Context, d time.Duration) bool {
 	clock := time.NewTimer(d)
 	defer clock.Stop()
@@ -95,7 +95,8 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// refresh asks for what is dirty. failed = some of it could not be had.
+// refresh fetches the lists that are dirty. failed = some of them could not be read and the server is
+// connected.
 func (s *server) refresh(ctx context.Context) (failed bool) {
 	s.mu.Lock()
 	dirty, changed, renew := s.dirty, s.changed, s.renew
@@ -139,7 +140,7 @@ func (s *server) refresh(ctx context.Context) (failed bool) {
 	return lost != 0 && s.link.State().Status == link.Connected
 }
 
-// tellChanged tells the agent that lists have changed, now that they are here.
+// tellChanged tells the agent that lists have changed, after they were fetched.
 func (s *server) tellChanged(what kind) {
 	for _, list := range []struct {
 		kind   kind
@@ -155,8 +156,8 @@ func (s *server) tellChanged(what kind) {
 	}
 }
 
-// greet sets up a new connection: what the old one knew of levels and subscriptions is
-// gone.
+// greet sets up a new connection: it sets the log level and subscribes again, as the old connection's state
+// is lost.
 func (s *server) greet(ctx context.Context) {
 	if err := s.setLogLevel(ctx); err != nil {
 		s.p.env.Log.Debug().Err(err).Str("mcp_server", s.opts.ID).Msg("the MCP server takes no log level")
@@ -175,7 +176,7 @@ func (s *server) greet(ctx context.Context) {
 	}
 }
 
-// capabilities are those of the server as it last introduced itself.
+// capabilities returns the capabilities of the server as it last introduced itself.
 func (s *server) capabilities() *sdk.ServerCapabilities {
 	if known := s.link.State().Capabilities; known != nil {
 		return known
@@ -183,8 +184,8 @@ func (s *server) capabilities() *sdk.ServerCapabilities {
 	return new(sdk.ServerCapabilities)
 }
 
-// collect gets the entries of all pages of a list, up to most; they stand in the member name
-// of the results of method. has reports whether the server has such a list.
+// collect fetches all pages of a list and returns their entries, at most `most`. The entries are in the
+// member name of the results of method. has reports whether the server has such a list.
 func (s *server) collect(
 	ctx context.Context, most int, has func(*sdk.ServerCapabilities) bool, method, name string,
 ) (all []jsontext.Value, err error) {
@@ -230,8 +231,8 @@ func (s *server) collect(
 	return all, fmt.Errorf("the list has more than %d pages", maxPages)
 }
 
-// readPage returns the entries of a page of a list, and where the next page begins as the server
-// says it; nil = there is none. A cursor should be a text; a number goes back as it came.
+// readPage returns the entries of a page of a list, and the cursor of the next page as the server wrote it,
+// or nil if there is none. A cursor should be a text; a number is sent back as it came.
 func readPage(raw jsontext.Value, name string) (page []jsontext.Value, next jsontext.Value, err error) {
 	obj, err := protocol.ParseObject(raw)
 	if err != nil {
@@ -276,7 +277,7 @@ func (s *server) fetchResources(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	templates, err := s.collect(ctx, maxResources, has, "resources/templates/list", "resourceTemplates")
-	if err != nil && !isMethodNotFound(err) { // templates came later than resources
+	if err != nil && !isMethodNotFound(err) { // older servers have resources but no templates
 		return false, err
 	}
 	s.takeResources(found, templates)

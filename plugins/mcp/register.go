@@ -140,7 +140,7 @@ func toolsOf(id string, access protocol.Access) protocol.Claim {
 	if id == "" {
 		return protocol.Claim{Key: protocol.KeyTools, Access: access}
 	}
-	return protocol.Claim{Key: protocol.KeyTools + id + separator, Access: access}
+	return protocol.Claim{Key: protocol.KeyTools + protocol.MCPName(id, ""), Access: access}
 }
 
 // permit refuses a server that an agent may not register, and replaces the name of its program by the real

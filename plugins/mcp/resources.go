@@ -17,8 +17,8 @@ import (
 	"a2e/protocol"
 )
 
-// The bounds of the templates that URIs are held against, in bytes: each character of a URI
-// costs as much as the templates are long.
+// The bounds of the templates that URIs are matched with, in bytes: the cost of one character of a URI
+// grows with the length of the templates.
 const (
 	maxTemplate  = 512
 	maxTemplates = 16 << 10 // of one server
@@ -35,7 +35,7 @@ type boundTemplate struct {
 	match *regexp.Regexp
 }
 
-// takeResources takes in what the server lists now.
+// takeResources takes the entries of the server's lists as its resources and templates.
 func (s *server) takeResources(found, templates []jsontext.Value) {
 	good := s.take("resources", resourceShape(), found)
 	bound := make([]*boundTemplate, 0, len(templates))
@@ -53,8 +53,8 @@ func (s *server) takeResources(found, templates []jsontext.Value) {
 	s.mu.Unlock()
 }
 
-// matcher makes what URIs are held against of a template; nil = it is none. The package's
-// own Match takes minutes with some.
+// matcher returns the expression that matches the URIs of a template, or nil if the template is not valid.
+// The Match of the package uritemplate takes minutes with some templates.
 func matcher(template string) (re *regexp.Regexp) {
 	defer func() {
 		if recover() != nil {
@@ -83,7 +83,7 @@ func MergeResources(dst, src *protocol.MCPResourceListResponse) {
 	dst.NextCursor = joinCursors(dst.NextCursor, src.NextCursor)
 }
 
-// resourceEntries returns the resources of a server and then its templates.
+// resourceEntries returns the readable resources of a server and then its templates.
 func (s *server) resourceEntries() []entry {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,7 +108,7 @@ func (s *server) resourceEntries() []entry {
 	return out
 }
 
-// describe is what an entry of the list says beside its URI.
+// describe returns the row of an entry of the list, without its URI.
 func (s *server) describe(l listed) map[string]any {
 	row := l.row(s.opts.ID)
 	row["mime_type"], row["annotations"] = l.Text("mimeType"), map[string]any{}
@@ -140,8 +140,8 @@ func (s *server) offers(uri string) (listed, templated bool) {
 	return false, false
 }
 
-// serverOf finds the server of a URI: the one that is named, else the first that lists
-// it, else the first that has a template for it.
+// serverOf returns the server of a URI: the server with the id, or if the id is "" the first one that lists
+// the URI, or else the first one that has a template for it.
 func (p *Plugin) serverOf(ctx context.Context, uri, id string) (*server, error) {
 	if uri == "" {
 		return nil, protocol.Violation(protocol.FieldError{Path: "/uri", Message: "is empty; should be the URI of a " +
@@ -169,8 +169,8 @@ func (p *Plugin) serverOf(ctx context.Context, uri, id string) (*server, error) 
 			"asks one server anyway", protocol.Clip(uri, maxProblem)))
 }
 
-// whoOffers returns the first server that lists a URI, else the first that has a template for
-// it; nil = none.
+// whoOffers returns the first server that lists a URI, or else the first that has a template for it, or nil
+// if there is none. The config must let the URI be read.
 func whoOffers(all []*server, uri string) *server {
 	var second *server
 	for _, s := range all {
@@ -186,7 +186,7 @@ func whoOffers(all []*server, uri string) *server {
 	return second
 }
 
-// usable is the error of a server that is disabled.
+// usable returns the error of a server that is disabled, or nil if it is not.
 func (s *server) usable() error {
 	if s.link == nil {
 		return protocol.Errorf(protocol.CodeMCPServerUnavailable, "the MCP server %q is disabled in the config",
@@ -217,8 +217,8 @@ func (p *Plugin) read(ctx context.Context, req *protocol.MCPResourceReadRequest,
 	return s.contents(req.URI, raw)
 }
 
-// contents reads a result of resources/read. A part that cannot be read is left out alone, unless
-// there is no other.
+// contents reads a result of resources/read. A part that cannot be read is left out; if no part can be
+// read, that is an error.
 func (s *server) contents(uri string, raw jsontext.Value) (*protocol.MCPResourceReadResponse, error) {
 	resp := &protocol.MCPResourceReadResponse{ServerID: s.opts.ID, Contents: []map[string]any{}}
 	res, err := protocol.ParseObject(raw)
@@ -247,10 +247,10 @@ func (s *server) contents(uri string, raw jsontext.Value) (*protocol.MCPResource
 	return resp, nil
 }
 
-// part is one part of a resource. The error is the end of a sentence about it.
+// part returns the row of one part of a resource. The error is the end of a sentence about the part.
 func part(uri string, raw []byte) (map[string]any, error) {
 	shape := partShape()
-	shape.required = nil // it is known whose part this is
+	shape.required = nil // a part without a uri has that of the request
 	obj, err := shape.fit(raw)
 	if err == nil {
 		err = hasContent(obj)
@@ -279,8 +279,8 @@ func part(uri string, raw []byte) (map[string]any, error) {
 // maxSubscriptions bounds the resources of one server that somebody listens to.
 const maxSubscriptions = 1_000
 
-// subscribe answers mcp/resource/subscribe/req: from then on changes of the resource come
-// as mcp/server/push with the req_id of the request, until the session ends.
+// subscribe answers mcp/resource/subscribe/req: from then on the agent gets changes of the resource as
+// mcp/server/push with the req_id of the request, until the session ends.
 func (p *Plugin) subscribe(ctx context.Context, req *protocol.MCPResourceSubscribeRequest,
 	_ host.Emitter,
 ) (*protocol.MCPResourceSubscribeResponse, error) {
@@ -301,7 +301,7 @@ func (p *Plugin) subscribe(ctx context.Context, req *protocol.MCPResourceSubscri
 	return &protocol.MCPResourceSubscribeResponse{OK: true}, nil
 }
 
-// listen adds a listener, in place of one that its session had for the same resource.
+// listen adds a listener of a resource and closes an older one of the same session.
 func (s *server) listen(uri string, feed *host.Stream) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -323,7 +323,7 @@ func (s *server) listen(uri string, feed *host.Stream) error {
 	return nil
 }
 
-// subscribeUpstream asks the server for news of a resource.
+// subscribeUpstream subscribes to a resource at the server.
 func (s *server) subscribeUpstream(ctx context.Context, uri string) error {
 	return s.link.Call(ctx, func(ctx context.Context, cs *sdk.ClientSession) error {
 		if r := s.capabilities().Resources; r == nil || !r.Subscribe {
@@ -334,7 +334,7 @@ func (s *server) subscribeUpstream(ctx context.Context, uri string) error {
 	})
 }
 
-// feeds returns those who listen to a resource, or to one that it is a part of.
+// feeds returns the listeners of a resource, or if it has none those of the resources that it is a part of.
 func (s *server) feeds(uri string) []*host.Stream {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -356,8 +356,7 @@ func (s *server) endSession(sess *host.Session) {
 	s.forgetCaller(sess)
 }
 
-// forget takes listeners away, and leaves it to run to tell the server what nobody listens
-// to any more.
+// forget removes the listeners that which picks, and has run unsubscribe from resources without listeners.
 func (s *server) forget(which func(uri string, f *host.Stream) bool) {
 	s.mu.Lock()
 	gone := false
@@ -376,7 +375,7 @@ func (s *server) forget(which func(uri string, f *host.Stream) bool) {
 	}
 }
 
-// unsubscribeStale tells the server what nobody listens to any more.
+// unsubscribeStale unsubscribes from the resources that nobody listens to any more.
 func (s *server) unsubscribeStale(ctx context.Context) {
 	s.mu.Lock()
 	uris := s.stale
@@ -389,10 +388,10 @@ func (s *server) unsubscribeStale(ctx context.Context) {
 		s.mu.Lock()
 		_, again := s.subs[uri]
 		s.mu.Unlock()
-		if again { // somebody came meanwhile
+		if again { // somebody subscribed meanwhile
 			err = s.subscribeUpstream(ctx, uri)
 		}
-		if err != nil { // then it tells of changes that nobody asked for
+		if err != nil { // the server then sends changes that nobody asked for
 			s.p.env.Log.Debug().Err(err).Str("mcp_server", s.opts.ID).Msg("a subscription could not be ended")
 		}
 	}

@@ -25,9 +25,6 @@ import (
 	"a2e/protocol"
 )
 
-// separator stands between the id of a server and the name of its tool.
-const separator = "__"
-
 // firstWait is how long requests that need the lists of a new server wait for them. It counts once, from
 // the start of the server. So the first list of a client includes a server that installs itself in a few
 // seconds, and a client that gives up after 30 s, as some do, still gets its answer.

@@ -137,7 +137,7 @@ func (p *Plugin) refer(ctx context.Context, ref *sdk.CompleteReference) *server 
 	p.await(ctx, all, kindAll, nil)
 	if ref.Type == "ref/prompt" {
 		for _, s := range all {
-			if name, ok := strings.CutPrefix(ref.Name, s.opts.ID+separator); ok && s.hasPrompt(name) {
+			if name, ok := strings.CutPrefix(ref.Name, protocol.MCPName(s.opts.ID, "")); ok && s.hasPrompt(name) {
 				ref.Name = name
 				return s
 			}
@@ -289,7 +289,7 @@ func (p *Plugin) task(ctx context.Context, method string, raw jsontext.Value) (j
 		return nil, protocol.Misfit("/params", err)
 	}
 	for _, s := range p.all() {
-		id, ok := strings.CutPrefix(params.ID, s.opts.ID+separator)
+		id, ok := strings.CutPrefix(params.ID, protocol.MCPName(s.opts.ID, ""))
 		if !ok || s.usable() != nil {
 			continue
 		}
@@ -350,7 +350,7 @@ func (s *server) namedIn(obj protocol.Object) protocol.Object {
 		switch name {
 		case "taskId":
 			id, _ := val.Str()
-			return protocol.AppendString(nil, s.opts.ID+separator+id)
+			return protocol.AppendString(nil, protocol.MCPName(s.opts.ID, id))
 		case "task", "_meta", hopPrefix + "related-task":
 			if val.Kind() == '{' {
 				return s.namedIn(child).Raw()

@@ -61,7 +61,7 @@ func (s *server) takeTools(ctx context.Context, found []jsontext.Value) (news bo
 		}
 		read, names = append(read, t), append(names, t.name)
 	}
-	alias := aliases(names, maxToolName-len(s.opts.ID+separator))
+	alias := aliases(names, maxToolName-len(protocol.MCPName(s.opts.ID, "")))
 	seen := make(map[string]bool, len(found))
 	tasks := make(map[string]string)
 	size := 0
@@ -125,7 +125,7 @@ func (s *server) logWithheldLocked() {
 func (s *server) bind(t *serverTool, alias string) (b *boundTool, why string) {
 	if alias == "" {
 		const why = "has no name that fits behind %q: a tool's name has at most %d bytes"
-		return nil, fmt.Sprintf(why, s.opts.ID+separator, maxToolName)
+		return nil, fmt.Sprintf(why, protocol.MCPName(s.opts.ID, ""), maxToolName)
 	}
 	input, left, err := schema.NormaliseInput(t.input)
 	if err != nil {
@@ -140,7 +140,7 @@ func (s *server) bind(t *serverTool, alias string) (b *boundTool, why string) {
 		return nil, fmt.Sprintf("has a definition of %d bytes; at most %d are possible", len(definition), maxDefinition)
 	}
 	sum := sha256.Sum256(definition)
-	name, full := t.name, s.opts.ID+separator+alias
+	name, full := t.name, protocol.MCPName(s.opts.ID, alias)
 	b = &boundTool{name: name, definition: definition, hash: hex.EncodeToString(sum[:])}
 	b.tool = tools.Tool{
 		Def: s.define(full, t, input), Kind: tools.KindMCP, Detail: s.detail(t, input), Denied: s.denial(t.name),

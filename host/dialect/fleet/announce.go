@@ -125,7 +125,7 @@ func (x *executors) has(name string, may func(string) bool) bool {
 
 // starting reports whether a tool, by its name, belongs to a server that is being connected.
 func (x *executors) starting(tool string) bool {
-	return slices.ContainsFunc(x.connecting, func(id string) bool { return strings.HasPrefix(tool, id+"__") })
+	return slices.ContainsFunc(x.connecting, func(id string) bool { return strings.HasPrefix(tool, protocol.MCPName(id, "")) })
 }
 
 // executors asks the workers what they have. For workers with the host's tools it also asks the host. It does not wait
@@ -143,8 +143,8 @@ func (f *Front) executors(ctx context.Context) *executors {
 	}
 	for _, w := range workers {
 		for id, h := range own {
-			if w.HostTools && (allows(&w, id+"__*") || slices.ContainsFunc(w.Only,
-				func(name string) bool { return strings.HasPrefix(name, id+"__") })) {
+			if w.HostTools && (allows(&w, protocol.MCPName(id, "*")) || slices.ContainsFunc(w.Only,
+				func(name string) bool { return strings.HasPrefix(name, protocol.MCPName(id, "")) })) {
 				x.health[id] = h
 			}
 		}

@@ -22,6 +22,9 @@ const (
 // labelCompacting is the status label of a session while its conversation is summarised.
 const labelCompacting = "compressing context..."
 
+// CompactionNotice begins the system message that tells of a summary.
+const CompactionNotice = "context compression"
+
 // Sources of an estimate of tokens.
 const (
 	fromHistory = "history"
@@ -192,7 +195,7 @@ func (f *Front) earlier(t *turn, worker, text, label string) []host.Said {
 			notice = "auto-compression failed: " + jsonrpc.From(err).Message + "; the oldest messages are cut instead."
 		} else {
 			conv, e = c.after, f.measure(ctx, t.rollout, worker, c.after, next)
-			notice = fmt.Sprintf("context compression (auto): %s (limit %s / window %s).", c.shrunk(), tokens(e.Limit),
+			notice = fmt.Sprintf(CompactionNotice+" (auto): %s (limit %s / window %s).", c.shrunk(), tokens(e.Limit),
 				tokens(e.Window))
 		}
 		if t.ctx.Err() == nil {

@@ -17,10 +17,7 @@ import (
 // The client also gets the tools, prompts and resources of the MCP servers behind the host. Tools and prompts are
 // called SERVER__NAME. A resource keeps its URI, unless the host or an earlier server has the same one: then its URI is
 // mcp://SERVER/URI.
-const (
-	serverScheme = "mcp://"
-	separator    = "__"
-)
+const serverScheme = "mcp://"
 
 // serverRow is an entry of the lists mcp/resource/list and mcp/prompt/list. The members of type jsontext.Value are as
 // the server wrote them.
@@ -180,7 +177,7 @@ func (s *server) serverPrompts(ctx context.Context) ([]*prompt, error) {
 	all := make([]*prompt, len(rows))
 	for i := range rows {
 		all[i] = &prompt{described: s.described(&rows[i])}
-		all[i].Name = rows[i].ServerID + separator + rows[i].Name
+		all[i].Name = protocol.MCPName(rows[i].ServerID, rows[i].Name)
 		if len(rows[i].Arguments) > len("[]") {
 			all[i].Arguments = rows[i].Arguments
 		}
@@ -204,7 +201,7 @@ func (s *server) getServerPrompt(ctx context.Context, name string, args map[stri
 	if err != nil {
 		return nil, err
 	}
-	at := slices.IndexFunc(rows, func(r serverRow) bool { return r.ServerID+separator+r.Name == name })
+	at := slices.IndexFunc(rows, func(r serverRow) bool { return protocol.MCPName(r.ServerID, r.Name) == name })
 	if at < 0 {
 		return nil, rpcErrorf(codeInvalidParams, "unknown prompt %.64q; prompts/list names those there are", name)
 	}

@@ -1,6 +1,6 @@
-// Package assert marks a test as failed where something does not hold, and lets it go on; package
-// must ends it. It imports nothing of the host, so that the tests of the packages below it can use
-// it too. What ends a call, "says", is a format and its arguments: what the value is of.
+// Package assert marks a test as failed if a condition does not hold, and lets it continue; package
+// must ends it. It imports no package of the host, so that the tests of all packages can use it. The last
+// arguments of a call, "says", are a format and its arguments, which describe the value.
 package assert
 
 import (
@@ -34,7 +34,7 @@ func OK(t TB, err error) {
 	}
 }
 
-// Equal fails unless both values are the same.
+// Equal fails unless both values are equal.
 func Equal[T comparable](t TB, got, want T, says ...any) {
 	t.Helper()
 	if got != want {
@@ -42,7 +42,7 @@ func Equal[T comparable](t TB, got, want T, says ...any) {
 	}
 }
 
-// Slice fails unless both lists have the same elements; an empty one is the same as none.
+// Slice fails unless both lists have the same elements in order; nil equals an empty list.
 func Slice[E comparable](t TB, got, want []E, says ...any) {
 	t.Helper()
 	if !slices.Equal(got, want) {
@@ -50,7 +50,7 @@ func Slice[E comparable](t TB, got, want []E, says ...any) {
 	}
 }
 
-// Diff fails unless both values are the same to go-cmp, and shows where they differ.
+// Diff fails unless both values are equal for go-cmp, and shows the differences.
 func Diff(t TB, want, got any, opts ...cmp.Option) {
 	t.Helper()
 	if diff := cmp.Diff(want, got, opts...); diff != "" {
@@ -58,7 +58,7 @@ func Diff(t TB, want, got any, opts ...cmp.Option) {
 	}
 }
 
-// Contains fails unless the part stands in the text.
+// Contains fails unless the text contains part.
 func Contains(t TB, text, part string, says ...any) {
 	t.Helper()
 	if !strings.Contains(text, part) {
@@ -66,7 +66,7 @@ func Contains(t TB, text, part string, says ...any) {
 	}
 }
 
-// Fails fails unless there is an error, with the part in its text.
+// Fails fails unless there is an error whose text contains part.
 func Fails(t TB, err error, part string, says ...any) {
 	t.Helper()
 	if err == nil || !strings.Contains(err.Error(), part) {
@@ -82,7 +82,7 @@ func Is(t TB, err, target error, says ...any) {
 	}
 }
 
-// lead is the text that stands before a failure.
+// lead returns the text before a failure.
 func lead(says []any) string {
 	if len(says) == 0 {
 		return ""
@@ -90,7 +90,7 @@ func lead(says []any) string {
 	return fmt.Sprintf(says[0].(string), says[1:]...) + ": "
 }
 
-// shown writes a value so that a text's bounds can be seen, and a long one's lines be read.
+// shown returns a value for a failure: a string of one line in quotes, a text of several lines on lines of its own.
 func shown(v any) string {
 	text := fmt.Sprint(v)
 	if strings.Contains(text, "\n") {

@@ -1,5 +1,5 @@
-// Package built builds the programs that tests run. It imports nothing of the host, so that
-// the tests of the packages below it can use it too.
+// Package built builds the programs that tests run. It imports no package of the host, so that
+// the tests of all packages can use it.
 package built
 
 import (
@@ -13,18 +13,18 @@ import (
 	"testing"
 )
 
-// Folder is the variable that names a folder of programs that several tests share, and those
-// need that cannot build any: the user they run as has no Go.
+// Folder is the environment variable for a folder of programs that several tests share. Tests
+// that run as a user without Go need it, as they cannot build programs.
 const Folder = "A2E_TEST_BUILT"
 
-// Command is what the README builds the binary with; Build does the same.
+// Command is the command in the README that builds the binary; Build does the same.
 const Command = "CGO_ENABLED=0 go build " + linkerFlags + " -o a2e ."
 
 const linkerFlags = "-ldflags '-s -w'"
 
 // Build builds a program of the project, named by its folder or import path, into
-// the file out: static, and without the race detector, whatever the test itself is built
-// with; env says more, such as another system.
+// the file out. The program is static and has no race detector, even if the test itself has
+// one. env has more variables, for example to build for another system.
 func Build(program, out string, env ...string) error {
 	build := exec.Command("go", "build", strings.NewReplacer(" '", "=", "'", "").Replace(linkerFlags), "-o", out,
 		program)
@@ -35,12 +35,12 @@ func Build(program, out string, env ...string) error {
 	return nil
 }
 
-// programs holds what finds or builds each program, by its name.
+// programs has the function that finds or builds each program, by its name.
 var programs sync.Map
 
-// Program returns the path of a program that Build has built: in that of Folder,
-// where other tests find it too, or beside that of the test, where `go test` removes it. What it
-// is built from is cached, the linking is not: it is built once.
+// Program returns the path of a program that Build has built: in the folder of Folder,
+// where other tests find it too, or beside the test binary, where `go test` removes it. It builds
+// each program only once, as linking is not cached.
 func Program(t testing.TB, program string, env ...string) string {
 	t.Helper()
 	once, _ := programs.LoadOrStore(program, sync.OnceValues(func() (string, error) { return place(program, env) }))
@@ -51,7 +51,8 @@ func Program(t testing.TB, program string, env ...string) string {
 	return path
 }
 
-// place finds a program, or builds it. Another test may do so too: a name is given to what is whole.
+// place finds a program, or builds it. As another test may build it at the same time, it renames the finished
+// file to its final name.
 func place(program string, env []string) (string, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -69,10 +70,10 @@ func place(program string, env []string) (string, error) {
 	return out, os.Rename(whole, out)
 }
 
-// Launcher returns the program that a test's children start through, for sandbox.Options:
-// that of the test itself ("") or, if it is built with the race detector, one that is not. A
-// start would take eight times as long with it, and find no race that the tests of the
-// sandbox do not.
+// Launcher returns the launcher for the children of a test, for sandbox.Options: the test
+// binary itself ("") or, if that is built with the race detector, a program without it. With the
+// race detector a start would take eight times as long, and find no race that the tests of the
+// sandbox do not find.
 func Launcher(t testing.TB) string {
 	t.Helper()
 	if !withRace {

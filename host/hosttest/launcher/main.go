@@ -1,4 +1,4 @@
-// Command launcher starts and holds the children of a test: see hosttest.Launcher.
+// Command launcher is the sandbox launcher for the children of a test: see hosttest.Launcher.
 package main
 
 import "a2e/host/sandbox"

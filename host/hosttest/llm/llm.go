@@ -1,5 +1,5 @@
 // Package llm is a model for tests: a real HTTP server on the loopback interface that answers
-// chat completions, the OpenAI way, by a script, and records what it was asked.
+// chat completions like OpenAI's API, from a script, and records the requests.
 //
 // s := llm.New(t, llm.Calls(llm.Call{Name: "write_file", Arguments: `{"path":"a","content":"b"}`}), llm.Text("do",
 // "ne"))
@@ -30,39 +30,39 @@ type Reply struct {
 	Calls    []Call
 	Refusal  string // the model declines
 	Finish   string // finish_reason; "" = tool_calls or stop
-	Input    int    // tokens in the usage; both 0 = the usage is not told
+	Input    int    // tokens in the usage; both 0 = no usage is sent
 	Output   int
 
-	Stall bool     // wait for Release, or until the client is gone, with nothing but the end to send
-	Then  []string // pieces of text after that
-	Cut   bool     // then the connection breaks, with no end
-	Fault string   // then comes an error object in the stream
+	Stall bool     // wait for Release, or until the client is gone, before Then and the end
+	Then  []string // pieces of text after the stall
+	Cut   bool     // break the connection after that, without an end
+	Fault string   // send an error object in the stream after that
 
 	Status     int    // such as 429 or 500, with Error as its message; 0 = 200
 	RetryAfter string // the header
 	Error      string
 
-	Whole bool   // one JSON object, also where a stream was asked for
-	Raw   string // the body as it stands, instead of all other parts
+	Whole bool   // one JSON object, even if the request asks for a stream
+	Raw   string // the whole body, instead of all other parts
 }
 
 // Call is a call of a tool.
 type Call struct {
 	ID        string // "" = call_1, call_2, … of the reply
 	Name      string
-	Arguments string // JSON, or what a test sends in its place
-	Pieces    int    // that the arguments come in; 0 = 3
-	NoIndex   bool   // the pieces do not say which call they are of
-	Object    bool   // the arguments come as an object and not as a text
+	Arguments string // JSON, or another text for a test
+	Pieces    int    // number of pieces of the arguments; 0 = 3
+	NoIndex   bool   // the pieces have no index of their call
+	Object    bool   // the arguments are sent as an object, not as a string
 }
 
-// Text is a reply of text in pieces.
+// Text returns a reply of text in pieces.
 func Text(pieces ...string) Reply { return Reply{Text: pieces} }
 
-// Calls is a reply that calls tools.
+// Calls returns a reply that calls tools.
 func Calls(calls ...Call) Reply { return Reply{Calls: calls} }
 
-// Fail is a reply with an error status.
+// Fail returns a reply with an error status.
 func Fail(status int, message string) Reply { return Reply{Status: status, Error: message} }
 
 // Used returns the reply with tokens in its usage.
@@ -71,10 +71,10 @@ func (r Reply) Used(input, output int) Reply {
 	return r
 }
 
-// Request is what the server was asked.
+// Request is a request to the server.
 type Request struct {
 	Header   http.Header
-	Body     string // as it came
+	Body     string // unchanged
 	Model    string
 	Effort   string // reasoning_effort
 	Stream   bool
@@ -91,7 +91,7 @@ type Message struct {
 	CallID string // of a tool's result
 }
 
-// Last returns the text of the last message of a role; "" = there is none.
+// Last returns the text of the last message of a role, or "" if there is none.
 func (r *Request) Last(role string) string {
 	for _, m := range slices.Backward(r.Messages) {
 		if m.Role == role {
@@ -101,8 +101,8 @@ func (r *Request) Last(role string) string {
 	return ""
 }
 
-// Rounds counts the assistant's messages since the one before the last message of the user:
-// 0 = the model is asked for the first time in its turn.
+// Rounds returns the number of the assistant's messages after the last message of the user:
+// 0 = the first request of the turn.
 func (r *Request) Rounds() (n int) {
 	for _, m := range slices.Backward(r.Messages) {
 		switch m.Role {
@@ -117,10 +117,10 @@ func (r *Request) Rounds() (n int) {
 
 // Server is the endpoint.
 type Server struct {
-	URL    string   // to be given as an endpoint's url
-	Models []string // that GET /models lists; not to be changed after the first request
+	URL    string   // url for an endpoint
+	Models []string // models that GET /models lists; do not change it after the first request
 
-	// Refuse lists members of a request that are answered with 400, as some servers do.
+	// Refuse lists members of a request that the server refuses with 400, as some servers do.
 	Refuse []string
 
 	http    *httptest.Server
@@ -134,7 +134,7 @@ type Server struct {
 	stalled  int                  // guarded by mu
 }
 
-// New starts a server that ends with the test. Replies are given in order, one for each request.
+// New starts a server that ends with the test. It sends the replies in order, one for each request.
 func New(t testing.TB, script ...Reply) *Server {
 	t.Helper()
 	s := &Server{
@@ -158,41 +158,41 @@ func (s *Server) Add(script ...Reply) {
 	s.script = append(s.script, script...)
 }
 
-// Answer gives what is replied by f once the script is at its end: for requests that come
-// in no certain order.
+// Answer sets the function that makes the replies after the end of the script, for requests in
+// unknown order.
 func (s *Server) Answer(f func(*Request) Reply) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.answer = f
 }
 
-// Requests returns what was asked so far.
+// Requests returns the requests so far.
 func (s *Server) Requests() []Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.requests)
 }
 
-// Await waits until the server was asked n times.
+// Await waits until the server has got n requests.
 func (s *Server) Await(t testing.TB, n int) {
 	t.Helper()
 	poll.Eventually(t, fmt.Sprintf("request %d to the model", n), func() bool { return len(s.Requests()) >= n })
 }
 
-// AwaitStall waits until a reply stalls: all that comes before is sent.
+// AwaitStall waits until a reply stalls, when everything before the stall is sent.
 func (s *Server) AwaitStall(t testing.TB) {
 	t.Helper()
 	poll.Eventually(t, "a reply that stalls", s.Stalls)
 }
 
-// Stalls reports whether a reply stalls now.
+// Stalls reports whether a reply is stalled now.
 func (s *Server) Stalls() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.stalled > 0
 }
 
-// Release lets one reply that stalls go on, now or when it comes to it.
+// Release lets one stalled reply continue, now or when it stalls.
 func (s *Server) Release() { s.release <- struct{}{} }
 
 // ServeHTTP implements http.Handler.
@@ -239,7 +239,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// next notes a request and returns its reply.
+// next records a request and returns its reply.
 func (s *Server) next(r *Request) Reply {
 	s.mu.Lock()
 	s.requests = append(s.requests, *r)
@@ -256,7 +256,7 @@ func (s *Server) next(r *Request) Reply {
 	return answer(r)
 }
 
-// end stalls or cuts a reply as it says.
+// end stalls or cuts a reply according to its fields.
 func (s *Server) end(r *http.Request, reply *Reply) {
 	if reply.Stall {
 		s.mu.Lock()

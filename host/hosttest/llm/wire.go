@@ -39,7 +39,7 @@ func (r *Reply) usage() any {
 	return map[string]any{"prompt_tokens": r.Input, "completion_tokens": r.Output, "total_tokens": r.Input + r.Output}
 }
 
-// whole is the reply as one object.
+// whole returns the reply as one object.
 func (r *Reply) whole() map[string]any {
 	text, thoughts := "", ""
 	for _, piece := range append(append([]string{}, r.Text...), r.Then...) {
@@ -73,8 +73,8 @@ func (r *Reply) whole() map[string]any {
 	return answer
 }
 
-// pieces are those of the call number i of a reply: its name first, then its arguments. Less
-// than 0 pieces is one whole call.
+// pieces returns the pieces of call i of a reply: its name first, then its arguments. If Pieces is
+// negative, the whole call is one piece.
 func (c *Call) pieces(i int) (all []map[string]any) {
 	var arguments any = c.Arguments
 	if c.Object {
@@ -103,7 +103,7 @@ func (c *Call) pieces(i int) (all []map[string]any) {
 	return all
 }
 
-// read reads a request, and which members it has.
+// read returns a request, and its members by name.
 func read(header http.Header, body []byte) (*Request, map[string]json.RawMessage) {
 	var members map[string]json.RawMessage
 	_ = json.Unmarshal(body, &members)

@@ -1,6 +1,6 @@
-// Package must ends a test at the first error of what it only prepares or looks up, or without
-// which the rest says nothing. It imports nothing of the host, so that the tests of the packages
-// below it can use it too.
+// Package must ends a test at the first error: in its preparation, or where the rest of the test
+// would be meaningless. It imports no package of the host but assert, so that the tests of all packages
+// can use it.
 package must
 
 import (
@@ -24,7 +24,7 @@ func OK(t TB, errs ...error) {
 	}
 }
 
-// Get returns what a call gave, or ends the test with its error: must.Get(os.ReadFile(name))(t).
+// Get returns the result of a call, or ends the test with its error: must.Get(os.ReadFile(name))(t).
 func Get[T any](val T, err error) func(TB) T {
 	return func(t TB) T {
 		t.Helper()
@@ -39,13 +39,13 @@ func That(t TB, holds bool, format string, args ...any) {
 	assert.That(last{t}, holds, format, args...)
 }
 
-// Equal ends the test unless both values are the same.
+// Equal ends the test unless both values are equal.
 func Equal[T comparable](t TB, got, want T, says ...any) {
 	t.Helper()
 	assert.Equal(last{t}, got, want, says...)
 }
 
-// Fails ends the test unless there is an error, with the part in its text.
+// Fails ends the test unless there is an error whose text contains part.
 func Fails(t TB, err error, part string, says ...any) {
 	t.Helper()
 	assert.Fails(last{t}, err, part, says...)

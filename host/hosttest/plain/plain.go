@@ -1,7 +1,7 @@
 //go:build linux
 
-// Package plain starts programs as a plain container does: one whose seccomp profile
-// refuses every new namespace and every mount, to root as well.
+// Package plain starts programs as in a plain container, whose seccomp profile
+// refuses every new namespace and every mount, also for root.
 package plain
 
 import (
@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// refused are the calls that such a container does not allow.
+// refused returns the system calls that such a container does not allow.
 func refused() []uint32 {
 	return []uint32{
 		unix.SYS_UNSHARE, unix.SYS_SETNS, unix.SYS_MOUNT, unix.SYS_UMOUNT2, unix.SYS_PIVOT_ROOT, unix.SYS_OPEN_TREE,
@@ -23,10 +23,10 @@ func refused() []uint32 {
 	}
 }
 
-// Exec becomes the program, which gets no namespaces, nor do any of its children. It
-// returns only if it fails. For it the kernel has none of the absent calls.
+// Exec replaces this process by the program, which cannot make namespaces, and neither can its children.
+// It returns only if it fails. The absent calls fail as if the kernel did not have them.
 func Exec(path string, argv, env []string, absent ...uint32) error {
-	runtime.LockOSThread() // the filter is this thread's, and exec keeps it
+	runtime.LockOSThread() // the filter belongs to this thread, and exec keeps it
 	if err := enter(append(absent, unix.SYS_CLONE3)); err != nil {
 		return fmt.Errorf("no plain container: %w", err)
 	}
@@ -70,6 +70,6 @@ func enter(absent []uint32) error {
 	return nil
 }
 
-// namespaces are the flags of clone that make one.
+// namespaces are the flags of clone that make a namespace.
 const namespaces = unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNS | unix.CLONE_NEWNET |
 	unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWCGROUP

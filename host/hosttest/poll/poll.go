@@ -1,5 +1,5 @@
-// Package poll is what every test uses that waits or repeats. It imports nothing of the host, so
-// that the tests of the packages below it can use it too.
+// Package poll has the functions for tests that wait or repeat. It imports no package of the host, so
+// that the tests of all packages can use it.
 package poll
 
 import (
@@ -9,20 +9,20 @@ import (
 	"time"
 )
 
-// Patience is how long a test waits for what should come soon: what is not there by then
-// never comes, on a busy machine as well.
+// Patience is how long a test waits for something that should happen soon, with enough time for a busy
+// machine.
 const Patience = time.Minute
 
-// Eventually polls until a condition holds; what names it, if it never does.
+// Eventually polls until a condition holds, and fails the test after Patience; what names the condition.
 func Eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	Within(t, Patience, what, ok)
 }
 
-// Within is Eventually with another patience.
+// Within is like Eventually with another patience.
 func Within(t testing.TB, patience time.Duration, what string, ok func() bool) {
 	t.Helper()
-	pause := 2 * time.Millisecond // and longer and longer: a look may cost as much as what it waits for
+	pause := 2 * time.Millisecond // grows, as a check may cost as much as the work it waits for
 	for end := time.Now().Add(patience); !ok(); pause = min(pause*5/4, 50*time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("never: " + what)
@@ -31,7 +31,7 @@ func Within(t testing.TB, patience time.Duration, what string, ok func() bool) {
 	}
 }
 
-// Soak returns how often a test does its thing: as often as the variable says, else as usual.
+// Soak returns the number of repetitions of a test: that in the environment variable, else usual.
 // `make soak` sets such variables.
 func Soak(t testing.TB, variable string, usual int) int {
 	t.Helper()

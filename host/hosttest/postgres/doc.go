@@ -1,3 +1,3 @@
-// Package postgres starts a real PostgreSQL server for a test: a cluster of its own in a
-// temporary folder, reached by a Unix socket in it, which ends with the test.
+// Package postgres starts a real PostgreSQL server for a test. The server has a new cluster in a
+// temporary folder, a Unix socket in that folder, and ends with the test.
 package postgres

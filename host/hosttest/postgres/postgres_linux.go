@@ -19,27 +19,28 @@ import (
 	"a2e/host/hosttest/poll"
 )
 
-// Superuser is the role that the cluster is made with.
+// Superuser is the superuser role of the cluster.
 const Superuser = "postgres"
 
-// nobody runs the server where the test runs as root, which PostgreSQL refuses.
+// nobody is the user id of the server if the test runs as root, as PostgreSQL refuses to run as root.
 const nobody = 65534
 
-// Server is a server that runs.
+// Server is a running server.
 type Server struct {
-	Dir string // holds its socket, and its files in "data"
+	Dir string // has its socket, and its files in "data"
 	bin string
 
-	settings []string             // beside its own
-	end      func(syscall.Signal) // ends the server that runs, and waits for it
+	settings []string             // in addition to the usual ones
+	end      func(syscall.Signal) // ends the running server and waits for its end
 }
 
-// Start makes a cluster and starts its server, for the test alone. Whoever may open the socket
-// may be any role. settings are the server's, such as fsync=on. The test fails where there is no PostgreSQL.
+// Start makes a cluster and starts its server, only for the test. Any user who can open the socket
+// can use any role. settings are settings of the server, such as fsync=on. The test fails if PostgreSQL is not
+// installed.
 func Start(t testing.TB, settings ...string) *Server {
 	t.Helper()
 	bin := binaries(t)
-	// others can enter it, unlike t.TempDir, and the path of a socket is short
+	// unlike t.TempDir, other users can enter this folder, and the path is short enough for a socket
 	dir := must.Get(os.MkdirTemp("/tmp", "pg"))(t)
 	t.Cleanup(func() { must.OK(t, os.RemoveAll(dir)) })
 	s := &Server{Dir: dir, bin: bin, settings: settings}
@@ -53,7 +54,7 @@ func Start(t testing.TB, settings ...string) *Server {
 }
 
 // makeCluster makes the files of a new cluster. initdb takes a second of processor time, a copy
-// of what it has made a tenth: the tests that share a folder of programs share that too.
+// of its result a tenth. So tests that share a folder of programs also share a template of the cluster.
 func (s *Server) makeCluster(t testing.TB) {
 	t.Helper()
 	data, shared := filepath.Join(s.Dir, "data"), os.Getenv(built.Folder)
@@ -69,7 +70,7 @@ func (s *Server) makeCluster(t testing.TB) {
 	if shared == "" {
 		return
 	}
-	whole := fmt.Sprintf("%s.%s", template, filepath.Base(s.Dir)) // a name is given to what is whole
+	whole := fmt.Sprintf("%s.%s", template, filepath.Base(s.Dir)) // the finished copy is renamed to its final name
 	if err := copyAll(data, whole); err != nil || os.Rename(whole, template) != nil {
 		_ = os.RemoveAll(whole) // another test was first, or this user may not write there
 	}
@@ -83,7 +84,7 @@ func copyAll(from, to string) error {
 	return nil
 }
 
-// Begin starts the server again, after Crash.
+// Begin starts the server, also again after Crash.
 func (s *Server) Begin(t testing.TB) {
 	t.Helper()
 	args := []string{
@@ -98,7 +99,7 @@ func (s *Server) Begin(t testing.TB) {
 	s.run(t, s.command("postgres", args...))
 }
 
-// Crash ends the server as a power loss would: what was not committed is gone.
+// Crash ends the server like a power loss: uncommitted data is lost.
 func (s *Server) Crash() { s.end(syscall.SIGQUIT) }
 
 // URL returns the connection string of a role, in the database "postgres".
@@ -110,7 +111,7 @@ func (s *Server) URL(role string) string {
 	return u.String()
 }
 
-// Exec runs SQL as the superuser, statement by statement, and returns what psql prints:
+// Exec runs SQL as the superuser, statement by statement, and returns the output of psql:
 // values without a frame.
 func (s *Server) Exec(t testing.TB, sql string) string {
 	t.Helper()
@@ -124,7 +125,7 @@ func (s *Server) psql(sql string) ([]byte, error) {
 		sql).CombinedOutput()
 }
 
-// command is one of PostgreSQL's programs, without the settings of the caller.
+// command returns a command for one of PostgreSQL's programs, without the caller's environment.
 func (s *Server) command(name string, args ...string) *exec.Cmd {
 	cmd := exec.Command(filepath.Join(s.bin, name), args...)
 	cmd.Dir, cmd.Env = s.Dir, []string{"PATH=" + os.Getenv("PATH"), "LC_ALL=C", "TZ=UTC"}
@@ -135,8 +136,8 @@ func (s *Server) command(name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// run starts the server and waits until it answers. It ends with the thread that has started it: that one waits for it,
-// so it ends where the test is killed.
+// run starts the server and waits until it answers. The server ends with the thread that started it, and so
+// also if the test is killed.
 func (s *Server) run(t testing.TB, server *exec.Cmd) {
 	t.Helper()
 	var log bytes.Buffer
@@ -153,8 +154,8 @@ func (s *Server) run(t testing.TB, server *exec.Cmd) {
 	}()
 	must.OK(t, <-started)
 	s.end = func(how syscall.Signal) {
-		_ = server.Process.Signal(how) // it may have ended by itself
-		ended <- <-ended               // another may wait too
+		_ = server.Process.Signal(how) // the server may have ended by itself
+		ended <- <-ended               // put back, as another caller may wait too
 	}
 	poll.Eventually(t, "the server answers", func() bool {
 		select {
@@ -173,7 +174,7 @@ func (s *Server) run(t testing.TB, server *exec.Cmd) {
 	})
 }
 
-// binaries returns the folder of PostgreSQL's programs, the newest there is.
+// binaries returns the folder of PostgreSQL's programs, that of the newest version.
 func binaries(t testing.TB) string {
 	t.Helper()
 	found := must.Get(filepath.Glob("/usr/lib/postgresql/*/bin/postgres"))(t)
@@ -185,7 +186,7 @@ func binaries(t testing.TB) string {
 	return filepath.Dir(newest)
 }
 
-// version is that which stands in the path of a program; 0 = none does.
+// version returns the version in the path of a program; 0 = none.
 func version(path string) (n int) {
 	_, _ = fmt.Sscanf(path, "/usr/lib/postgresql/%d/", &n)
 	return n

@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// sameEachTime gives rapid a fixed seed unless -rapid.seed names one.
+// sameEachTime sets a fixed seed for rapid unless -rapid.seed names one.
 var sameEachTime = sync.OnceValue(func() error {
 	if flag.Lookup("rapid.seed").Value.String() != "0" {
 		return nil
@@ -17,8 +17,8 @@ var sameEachTime = sync.OnceValue(func() error {
 	return flag.Set("rapid.seed", "1")
 })
 
-// Check is rapid.Check with the same values in each run. -rapid.seed=N draws others,
-// -rapid.checks=N more of them.
+// Check is rapid.Check with the same values in each run. -rapid.seed=N draws other values,
+// -rapid.checks=N sets their number.
 func Check(t *testing.T, holds func(*rapid.T)) {
 	t.Helper()
 	if err := sameEachTime(); err != nil {

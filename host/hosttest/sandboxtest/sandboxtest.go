@@ -10,16 +10,16 @@ import (
 	"a2e/host/sandbox"
 )
 
-// Main is the TestMain of a package whose children start through the test binary. What they
-// say does not depend on who runs the tests: a shell warns of a locale that the machine lacks.
+// Main is the TestMain of a package whose children start through the test binary. It sets the locale C, as
+// a shell prints a warning if the machine lacks the user's locale.
 func Main(m *testing.M) {
 	sandbox.MaybeRunLauncher()
 	_ = os.Setenv("LC_ALL", "C")
 	os.Exit(m.Run())
 }
 
-// New returns a launcher whose children start as hosttest.Launcher says. It closes with the
-// test, which fails if that does.
+// New returns a launcher that uses the program of hosttest.Launcher. It is closed at the end of the
+// test, which fails if Close fails.
 func New(t testing.TB, opts sandbox.Options) *sandbox.Launcher {
 	t.Helper()
 	opts.Launcher = hosttest.Launcher(t)
@@ -28,7 +28,7 @@ func New(t testing.TB, opts sandbox.Options) *sandbox.Launcher {
 	return l
 }
 
-// For is New for a host.Env.
+// For is like New for a host.Env.
 func For(t testing.TB, opts sandbox.Options) func() (*sandbox.Launcher, error) {
 	t.Helper()
 	l := New(t, opts)

@@ -13,11 +13,11 @@ import (
 )
 
 // OnPostgres runs the package's tests that match the pattern again, in another process of the test
-// binary, on a server that ends with the test.
+// binary, with a PostgreSQL server that ends with the test.
 func OnPostgres(t *testing.T, pattern string) {
 	t.Helper()
 	if IsPostgres() {
-		return // a pattern that matches the test that calls
+		return // the pattern matches the calling test
 	}
 	server := postgres.Start(t)
 	args := []string{"-test.v", "-test.run=" + pattern}
@@ -28,7 +28,7 @@ func OnPostgres(t *testing.T, pattern string) {
 		args = append(args, "-test.short")
 	}
 	if flag.Lookup("rapid.checks") != nil {
-		args = append(args, "-rapid.checks=30") // where the engines differ is seen early
+		args = append(args, "-rapid.checks=30") // few checks are enough to find differences between the engines
 	}
 	tests := exec.CommandContext(t.Context(), must.Get(os.Executable())(t), args...)
 	tests.Env = append(os.Environ(), variable+"="+server.URL(postgres.Superuser))

@@ -11,7 +11,7 @@ import (
 	"a2e/host/state/store"
 )
 
-// SQL is the SQL of a store.Part, a text for each of its files, which both engines run.
+// SQL returns the SQL of a store.Part with one file for each text; both engines run the files.
 func SQL(texts ...string) fs.FS {
 	all := fstest.MapFS{}
 	for i, text := range texts {
@@ -20,7 +20,7 @@ func SQL(texts ...string) fs.FS {
 	return all
 }
 
-// Older returns a part as it was at a version.
+// Older returns a part as it was at an older version.
 func Older(t testing.TB, p store.Part, version int) store.Part {
 	t.Helper()
 	all := fstest.MapFS{}

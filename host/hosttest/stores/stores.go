@@ -1,12 +1,12 @@
-// Package stores has the tests of what is kept run on both engines: SQLite, and a real PostgreSQL.
+// Package stores lets tests of stored data run on both engines: SQLite and a real PostgreSQL.
 //
-// Tests open their stores with Open and Memory and know nothing of the engine. A package adds, in a
-// file named …_linux_test.go as the servers of tests run on Linux only,
+// Tests open their stores with Open and Memory and do not depend on the engine. A package adds, in a
+// file named …_linux_test.go as the servers of tests run only on Linux,
 //
 //	func TestOnPostgres(t *testing.T) { stores.OnPostgres(t, "^Test(Export|Steps)") }
 //
-// which starts a server and runs those tests of the package again, on it. Choose them so that each
-// query is in one, and that it takes seconds. To see one alone on a server of your own:
+// This starts a server and runs the matching tests of the package again with it. Choose tests that
+// cover each query and take only seconds. To run one test with your own server:
 //
 //	A2E_TEST_STATE=postgres://user@host/database go test ./plugins/x -run TestExport
 package stores
@@ -24,15 +24,15 @@ import (
 	"a2e/host/state/store"
 )
 
-// variable has the address of the server that the tests use; without it, they use SQLite.
+// variable is the environment variable for the address of the server; without it, tests use SQLite.
 const variable = "A2E_TEST_STATE"
 
-// IsPostgres reports whether stores are on PostgreSQL, for what cannot be asked of it otherwise.
+// IsPostgres reports whether stores are on PostgreSQL, for tests that depend on the engine.
 func IsPostgres() bool { return os.Getenv(variable) != "" }
 
-// Open opens the store at the path of a file, with the parts: the same path is the same store. On
-// PostgreSQL each path has a schema of its own, and the folder of the file is the store's Dir. The
-// store is closed when the test ends, if not before.
+// Open opens the store at the path of a file, with the parts; the same path means the same store. On
+// PostgreSQL each path has its own schema, and the folder of the file is the store's Dir. The
+// store is closed at the end of the test, if not before.
 func Open(t testing.TB, path string, parts ...store.Part) store.Store {
 	t.Helper()
 	s := must.Get(At(t.Context(), path, filepath.Dir(path), parts...))(t)
@@ -40,8 +40,8 @@ func Open(t testing.TB, path string, parts ...store.Part) store.Store {
 	return s
 }
 
-// At is Open for a process that is no test: on PostgreSQL that of a host on a machine where dir is the
-// store's Dir.
+// At is Open for a process that is not a test. On PostgreSQL, dir is the store's Dir, as for a host on
+// another machine.
 func At(ctx context.Context, path, dir string, parts ...store.Part) (store.Store, error) {
 	opts := store.Options{Parts: parts}
 	if !IsPostgres() {
@@ -57,7 +57,7 @@ func At(ctx context.Context, path, dir string, parts ...store.Part) (store.Store
 	return store.OpenPostgres(address, dir, opts)
 }
 
-// Address is that of the schema of a path; "" = the tests use SQLite.
+// Address returns the address of the schema for a path; "" = the tests use SQLite.
 func Address(path string) (string, error) {
 	path, err := filepath.Abs(path)
 	if err != nil || !IsPostgres() {
@@ -73,7 +73,7 @@ func Address(path string) (string, error) {
 	return address.String(), nil
 }
 
-// Memory opens a new store in memory, or in a schema of its own.
+// Memory opens a new store in memory or, on PostgreSQL, in a new schema.
 func Memory(t testing.TB, parts ...store.Part) store.Store {
 	t.Helper()
 	if IsPostgres() {

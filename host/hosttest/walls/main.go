@@ -1,9 +1,9 @@
 //go:build linux
 
-// Command walls runs every attack test of the project, those named TestWall… and
-// TestEscape…, three ways: as root, as an ordinary user, and where there are no namespaces.
-// It prints how many attempts there were each way and how many got through, and fails if
-// one did. Run it in the folder of the project, as `make walls` does.
+// Command walls runs all attack tests of the project, named TestWall… and
+// TestEscape…, in three ways: as root, as an ordinary user, and without namespaces.
+// It prints the number of attempts and of successful attacks for each way, and fails if
+// an attack succeeded. Run it in the folder of the project, as `make walls` does.
 package main
 
 import (
@@ -26,7 +26,7 @@ import (
 
 const (
 	attacks  = "^(TestWall|TestEscape)"
-	asPlain  = "plain" // the first argument of the program that becomes a test in a plain container
+	asPlain  = "plain" // first argument for running a test in a plain container
 	nobody   = 65534
 	testTime = "10m"
 )
@@ -45,13 +45,13 @@ func main() {
 	}
 }
 
-// suite is the built tests of one package.
+// suite has the built tests of one package.
 type suite struct{ dir, name, binary string }
 
-// way is one way to run them.
+// way is one way to run the tests.
 type way struct {
 	name string
-	user int // whom to become; -1 = nobody else
+	user int // user id of the tests; -1 = the present user
 	argv []string
 }
 
@@ -61,7 +61,7 @@ func run(ctx context.Context) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	if err := os.Chmod(dir, 0o755); err != nil { // the ordinary user runs what is in it
+	if err := os.Chmod(dir, 0o755); err != nil { // the ordinary user runs the programs in it
 		return err
 	}
 	if err := hosttest.BuildProgram("a2e", filepath.Join(dir, "a2e")); err != nil {
@@ -102,7 +102,7 @@ func run(ctx context.Context) error {
 	return nil
 }
 
-// build compiles the tests of every package that has attacks.
+// build compiles the tests of every package with attack tests.
 func build(ctx context.Context, dir string) (suites []suite, err error) {
 	list, err := exec.CommandContext(ctx, "go", "list", "-f", "{{.Dir}}\t{{.ImportPath}}", "./...").Output()
 	if err != nil {
@@ -125,21 +125,21 @@ func build(ctx context.Context, dir string) (suites []suite, err error) {
 		if out, err := exec.CommandContext(ctx, "go", "test", "-c", "-o", s.binary, name).CombinedOutput(); err != nil {
 			return nil, fmt.Errorf("go test -c %s: %w\n%s", name, err, out)
 		}
-		if _, err := os.Stat(s.binary); err == nil { // else none of its tests are for this system
+		if _, err := os.Stat(s.binary); err == nil { // missing if the package has no tests for this system
 			suites = append(suites, s)
 		}
 	}
 	return suites, nil
 }
 
-// count is what came of some tests.
+// count has the numbers of test results.
 type count struct{ attempts, failed, skipped int }
 
-// run runs all suites one way. What a failed one says is printed. Programs that the tests of
-// the first way build are there for the others, whose user may have no Go.
+// run runs all suites in one way, and prints the output of failed ones. Programs that the tests of
+// the first way build are used for the other ways, whose user may have no Go.
 func (w *way) run(ctx context.Context, dir string, suites []suite) (sum count, err error) {
 	out, err := exec.CommandContext(ctx, "go", "env", "GOCACHE",
-		"GOMODCACHE").Output() // in the home of the one who runs this
+		"GOMODCACHE").Output() // in the home of the present user
 	if err != nil {
 		return sum, fmt.Errorf("go env: %w", err)
 	}
@@ -181,8 +181,8 @@ func (w *way) run(ctx context.Context, dir string, suites []suite) (sum count, e
 	return sum, nil
 }
 
-// openPath is PATH without what lies in the home of the one who runs this: others do not
-// get there.
+// openPath returns PATH without folders in the home of the present user, which other users cannot
+// enter.
 func openPath() string {
 	home, err := os.UserHomeDir()
 	dirs := filepath.SplitList(os.Getenv("PATH"))
@@ -191,7 +191,7 @@ func openPath() string {
 	}), string(filepath.ListSeparator))
 }
 
-// counted reads the output of tests: each that has none below it is an attempt.
+// counted reads the output of tests: each test without subtests is an attempt.
 func counted(out string) (c count) {
 	ended := regexp.MustCompile(`(?m)^ *--- (PASS|FAIL|SKIP): (\S+) \(`)
 	all := ended.FindAllStringSubmatch(out, -1)

@@ -16,6 +16,7 @@ import (
 
 	"a2e/host/guard/redact"
 	"a2e/host/guard/webguard"
+	"a2e/protocol"
 )
 
 // Transport is how a server is reached.
@@ -117,7 +118,7 @@ func ValidateID(id string) error {
 	switch ok := regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`).MatchString(id); {
 	case !ok:
 		return fmt.Errorf("the id %.80q of an MCP server should be 1 to 64 letters, digits, _ and -", id)
-	case strings.Contains(id, "__"):
+	case strings.Contains(id, protocol.MCPSeparator):
 		return fmt.Errorf("the id %q of an MCP server has __ in it, which parts the server from the tool in the "+
 			"names of tools; write one _", id)
 	}

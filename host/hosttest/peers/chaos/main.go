@@ -1,8 +1,8 @@
 //go:build linux
 
-// Command chaos is what the simulator's hosts start: `chaos mcp WAY` is an MCP server,
-// `chaos plugin` a program that speaks A2E, and both misbehave. `chaos plain PROGRAM …` becomes a
-// program that gets no namespaces.
+// Command chaos is started by the simulator's hosts: `chaos mcp WAY` is an MCP server and
+// `chaos plugin` a program that speaks A2E; both misbehave. `chaos plain PROGRAM …` runs a
+// program that cannot make namespaces.
 package main
 
 import (
@@ -29,7 +29,7 @@ type request struct {
 	} `json:"arguments"`
 }
 
-// told is the secret of the config, which it tells everybody.
+// told is the secret from the config, which the program puts into its answers.
 var told = os.Getenv("LABEL_TOKEN") + " " + os.Args[len(os.Args)-1]
 
 func main() {
@@ -58,8 +58,8 @@ func main() {
 
 func say(format string, args ...any) { fmt.Printf(format+"\n", args...) }
 
-// server answers a message of MCP, or does what a server of its way does in place of that: it
-// hangs, ends, floods, writes junk, answers twice or late, changes its tools, or says nothing.
+// server answers a message of MCP, or misbehaves in its way: it hangs, ends, floods, writes junk,
+// answers twice or late, changes its tools, or does not answer.
 func server(way string, calls int, req *request) {
 	quoted, _ := json.Marshal(told)
 	result := func(format string, args ...any) {
@@ -107,7 +107,7 @@ func misbehaves(way string, calls int) bool {
 	return false
 }
 
-// plugin answers a message of A2E; what the text of a call names it does in place of that.
+// plugin answers a message of A2E. A call whose text names a misbehaviour gets that instead.
 func plugin(req *request) {
 	quoted, _ := json.Marshal(told)
 	answer := func(kind, fields string) { say(`{"a2e":"1.0","type":%q,"req_id":%s,%s}`, kind, req.ID, fields) }
@@ -123,7 +123,7 @@ func plugin(req *request) {
 		case "die":
 			panic(told)
 		case "hang":
-			// not for ever: a call of an MCP client waits ten minutes for it, longer than the simulator does
+			// limited, as a call of an MCP client would wait ten minutes, longer than the simulator does
 			time.Sleep(20 * time.Second)
 		case "mute":
 		case "huge":

@@ -1,6 +1,6 @@
 // Command lineecho writes each line of its standard input back, and does
-// nothing else. It is the upper bound that the bench holds a host against: what
-// the pipes, the Go runtime and one copy cost.
+// nothing else. It is the upper bound for the hosts in the bench: the cost of
+// the pipes, the Go runtime and one copy.
 package main
 
 import (
@@ -11,7 +11,7 @@ import (
 	"os"
 )
 
-// size holds a whole line of 1 MB, so that such a line takes few reads.
+// size is large enough for a whole line of 1 MB, so that such a line takes few reads.
 const size = 1 << 20
 
 func main() {
@@ -20,9 +20,9 @@ func main() {
 	}
 }
 
-// echo copies line by line and flushes when all that had arrived is copied, so
-// that a batch of lines costs one read and one write. A line longer than the
-// buffer goes through in pieces.
+// echo copies line by line and flushes when it has copied everything that had
+// arrived, so that a batch of lines costs one read and one write. It copies a line
+// longer than the buffer in pieces.
 func echo(in io.Reader, out io.Writer) error {
 	r, w := bufio.NewReaderSize(in, size), bufio.NewWriterSize(out, size)
 	for {

@@ -1,7 +1,6 @@
 // Command mcpecho is an MCP server on the official Go SDK with one tool,
-// `echo{text}`, over standard input and output, or over HTTP at the address that it is given. The bench holds a host
-// against
-// it: what the same call costs where the usual library serves it.
+// `echo{text}`, over standard input and output, or over HTTP at the address in its argument. The bench compares
+// a host with it, to show the cost of the same call with the usual library.
 package main
 
 import (
@@ -18,8 +17,8 @@ import (
 
 func main() {
 	server := mcp.NewServer(&mcp.Implementation{Name: "mcpecho", Version: "1.0.0"}, nil)
-	// The method takes the arguments as they came. The SDK's generic AddTool
-	// validates them too, and takes half as long again for it.
+	// This method passes raw arguments. The SDK's generic AddTool also validates
+	// them, which takes half as long again.
 	server.AddTool(&mcp.Tool{
 		Name:        "echo",
 		Description: "Gives the text back.",
