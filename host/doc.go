@@ -2,10 +2,10 @@
 // plugin and no protocol but A2E; it defines the contracts for both.
 //
 //	stdin ─ lines ─ loop ─ scan ─┬─ dialect: JSON-RPC, MCP, fleet, A2A (each a Dialect)
-//	        (leader reads)       └─ route ─ gate ─┬─ control: ping, cancel, shutdown, answers
-//	                                              ├─ slot free: runs on the reading goroutine ─┐
-//	                                              └─ queue: a worker runs it later ────────────┤
-//	stdout ─ writer ◄─ reply, events, streams ◄─ plugin.serve(ctx, request, emitter) ◄─────────┘
+//	        (leader reads)       ├─ control: ping, cancel, shutdown, answers
+//	                             └─ route ─ gate ─┬─ slot free: runs on the reading goroutine ──────┐
+//	                                              └─ queue: another goroutine runs it later ────────┤
+//	stdout ─ writer ◄─ reply, events, streams ◄─ plugin.serve(ctx, request, emitter) ◄──────────────┘
 //
 // # Folders
 //
@@ -26,7 +26,8 @@
 //	guard       what keeps secrets, files and addresses safe: auth, private, redact, swap, wall, webguard
 //	schema      JSON Schema of tools; pattern matches names
 //
-// imports_test.go has the list of allowed imports, and fails where a package imports another one.
+// imports_test.go has the list of allowed imports, and fails where a package imports another one. Imports of tests, and
+// of files for other systems than the tested one, do not count. The plugins mcp, toolkits and exec build on tools.
 //
 // # Files of the engine
 //
@@ -38,7 +39,7 @@
 //	route.go      the routing table, and Route, which a plugin declares
 //	refusal.go    the answer of a plugin that does not own what a request names
 //	session.go    the handshake and the end of a session
-//	dispatch.go   admit, the gate that each request passes once; run; release
+//	dispatch.go   admit begins or queues a request; the gate, which each one passes; run; release
 //	order.go      which requests wait for which, by the keys of protocol/order.go
 //	middleware.go the list of steps around each request; the steps are in the folder middleware
 //	group.go      calls of one of several tools that serve the same purpose

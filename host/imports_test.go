@@ -11,8 +11,7 @@ import (
 )
 
 // levels lists the folders from the bottom up, with the folders that each may import. The engine is "host". A folder
-// may
-// always import itself and protocol.
+// may always import itself and protocol. Imports of tests do not count.
 var levels = []struct{ folder, imports string }{
 	{"schema", ""},
 	{"guard", ""},

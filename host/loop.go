@@ -9,9 +9,9 @@ import (
 
 // read is the loop. The leader takes one line after the other and runs each request to its answer:
 //
-//	next line ─► take ─► scan, route, gate ─┬─► control: answered here
-//	   ▲                                    ├─► slot free: run here ──► answer
-//	   │                                    └─► queue: a worker runs it later
+//	next line ─► take ─► scan, route ─┬─► control: answered here
+//	   ▲                              └─► gate ─┬─► slot free: run here ──► answer
+//	   │                                        └─► queue: another goroutine runs it later
 //	   └── no line left: flush the answers, wait for room, read more ◄──┘
 //
 // read returns when the leader was replaced (see leader) or the host stops.

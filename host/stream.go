@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"a2e/protocol"
@@ -28,8 +29,9 @@ type Stream struct {
 	host  *Host
 	sess  *Session
 	reqID protocol.Value
-	aside *Host // of a dialect's session: its dialects take what is sent; host is nil then
-	taker Taker // gets what is sent, in place of the agent; nil = none
+	aside *Host       // of a dialect's session: its dialects take what is sent; host is nil then
+	taker Taker       // gets what is sent, in place of the agent; nil = none
+	ended atomic.Bool // Close was called; of a stream without a host
 
 	// guarded by host.out.mu; the condition `room` signals changes
 	open      bool
@@ -56,7 +58,7 @@ func TakeStreams(ctx context.Context, take Taker) context.Context {
 // OpenStream makes the stream of the request that ctx belongs to, while its handler runs. The plugin must close it;
 // it is closed with the session in any case. It is closed from the start if the session is over, if the request was
 // answered already, or outside of a request. In a dialect's session its messages go to the dialects that are a
-// PushTaker; Close does not end that.
+// PushTaker until the plugin closes it.
 func OpenStream(ctx context.Context) *Stream {
 	if take, ok := ctx.Value(takerKey{}).(Taker); ok {
 		f := &Stream{sess: SessionFrom(ctx), taker: take}
@@ -102,6 +104,8 @@ func (f *Stream) Session() *Session { return f.sess }
 // until its own message is written. The error is ErrStreamClosed, or says why the body does not encode.
 func (f *Stream) Send(t protocol.Type, body any) error {
 	switch {
+	case f.ended.Load():
+		return ErrStreamClosed
 	case f.taker != nil:
 		return f.take(t, body)
 	case f.aside != nil:
@@ -139,6 +143,7 @@ func (f *Stream) take(t protocol.Type, body any) error {
 // Close ends the stream. Messages that were sent before still go out.
 func (f *Stream) Close() {
 	if f.host == nil {
+		f.ended.Store(true)
 		return
 	}
 	f.settle(false)

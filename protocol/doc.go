@@ -7,6 +7,6 @@
 //	bytes ─ Line.Scan ─ Line.Envelope fields ─ Decode ─ request struct
 //	response struct ─ AppendMessage ─ bytes
 //
-// The project's WIRE page describes the wire; testdata/wire/messages.json
+// protocol/README.md describes the wire; testdata/wire/messages.json
 // has one JSON Schema per type, and the tests compare the structs with it.
 package protocol

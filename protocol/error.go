@@ -8,7 +8,7 @@ import (
 // ErrorCode is the `code` of an `error` message. Unknown codes stay unchanged.
 type ErrorCode string
 
-// The codes of WIRE section 4.
+// The codes of protocol/README.md, section 4.
 const (
 	CodeParseError        ErrorCode = "parse_error"
 	CodeInvalidMessage    ErrorCode = "invalid_message"
@@ -62,7 +62,7 @@ const (
 )
 
 // Retryable reports whether the same request may succeed when it is sent again
-// unchanged, as listed in WIRE section 4. Codes for which that depends on the case
+// unchanged, as listed in protocol/README.md, section 4. Codes for which that depends on the case
 // (`tool_error`, `chain_node_error`) count as not retryable here.
 func (c ErrorCode) Retryable() bool {
 	switch c {

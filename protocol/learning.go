@@ -161,8 +161,8 @@ type LearnStatsRequest struct {
 // LearnStatsResponse answers a LearnStatsRequest (`learn/stats/resp`).
 type LearnStatsResponse struct {
 	Components []map[string]any `json:"components"` // records, each with its routing_weight
-	// with history: {ts, kind, component_name} and either a routing_weight with its strategy and the worth at that time,
-	// or an avg_score; an extension
+	// with history: {ts, kind, component_name} and either a routing_weight with its strategy and the worth at that
+	// time, or an avg_score; an extension
 	History []map[string]any `json:"history,omitzero"`
 }
 

@@ -17,7 +17,7 @@ const (
 // MemoryTier says whom an entry belongs to.
 type MemoryTier string
 
-// The tiers of WIRE section 7.
+// The tiers of protocol/README.md, section 7.
 const (
 	TierWorking  MemoryTier = "working"  // deleted at the end of the session
 	TierEpisodic MemoryTier = "episodic" // belongs to the agent id

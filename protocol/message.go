@@ -11,7 +11,7 @@ type Type string
 // Direction says who sends a message type, and whether it is a request, a response or an event.
 type Direction string
 
-// The directions of messages.json.
+// The directions of testdata/wire/messages.json.
 const (
 	AgentRequest  Direction = "agent->host request"
 	AgentResponse Direction = "agent->host response"
@@ -26,7 +26,7 @@ func (d Direction) FromAgent() bool { return d == AgentRequest || d == AgentResp
 // Capability is a group of message types that a session negotiates as one.
 type Capability string
 
-// The capability names of WIRE section 3. CapCore marks the messages that
+// The capability names of protocol/README.md, section 3. CapCore marks the messages that
 // belong to the session itself and need no negotiation.
 const (
 	CapCore       Capability = ""
@@ -84,7 +84,7 @@ const TypeInvokeEvent Type = "invoke/event"
 // EventKind says what an event's `data` holds.
 type EventKind string
 
-// The kinds of WIRE section 5, each with its payload struct.
+// The kinds of protocol/README.md, section 5, each with its payload struct.
 const (
 	EventProgress EventKind = "progress" // Progress
 	EventArtifact EventKind = "artifact" // Artifact
@@ -165,7 +165,7 @@ const (
 // HandshakeReason is the `reason` of a refused handshake; empty when it is ok.
 type HandshakeReason string
 
-// The reasons of WIRE section 3.
+// The reasons of protocol/README.md, section 3.
 const (
 	ReasonAuthFailed      HandshakeReason = "auth_failed"
 	ReasonVersionMismatch HandshakeReason = "version_mismatch"

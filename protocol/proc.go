@@ -16,7 +16,7 @@ const (
 // ProcState is where a process is in its life.
 type ProcState string
 
-// The states of WIRE section 7.
+// The states of protocol/README.md, section 7.
 const (
 	ProcRunning   ProcState = "running"
 	ProcCompleted ProcState = "completed"
@@ -29,7 +29,7 @@ const (
 // ProcStream is where output of a process came from.
 type ProcStream string
 
-// The streams of WIRE section 7. StreamKilled marks the last event of a process
+// The streams of protocol/README.md, section 7. StreamKilled marks the last event of a process
 // that was killed.
 const (
 	StreamStdout ProcStream = "stdout"
@@ -126,7 +126,7 @@ type ProcStatusResponse struct {
 	ProcID string    `json:"proc_id"`
 	Status ProcState `json:"status"` // for all: running if any runs, else completed
 	Error  string    `json:"error"`
-	// Procs is an extension of the schema (WIRE section 7): the list for a request with
+	// Procs is an extension of the schema (protocol/README.md, section 7): the list for a request with
 	// an empty ProcID; nil = left out.
 	Procs []ProcInfo `json:"procs,omitzero"`
 }

@@ -2,7 +2,7 @@ package protocol
 
 import "sync"
 
-// The rows of the table, capability by capability, in the order of messages.json.
+// The rows of the table, capability by capability, in the order of testdata/wire/messages.json.
 
 var coreRows = []row{
 	{TypeHandshakeReq, CapCore, AgentRequest, TypeHandshakeResp, of[HandshakeRequest], nil},
@@ -270,7 +270,7 @@ var pushRows = []row{
 	{TypeMCPServerPush, CapMCP, HostEvent, "", of[MCPServerPush], nil},
 }
 
-// index finds the rows by their types, and by the other names of WIRE section 6. all has the rows in the
+// index finds the rows by their types, and by the other names of protocol/README.md, section 6. all has the rows in the
 // order of messages.json. An index does not change once it is made.
 type index struct {
 	all    []Info
@@ -319,18 +319,18 @@ type fields = []string
 // of makes the struct of a message type.
 func of[T any]() any { return new(T) }
 
-// Types lists the message types of the protocol in the order of messages.json.
+// Types lists the message types of the protocol in the order of testdata/wire/messages.json.
 // The extension `cancel` is not among them. The rows are shared: do not change them.
 func Types() []Info { return table().all }
 
-// Lookup finds the row of a type. For an alias of WIRE section 6 it finds the row of
+// Lookup finds the row of a type. For an alias of protocol/README.md, section 6 it finds the row of
 // the type that the alias stands for. The row is shared: do not change it.
 func Lookup(t Type) (*Info, bool) {
 	info, ok := table().byType[string(t)]
 	return info, ok
 }
 
-// Canonical returns the type that an alias of WIRE section 6 stands for, and every
+// Canonical returns the type that an alias of protocol/README.md, section 6 stands for, and every
 // other type unchanged. The host itself handles the aliases that depend on the direction:
 // `env/plan/resp`, and `mcp/sample/req` with a `req_id`, from the agent.
 func Canonical(t Type) Type {

@@ -65,7 +65,7 @@ func (d *decoder) check(c *Config, src Source) {
 	if c.Audit.KeyFile != "" {
 		c.Audit.KeyFile = in(c.StateDir, c.Audit.KeyFile)
 	}
-	d.wallOff(c, src)
+	d.buildWall(c, src)
 }
 
 // asWritten returns a path for messages: with the variables in it, not with their values.

@@ -17,9 +17,9 @@ type own struct {
 	at   *node  // the node that sets it; nil = the default
 }
 
-// wallOff sets up the wall that keeps agents from the host's own files, and refuses places that cannot
+// buildWall sets up the wall that keeps agents from the host's own files, and refuses places that cannot
 // be protected.
-func (d *decoder) wallOff(c *Config, src Source) {
+func (d *decoder) buildWall(c *Config, src Source) {
 	workspace, err := filepath.Abs(c.Workspace)
 	if err != nil {
 		return // the folder was refused already

@@ -107,7 +107,7 @@ func Schemas(t testing.TB) map[protocol.Type]*Schema {
 }
 
 // CheckLine checks one line that a host wrote, with or without its newline,
-// against WIRE section 2 and the schema of its type.
+// against protocol/README.md, section 2 and the schema of its type.
 func CheckLine(t testing.TB, line []byte) {
 	t.Helper()
 	if err := Check(line); err != nil {

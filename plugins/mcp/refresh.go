@@ -25,7 +25,7 @@ const (
 // The pace at which lists are fetched.
 const (
 	debounce     = 100 * time.Millisecond // changes within this time are handled together
-	retryAfter   = 10 * time.Second       // a list that could not be had, of a server that is connected
+	retryAfter   = 10 * time.Second       // for a list that could not be read, of a connected server
 	pinsRefresh  = 2 * time.Second        // how soon an approval by another process counts
 	refreshLimit = 30 * time.Second       // of one page
 )

@@ -40,7 +40,7 @@ func (p *Plugin) ForwardMCP(ctx context.Context, method string, params jsontext.
 		method))
 }
 
-// complete has the server of a prompt or of a resource template complete an argument of it.
+// complete asks the server of a prompt or of a resource template to complete one of its arguments.
 func (p *Plugin) complete(ctx context.Context, raw jsontext.Value) (jsontext.Value, error) {
 	var params sdk.CompleteParams
 	obj, err := protocol.ParseObject(raw)
@@ -61,7 +61,7 @@ func (p *Plugin) complete(ctx context.Context, raw jsontext.Value) (jsontext.Val
 	}
 	var res jsontext.Value
 	err = s.asked(ctx, func(ctx context.Context, cs *sdk.ClientSession) (err error) {
-		if s.capabilities().Completions == nil { // then there is nothing to suggest
+		if s.capabilities().Completions == nil { // the server suggests nothing
 			res = jsontext.Value(`{"completion":{"values":[]}}`)
 			return nil
 		}
@@ -69,7 +69,7 @@ func (p *Plugin) complete(ctx context.Context, raw jsontext.Value) (jsontext.Val
 			switch name {
 			case "ref":
 				return referTo(val, params.Ref)
-			case "_meta": // it is that of the client in front
+			case "_meta": // this is the _meta of the client in front
 				return nil
 			}
 			return val
@@ -82,7 +82,7 @@ func (p *Plugin) complete(ctx context.Context, raw jsontext.Value) (jsontext.Val
 	return res, err
 }
 
-// referTo puts the name and URI of a reference in the place of those that it had.
+// referTo replaces the name or the URI in a reference by those of ref.
 func referTo(raw protocol.Value, ref *sdk.CompleteReference) protocol.Value {
 	obj, err := protocol.ParseObject(raw)
 	if err != nil {
@@ -102,7 +102,7 @@ func referTo(raw protocol.Value, ref *sdk.CompleteReference) protocol.Value {
 // maxSuggestions is how many values MCP lets a completion have.
 const maxSuggestions = 100
 
-// fitCompletion returns a result of completion/complete as it is passed on.
+// fitCompletion returns a result of completion/complete as the host passes it on.
 func fitCompletion(raw jsontext.Value) (jsontext.Value, error) {
 	count := 0
 	some := func(v protocol.Value) protocol.Value {
@@ -130,8 +130,8 @@ func fitCompletion(raw jsontext.Value) (jsontext.Value, error) {
 	return obj.Raw(), nil
 }
 
-// refer finds the server that a reference is for, and makes the name or URI in it the
-// server's own; nil = none.
+// refer returns the server that a reference is for, or nil if there is none, and replaces the name or URI
+// in ref by the server's own.
 func (p *Plugin) refer(ctx context.Context, ref *sdk.CompleteReference) *server {
 	all := p.all()
 	p.await(ctx, all, kindAll, nil)
@@ -154,8 +154,8 @@ func (p *Plugin) refer(ctx context.Context, ref *sdk.CompleteReference) *server 
 	return nil
 }
 
-// hasTemplate reports whether the server lists a template, or a resource of that URI, that the
-// config lets be read.
+// hasTemplate reports whether the server has this template, or a resource or a matching template for this
+// URI, and the config lets it be read.
 func (s *server) hasTemplate(uri string) bool {
 	s.mu.Lock()
 	found := slices.ContainsFunc(s.templates, func(t *boundTemplate) bool { return t.uri == uri })
@@ -164,7 +164,7 @@ func (s *server) hasTemplate(uri string) bool {
 	return (found || listed || templated) && s.readable(uri)
 }
 
-// unsubscribe ends what the session of ctx listens to.
+// unsubscribe ends the subscription of the session of ctx to a resource.
 func (p *Plugin) unsubscribe(ctx context.Context, raw jsontext.Value) (jsontext.Value, error) {
 	var params sdk.UnsubscribeParams
 	if err := json.Unmarshal(raw, &params); err != nil {
@@ -180,13 +180,13 @@ func (p *Plugin) unsubscribe(ctx context.Context, raw jsontext.Value) (jsontext.
 	return jsontext.Value("{}"), nil
 }
 
-// taskRequired is what a tool says that is called as a task only.
+// taskRequired is the taskSupport of a tool that can only be called as a task.
 const taskRequired = "required"
 
-// taskStop bounds the request that ends a task whose call is over.
+// taskStop bounds the request that cancels a task after the end of its call.
 const taskStop = 2 * time.Second
 
-// taskSupport is what a tool says of tasks; "" = it cannot be one.
+// taskSupport returns what a tool says about tasks: required, optional, or "" if it cannot run as a task.
 func (s *server) taskSupport(tool string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -200,8 +200,8 @@ type created struct {
 	} `json:"task"`
 }
 
-// begun takes the answer to a call that is a task. Where it is to be waited for, the result is that of
-// the task, else the task itself.
+// begun reads the answer to a call that runs as a task. If wait is set, it waits for the result of the task
+// and returns it, else it returns the task.
 func (s *server) begun(
 	ctx context.Context, cs *sdk.ClientSession, raw jsontext.Value, wait bool, emit host.Emitter,
 ) (*tools.Outcome, error) {
@@ -222,7 +222,7 @@ func (s *server) begun(
 	return outcome(raw, emit)
 }
 
-// stopTask ends a task that nobody waits for any more.
+// stopTask cancels a task if ctx has ended, since nobody waits for it any more.
 func (s *server) stopTask(ctx context.Context, cs *sdk.ClientSession, id string) {
 	if ctx.Err() == nil {
 		return
@@ -237,8 +237,8 @@ func (s *server) stopTask(ctx context.Context, cs *sdk.ClientSession, id string)
 // maxRounds is how often a server may ask before it answers one request.
 const maxRounds = 10
 
-// request makes a request of the server. In versions of MCP without requests of the server, it asks
-// in its answer, and gets the request again with what was said to that.
+// request sends a request to the server. In versions of MCP in which servers send no requests, a server
+// puts its questions into its answer; then the request is sent again with the answers to them.
 func (s *server) request(
 	ctx context.Context, cs *sdk.ClientSession, method string, params map[string]any,
 ) (jsontext.Value, error) {
@@ -264,7 +264,7 @@ func (s *server) request(
 		if params["inputResponses"] = answers; asks.State != nil {
 			params["requestState"] = asks.State
 		}
-		if len(answers) == 0 && !pause(ctx, debounce) { // it is busy
+		if len(answers) == 0 && !pause(ctx, debounce) { // the server asked for nothing: it is busy
 			return nil, context.Cause(ctx)
 		}
 	}
@@ -280,7 +280,7 @@ func rawCall(ctx context.Context, cs *sdk.ClientSession, method string, params a
 	return link.Raw(ctx, cs, method, raw)
 }
 
-// task makes a request about one task, of the server that its id begins with.
+// task sends a request about one task to the server whose id begins the task's id.
 func (p *Plugin) task(ctx context.Context, method string, raw jsontext.Value) (jsontext.Value, error) {
 	var params struct {
 		ID string `json:"taskId"`
@@ -307,7 +307,7 @@ func (p *Plugin) task(ctx context.Context, method string, raw jsontext.Value) (j
 		protocol.Clip(params.ID, maxQuoted)))
 }
 
-// taskList lists the tasks of all servers that have any.
+// taskList returns the tasks of all servers that have tools with tasks.
 func (p *Plugin) taskList(ctx context.Context) (jsontext.Value, error) {
 	all := []jsontext.Value{}
 	for _, s := range p.all() {
@@ -334,8 +334,8 @@ func (p *Plugin) taskList(ctx context.Context) (jsontext.Value, error) {
 	return encode(map[string]any{"tasks": all})
 }
 
-// named puts the server's id before the ids of tasks in a result: at the top, in `task`, in
-// each of `tasks`, and where _meta says what the result belongs to.
+// named puts the server's id before the ids of tasks in a result: at the top, in `task`, in each of
+// `tasks`, and in the related-task of _meta.
 func (s *server) named(raw jsontext.Value) (jsontext.Value, error) {
 	obj, err := protocol.ParseObject(raw)
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 // Kind is where a tool comes from; `filter_kind` of tool/list/req matches it.
 type Kind string
 
-// The origins of WIRE section 7.
+// The origins of protocol/README.md, section 7.
 const (
 	KindBuiltin Kind = "builtin"
 	KindCommand Kind = "command"

@@ -2,18 +2,18 @@
 // soon it answers, how long one call takes, how many calls a second it serves,
 // and what they cost it in processor time and memory.
 //
-// It is the client of what it measures and shares the machine with it, so it
-// stays light: requests are encoded once and only their ids change, a batch of
-// requests is one write, answers are counted in big reads. What is answered is
-// checked all the same: the first and the last exchange of each case in full,
-// every answer between them by its kind and length, and the number of answers.
+// The bench shares the machine with the measured host, so it uses little processor
+// time: it encodes requests once and changes only their ids, writes a batch of
+// requests at once, and counts answers in big reads. It still checks the answers:
+// the first and the last exchange of each case in full, every answer between them
+// by its kind and length, and the number of answers.
 //
 //	go run ./host/hosttest/bench [--short] [--vs CMD]... -- CMD
 //
 //	plan ─ case ─ round ─ target:  spawn ─ greet ─ probe ─ load ─ probe ─ close
 //
-// With several targets each round visits all of them in turn, so that what
-// disturbs the machine disturbs all alike; a ratio is the median over rounds.
+// With several targets each round visits all of them in turn, so that disturbances
+// of the machine affect all of them; a ratio is the median over rounds.
 package main
 
 import (
@@ -57,15 +57,15 @@ type Options struct {
 	Command   []string      `arg:"" optional:"" passthrough:"partial" help:"The host to measure and its arguments."`
 }
 
-// defaults fills in what the zero value means, and what Quick means, and takes
-// the `--` off the command.
+// defaults returns the options with the defaults and the effects of Quick filled in,
+// and without a leading `--` in the command.
 func (o Options) defaults() Options {
 	o.Dialect = cmp.Or(o.Dialect, "auto")
 	o.Duration = cmp.Or(o.Duration, time.Second)
 	o.Rounds = max(1, cmp.Or(o.Rounds, 3))
 	o.Starts = max(1, cmp.Or(o.Starts, 15))
 	o.Pipe = cmp.Or(o.Pipe, 1<<20)
-	if len(o.Command) > 0 && o.Command[0] == "--" { // kong leaves it in
+	if len(o.Command) > 0 && o.Command[0] == "--" { // kong does not remove it
 		o.Command = o.Command[1:]
 	}
 	if o.Quick {
@@ -98,9 +98,9 @@ func (o Options) Validate() error {
 	return nil
 }
 
-// Run measures what the options name and prints the result to stdout: a table,
-// or one JSON object. stderr gets a line of progress per case. Its error says
-// what could not be measured; the rest is printed all the same.
+// Run measures the cases of the options and prints the result to stdout: a table,
+// or one JSON object. It prints a line of progress per case to stderr. The error says
+// which cases could not be measured; the others are printed all the same.
 func Run(ctx context.Context, opts Options, stdout, stderr io.Writer) error {
 	opts = opts.defaults()
 	plan, err := choose(opts)
@@ -297,14 +297,14 @@ func newReport(targets []*target) *report {
 	return r
 }
 
-// fail notes what could not be measured, once for each case and target.
+// fail records a failure, once for each case and target.
 func (r *report) fail(name, target string, err error) {
 	if !slices.ContainsFunc(r.Failures, func(f failure) bool { return f.Case == name && f.Target == target }) {
 		r.Failures = append(r.Failures, failure{Case: name, Target: target, Error: err.Error()})
 	}
 }
 
-// failed is nil if everything could be measured.
+// failed returns an error with all failures, or nil if there are none.
 func (r *report) failed() error {
 	var all []error
 	for _, f := range r.Failures {
@@ -349,7 +349,7 @@ func shape(results [][]sample) sample {
 	return nil
 }
 
-// median of nothing is 0.
+// median returns the median of v, or 0 if v is empty.
 func median(v []float64) float64 {
 	if len(v) == 0 {
 		return 0

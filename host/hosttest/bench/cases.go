@@ -15,19 +15,19 @@ type value struct {
 	number  float64
 }
 
-// sample is what one round of one case gave; nil if it failed.
+// sample is the result of one round of one case; nil = the round failed.
 type sample []value
 
-// benchCase is one thing to measure. Each round of it starts a process of its own.
+// benchCase is one case to measure. Each of its rounds starts a new process.
 type benchCase struct {
 	name   string
 	about  string
-	short  bool // among the few that tell most
+	short  bool // included in Options.Short
 	starts bool // repeated Options.Starts times instead of Options.Rounds
 	run    func(ctx context.Context, t *target, d time.Duration) (sample, error)
 }
 
-// The texts that an echo carries, by the name of their case.
+// The sizes of the texts in an echo, as in the names of cases.
 const (
 	text100 = "100B"
 	text10K = "10KB"
@@ -63,7 +63,7 @@ func allCases() []benchCase {
 	return list
 }
 
-// payload returns the text of a size: plain ASCII, nothing to escape.
+// payload returns a text of a size, in plain ASCII that needs no escapes.
 func payload(size string) string {
 	bytes := map[string]int{text100: 100, text10K: 10_000, text1M: 1_000_000}[size]
 	const words = "the quick brown fox jumps over the lazy dog and runs on; "
@@ -100,11 +100,11 @@ func startUp(ctx context.Context, t *target, _ time.Duration) (sample, error) {
 	return sample{{"first answer", "ms", took.Seconds() * 1e3}}, c.close()
 }
 
-// settle is how long a host may go on starting before it counts as idle.
+// settle is how long a host may continue to start before it counts as idle.
 const settle = 200 * time.Millisecond
 
-// memory measures what the host holds when it has nothing to do yet, and the
-// most it ever held under a deep window of small calls.
+// memory measures the memory of the idle host, and its peak under a deep window
+// of small calls.
 func memory(ctx context.Context, t *target, d time.Duration) (sample, error) {
 	idle, err := t.idle(ctx)
 	if err != nil {
@@ -122,7 +122,7 @@ func memory(ctx context.Context, t *target, d time.Duration) (sample, error) {
 	return sample{{"idle", "MB", idle}, {"peak", "MB", peak}}, nil
 }
 
-// idle returns the resident memory of a host that was greeted and nothing else.
+// idle returns the resident memory of a host after the handshake.
 func (t *target) idle(ctx context.Context) (float64, error) {
 	c, err := t.start(ctx)
 	if err != nil {
@@ -153,8 +153,8 @@ func sequential(size string) func(context.Context, *target, time.Duration) (samp
 	}
 }
 
-// pipelined measures how many requests a second are answered, and what each
-// costs the host.
+// pipelined measures how many requests the host answers per second, and its
+// processor time for each.
 func pipelined(name, size string, window int, short bool) benchCase {
 	c := benchCase{name: fmt.Sprintf("%s-w%d", name, window), short: short, about: "pipelined pings, " +
 		fmt.Sprint(window) + " under way"}
@@ -180,8 +180,8 @@ func pipelined(name, size string, window int, short bool) benchCase {
 	return c
 }
 
-// session runs one load in a process of its own, between two verified
-// exchanges. It gives the processor time of the whole process, from its start.
+// session runs one load in a new process, between two verified
+// exchanges. It returns the processor time of the whole process, from its start.
 func (t *target) session(ctx context.Context, size string, window int, d time.Duration,
 	work func(*load) error,
 ) (time.Duration, error) {

@@ -25,7 +25,7 @@ type target struct {
 	dialect  *dialect
 	dir      string        // where it runs
 	home     bool          // dir is its home as well
-	logs     string        // folder for what it says on stderr
+	logs     string        // folder for its stderr
 	pipe     int           // bytes of each pipe's buffer; <= 0 leaves the system's own
 	patience time.Duration // see usualPatience
 }
@@ -42,8 +42,8 @@ type child struct {
 	reaped  bool
 }
 
-// usualPatience bounds what is outside of the timed part of a case: each single
-// exchange, and the end of the process.
+// usualPatience is the time limit outside of the timed part of a case: for each single
+// exchange, and for the end of the process.
 const usualPatience = 20 * time.Second
 
 // lookUp finds a command as a shell would, and makes its path independent of
@@ -92,8 +92,8 @@ func (t *target) start(ctx context.Context) (c *child, err error) {
 	return c, nil
 }
 
-// strange is the environment of somebody who never used the host before: no
-// config, and nothing of the user's is read or written.
+// strange returns the environment of a user who never used the host before: there is no
+// config, and no files of the present user are read or written.
 func (t *target) strange(env []string) []string {
 	env = slices.DeleteFunc(env, func(entry string) bool { return strings.HasPrefix(entry, "A2E_") })
 	for _, name := range []string{"HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME"} {
@@ -119,8 +119,8 @@ func (c *child) within(limit time.Duration) (stop func()) {
 	return func() { timer.Stop() }
 }
 
-// exchange sends one request and waits for the next line, which stays valid
-// until more is read.
+// exchange sends one request and returns the next line, which stays valid
+// until the next read.
 func (c *child) exchange(request []byte) ([]byte, error) {
 	if _, err := c.in.Write(request); err != nil {
 		return nil, c.explain(err)
@@ -149,8 +149,8 @@ func (c *child) greet(d *dialect) error {
 	return err
 }
 
-// close ends the session as a parent does, by closing stdin, and waits for the
-// end. A line that comes now is an answer too many.
+// close ends the session like a parent process, by closing stdin, and waits for the
+// end. A line that arrives now is one answer too many.
 func (c *child) close() error {
 	defer c.kill()
 	defer c.within(c.patience)()
@@ -176,7 +176,7 @@ func (c *child) close() error {
 	}
 }
 
-// kill ends the child at once and frees what it held. It may be called twice.
+// kill ends the child at once and frees its resources. It may be called twice.
 func (c *child) kill() {
 	if c.reaped {
 		return
@@ -184,12 +184,12 @@ func (c *child) kill() {
 	c.reaped = true
 	c.ended()
 	killGroup(c.cmd)
-	_ = c.cmd.Wait() // how it ended is told by its streams
+	_ = c.cmd.Wait() // its streams tell how it ended
 	closeAll([]*os.File{c.in, c.answers.file, c.logs})
 	_ = os.Remove(c.logs.Name())
 }
 
-// explain says why a stream of the child ended.
+// explain returns the error for a stream of the child that ended.
 func (c *child) explain(err error) error {
 	if c.slow.Load() {
 		return errors.New("no answer in time")
@@ -201,30 +201,30 @@ func (c *child) explain(err error) error {
 	return fmt.Errorf("it ended: %w", err)
 }
 
-// request is one line to send, in two parts: between them stands an id of
-// idLen digits that is fresh for every message.
+// request is one line to send, in two parts: between them is an id of
+// idLen digits that is new for every message.
 type request struct {
 	before, after string
-	text          string // what an echo has to bring back; "" for a ping
-	marker        string // every good answer holds it, and no bad one does
+	text          string // text that an echo must bring back; "" for a ping
+	marker        string // text that every good answer has, and no bad one
 }
 
 // idLen is the length of the changing part of an id, in hexadecimal digits.
 const idLen = 8
 
-// dialect is how one kind of host is spoken to.
+// dialect has the messages for one kind of host.
 type dialect struct {
 	name   string
 	hello  string                       // the line that opens a session
-	ready  func(answer []byte) error    // nil if it is the right answer to hello
-	after  string                       // lines sent after hello is answered; they get no answer
+	ready  func(answer []byte) error    // returns nil for the right answer to hello
+	after  string                       // lines sent after the answer to hello; they get no answer
 	ping   request                      // the cheapest exchange
 	echo   func(text string) request    // a call of the echo tool
-	verify func(sent, got []byte) error // one answer in full, but for the text
+	verify func(sent, got []byte) error // checks one answer in full, except the text
 }
 
-// a2eDialect speaks the wire of this project. The stamp, the type and an id of
-// 32 digits are what a usual agent sends; the optional fields are left out.
+// a2eDialect returns the dialect of this project's wire. Its messages have a stamp, a type
+// and an id of 32 digits, like those of a usual agent, and no optional fields.
 func a2eDialect() *dialect {
 	const id = `,"id":"000000000000000000000000`
 	return &dialect{
@@ -282,7 +282,7 @@ func a2eVerify(sent, got []byte) error {
 	return nil
 }
 
-// mcpDialect speaks to an MCP server that has a tool `echo{text}`.
+// mcpDialect returns the dialect for an MCP server with a tool `echo{text}`.
 func mcpDialect() *dialect {
 	const head = `{"jsonrpc":"2.0","id":"`
 	return &dialect{
@@ -310,7 +310,7 @@ func mcpDialect() *dialect {
 	}
 }
 
-// mcpResult accepts a result with this id that is not marked as an error.
+// mcpResult returns nil for a result with this id that is not marked as an error.
 func mcpResult(line []byte, id string) error {
 	var m struct {
 		ID     jsontext.Value `json:"id"`
@@ -327,8 +327,8 @@ func mcpResult(line []byte, id string) error {
 	return nil
 }
 
-// lineDialect speaks to a program that gives each line back. Its ping is the
-// ping of a2e, so that the two compare; its echo is a line of the text alone.
+// lineDialect returns the dialect for a program that sends each line back. Its ping is the
+// ping of a2e, for comparison; its echo is a line with only the text.
 func lineDialect() *dialect {
 	hello := a2eDialect().hello
 	same := func(sent, got []byte) error {
@@ -352,8 +352,8 @@ func lineDialect() *dialect {
 	}
 }
 
-// findDialect settles what a target speaks. To find out it sends the a2e
-// handshake, which a line echo gives back, and then tries MCP.
+// findDialect returns the dialect of a target. For "auto" it sends the a2e
+// handshake, which a line echo sends back, and then tries MCP.
 func findDialect(ctx context.Context, t *target, name string) (*dialect, error) {
 	a2e, mcp, line := a2eDialect(), mcpDialect(), lineDialect()
 	for _, d := range []*dialect{a2e, mcp, line} {
@@ -381,7 +381,7 @@ func findDialect(ctx context.Context, t *target, name string) (*dialect, error) 
 		outcome(answer, err), outcome(second, err2))
 }
 
-// hail starts the target, sends one line and gives back the first one it says.
+// hail starts the target, sends one line and returns the first line of its output.
 func hail(ctx context.Context, t *target, hello string, limit time.Duration) ([]byte, error) {
 	c, err := t.start(ctx)
 	if err != nil {

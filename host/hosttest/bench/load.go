@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// tally is what one load of requests came to.
+// tally is the result of one load of requests.
 type tally struct {
 	answers int
 	elapsed time.Duration
-	cpu     time.Duration // of the host; <= 0 if the system does not tell
+	cpu     time.Duration // of the host; <= 0 = unknown
 }
 
 // load keeps a window of requests under way.
@@ -26,7 +26,7 @@ type load struct {
 	duration time.Duration
 }
 
-// probe is one exchange, verified in full.
+// probe does one exchange and verifies it in full.
 func (c *child) probe(d *dialect, q request, b *batch) (*checker, error) {
 	defer c.within(c.patience)()
 	whole := c.answers.whole
@@ -85,17 +85,17 @@ func (l *load) run() (tally, error) {
 	if under < 0 {
 		return t, fmt.Errorf("%d answers more than requests", -under)
 	}
-	if t.answers == 0 { // a host so slow that all came at once, after the time: nothing is left out then
+	if t.answers == 0 { // the host is so slow that all answers came after the end: count them all
 		t.answers, t.elapsed, used = all, time.Since(begin), atFirst
 	}
 	t.cpu = cpuTime(l.c.cmd) - used
 	return t, nil
 }
 
-// sender returns the function that sends n more requests, and the one that ends
-// it. What surely fits into the pipe is written at once, which costs the least;
-// otherwise a goroutine writes, since a host that waits for its answers to be
-// read may not read on.
+// sender returns a function that sends n more requests, and one that ends the
+// sending. If all requests surely fit into the pipe, send writes directly, which
+// costs least. Otherwise a goroutine writes, as a host that waits until its answers
+// are read may stop reading.
 func (l *load) sender() (send func(n int) error, stop func()) {
 	if l.window*l.b.size <= pipeSize(l.c.in)/2 {
 		return l.write, func() {}
@@ -148,7 +148,7 @@ func (l *load) write(n int) error {
 	return nil
 }
 
-// sequential sends one request after the other and gives how long each took.
+// sequential sends one request after the other and returns the time of each.
 func (l *load) sequential() ([]time.Duration, error) {
 	defer l.c.within(2*l.duration + l.c.patience)()
 	times := make([]time.Duration, 0, 1<<18)
@@ -176,8 +176,8 @@ func (l *load) sequential() ([]time.Duration, error) {
 	return times, nil
 }
 
-// lines cuts what a host says into lines. The buffer is small enough to stay in
-// the processor's cache, so of a very long line only the start is kept.
+// lines splits the output of a host into lines. The buffer is small enough to stay in
+// the processor's cache, so only the start of a very long line is kept.
 type lines struct {
 	file     *os.File
 	buf      []byte
@@ -190,7 +190,7 @@ type lines struct {
 
 const (
 	readSize = 256 << 10
-	keepSize = 32 << 10 // of a longer line, as long as whole is off
+	keepSize = 32 << 10 // kept bytes of a longer line while whole is false
 )
 
 func newLines(f *os.File) *lines { return &lines{file: f, buf: make([]byte, readSize), whole: true} }
@@ -217,8 +217,8 @@ func (l *lines) fill() error {
 	return err
 }
 
-// next returns the next line that is there, without its newline, or nil. It stays
-// valid until fill is called.
+// next returns the next line in the buffer, without its newline, or nil. The line
+// stays valid until fill is called.
 func (l *lines) next() []byte {
 	i := bytes.IndexByte(l.buf[l.seen:l.to], '\n')
 	if i < 0 {
@@ -232,7 +232,7 @@ func (l *lines) next() []byte {
 	return line
 }
 
-// batch holds encoded requests side by side, so that many go out in one write.
+// batch has encoded requests one after the other, so that one write sends many.
 type batch struct {
 	buf   []byte
 	size  int // of one request with its newline
@@ -250,7 +250,7 @@ func newBatch(q request, window int) *batch {
 	return &batch{buf: bytes.Repeat([]byte(one), slots), size: len(one), slots: slots, idAt: len(q.before), id: 1}
 }
 
-// take returns up to n requests with ids of their own, and how many. They stay
+// take returns up to n requests with new ids, and their number. They stay
 // valid until the next call.
 func (b *batch) take(n int) ([]byte, int) {
 	n = min(n, b.slots)
@@ -263,12 +263,12 @@ func (b *batch) take(n int) ([]byte, int) {
 	return b.buf[:n*b.size], n
 }
 
-// checker holds every answer of a load against the first one, which was
+// checker compares every answer of a load with the first one, which was
 // verified in full.
 type checker struct {
 	marker []byte
-	at     int // where the first answer had it
-	least  int // no answer is shorter
+	at     int // offset of the marker in the first answer
+	least  int // least length of an answer
 }
 
 // slack is by how many bytes an answer may be shorter than the first: numbers
@@ -283,7 +283,7 @@ func newChecker(q request, first []byte) (*checker, error) {
 	return &checker{marker: []byte(q.marker), at: at, least: len(first) - slack}, nil
 }
 
-// count takes the lines that are there and gives the number of answers among
+// count takes the lines in the buffer and returns the number of answers among
 // them.
 func (k *checker) count(l *lines) (int, error) {
 	n := 0

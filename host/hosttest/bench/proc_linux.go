@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tellsMemory says whether megabytes knows anything.
+// tellsMemory says whether megabytes works on this system.
 const tellsMemory = true
 
-// ownGroup returns the child a process group, so that its own children end with it.
+// ownGroup puts the child into a new process group, so that killGroup also ends its children.
 func ownGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
 
 // killGroup ends the child and its children at once.
@@ -22,16 +22,16 @@ func killGroup(cmd *exec.Cmd) {
 	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // it may have ended before
 }
 
-// setPipe sizes a pipe's buffer, if it may, and makes our end of it blocking:
-// waiting for it in the kernel takes less time than in the Go runtime's poller.
+// setPipe sets the size of a pipe's buffer, if allowed, and makes our end blocking:
+// waiting in the kernel takes less time than in the Go runtime's poller.
 func setPipe(f *os.File, size int) {
-	fd := f.Fd() // this is what makes it blocking
+	fd := f.Fd() // Fd makes the file blocking
 	if size > 0 {
-		_, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, size) // a smaller pipe does as well
+		_, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, size) // a smaller pipe works too
 	}
 }
 
-// pipeSize returns a pipe's buffer in bytes.
+// pipeSize returns the size of a pipe's buffer in bytes.
 func pipeSize(f *os.File) int {
 	n, err := unix.FcntlInt(f.Fd(), unix.F_GETPIPE_SZ, 0)
 	if err != nil {
@@ -41,8 +41,8 @@ func pipeSize(f *os.File) int {
 }
 
 // cpuTime returns the processor time of all threads of a process so far, to the
-// nanosecond: the kernel keeps a clock for each process, whose number is made
-// from its id as clock_getcpuclockid does.
+// nanosecond. It reads the kernel's clock of the process, whose number it computes
+// from the process id like clock_getcpuclockid.
 func cpuTime(cmd *exec.Cmd) time.Duration {
 	const schedClock = 2
 	var ts unix.Timespec

@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// tellsMemory says whether megabytes knows anything.
+// tellsMemory says whether megabytes works on this system.
 const tellsMemory = false
 
-// ownGroup does nothing: the host itself ends what it has started.
+// ownGroup does nothing: the host itself ends its children.
 func ownGroup(*exec.Cmd) {}
 
 // killGroup ends the child at once.
@@ -19,14 +19,14 @@ func killGroup(cmd *exec.Cmd) {
 	_ = cmd.Process.Kill() // it may have ended before
 }
 
-// setPipe leaves the pipe as the system made it.
+// setPipe does nothing.
 func setPipe(*os.File, int) {}
 
-// pipeSize is unknown here, so nothing is taken to fit.
+// pipeSize returns 0, as the size is unknown; then no request counts as fitting.
 func pipeSize(*os.File) int { return 0 }
 
-// cpuTime is unknown while the process runs; its total is read when it ended.
+// cpuTime returns 0, as the time is unknown while the process runs.
 func cpuTime(*exec.Cmd) time.Duration { return 0 }
 
-// megabytes is unknown here.
+// megabytes returns 0, as the memory is unknown.
 func megabytes(*child, string) float64 { return 0 }

@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// memoryID is what memory/init/req answers for the default namespace and scope.
+// memoryID is the memory_id of the default namespace and scope.
 const memoryID = "mem_e952e9ec20f000fce84246c7"
 
-// change draws a request whose effect the model knows.
+// change draws a request with an effect that the model records.
 func (d *draw) change() step {
 	switch n := d.IntN(10); {
 	case n < 5:
@@ -24,7 +24,7 @@ func (d *draw) change() step {
 	}
 }
 
-// store draws new entries and new versions of older ones, each version once.
+// store draws new entries and new versions of existing ones; each version number is used once.
 func (d *draw) store() step {
 	m, versions, entries := d.model, map[string]int{}, []string{}
 	for range 1 + d.IntN(4) {
@@ -48,7 +48,7 @@ func (d *draw) store() step {
 	return s
 }
 
-// forget draws some keys that may be there.
+// forget draws some keys that may exist.
 func (d *draw) forget() step {
 	versions, keys := map[string]int{}, []string{}
 	for range 1 + d.IntN(3) {
@@ -64,7 +64,7 @@ func (d *draw) forget() step {
 	return s
 }
 
-// addTask draws a task of the plan.
+// addTask draws a new task of the plan.
 func (d *draw) addTask() step {
 	m := d.model
 	m.version++
@@ -81,7 +81,7 @@ func (d *draw) addTask() step {
 	return s
 }
 
-// claim takes a task that nobody has, and says that it is done: no other may be told so too.
+// claim claims a free task and reports it done. No other agent may get the same task.
 func (d *draw) claim(h *host) {
 	owner := fmt.Sprintf(`"plan_id":%q,"owner":%q`, d.plan, h.name)
 	s := d.native("k", "planning/task/update", owner+`,"action":"claim","lease":60`)
@@ -102,7 +102,7 @@ func (d *draw) claim(h *host) {
 	h.do(s)
 }
 
-// walk draws a step of the one episode of the model in this life.
+// walk draws a step in the only episode of the model in this life.
 func (d *draw) walk() step {
 	m := d.model
 	if d.spawned["walk"] == "" {
@@ -132,7 +132,7 @@ func (d *draw) walk() step {
 	return s
 }
 
-// chain draws a chain with a journal, whose nodes leave a trace.
+// chain draws a chain with a journal, each of whose nodes writes its name into a file.
 func (d *draw) chain() step {
 	c := &chain{id: d.id("chain"), steps: 2 + d.IntN(5)}
 	var nodes []string

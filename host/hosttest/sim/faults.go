@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fault draws something that goes wrong.
+// fault draws a fault.
 func (d *draw) fault() step {
 	n, pause := d.IntN(1000), time.Duration(1+d.IntN(60))*time.Millisecond
 	if n%25 == 0 {
@@ -34,10 +34,10 @@ func (d *draw) fault() step {
 			pid := h.signalChild(n, word, syscall.SIGSTOP)
 			time.Sleep(pause)
 			if pid > 0 {
-				_ = syscall.Kill(pid, syscall.SIGCONT) // it may have ended
+				_ = syscall.Kill(pid, syscall.SIGCONT) // the process may have ended
 			}
 		}}
-	case 3: // what a jump of the clock is to the host: much time has passed between two moments
+	case 3: // for the host this is like a jump of the clock
 		return step{what: fmt.Sprintf("the host stands still for %s", pause), do: func(h *host) {
 			_ = h.cmd.Process.Signal(syscall.SIGSTOP)
 			time.Sleep(pause)
@@ -79,7 +79,7 @@ func (d *draw) fault() step {
 func (h *host) squeeze(resource int, to uint64, pause time.Duration) {
 	var was unix.Rlimit
 	if unix.Prlimit(h.cmd.Process.Pid, resource, nil, &was) != nil {
-		return // it has ended
+		return // the host has ended
 	}
 	h.model.strained()
 	low := was
@@ -89,13 +89,13 @@ func (h *host) squeeze(resource int, to uint64, pause time.Duration) {
 	_ = unix.Prlimit(h.cmd.Process.Pid, resource, &was, nil)
 }
 
-// mount puts a small disk in the place of state_dir, which only this thread sees and what it
-// starts; it goes with the thread. Where that cannot be done the limit on files must do.
+// mount mounts a small disk as state_dir, and reports whether it did. Only this thread and its child
+// processes see the disk, which ends with the thread. Without the disk, tests only limit the size of files.
 func (s *Sim) mount() bool {
 	if os.Geteuid() != 0 {
 		return false
 	}
-	runtime.LockOSThread() // for ever
+	runtime.LockOSThread() // never unlocked
 	state := filepath.Join(s.dir, "state")
 	if unix.Unshare(unix.CLONE_NEWNS) != nil || unix.Mount("none", "/", "", unix.MS_REC|unix.MS_PRIVATE, "") != nil ||
 		os.Mkdir(state, 0o700) != nil || unix.Mount("none", state, "tmpfs", 0, "size=128m,mode=700") != nil {
@@ -123,13 +123,13 @@ func (h *host) flood(pause time.Duration) {
 			}
 		}
 		time.Sleep(pause)
-		_ = ballast.Truncate(0) // also where the host has ended meanwhile
+		_ = ballast.Truncate(0) // also if the host has ended meanwhile
 		_ = ballast.Close()
 		_ = os.Remove(file)
 	}
 }
 
-// signalChild signals one of the descendants whose command line has a word.
+// signalChild sends a signal to one of the host's descendants whose command line has a word, and returns its pid.
 func (h *host) signalChild(n int, word string, sig syscall.Signal) (pid int) {
 	var pids []int
 	for _, pid := range descendants(h.cmd.Process.Pid) {
@@ -147,7 +147,7 @@ func (h *host) signalChild(n int, word string, sig syscall.Signal) (pid int) {
 	return pid
 }
 
-// descendants are the processes that a process has started, and theirs.
+// descendants returns the children of a process, their children, and so on.
 func descendants(of int) (pids []int) {
 	children := map[int][]int{}
 	files, _ := filepath.Glob("/proc/[0-9]*/stat")
@@ -155,7 +155,7 @@ func descendants(of int) (pids []int) {
 		text, err := os.ReadFile(file)
 		fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
 		if err != nil || len(fields) < 2 {
-			continue // it has ended
+			continue // the process has ended
 		}
 		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
 		parent, _ := strconv.Atoi(fields[1])
@@ -168,7 +168,7 @@ func descendants(of int) (pids []int) {
 	return pids
 }
 
-// disturb changes the workspace as an agent's programs might.
+// disturb changes the workspace as programs of an agent could.
 func (s *Sim) disturb(n int) {
 	ws := filepath.Join(s.dir, "ws")
 	path := filepath.Join(ws, fmt.Sprintf("f%d.txt", n%5))
@@ -192,7 +192,7 @@ func (s *Sim) disturb(n int) {
 	}
 }
 
-// hostile fills the workspace.
+// hostile fills the workspace with files and folders that are difficult to handle.
 func (s *Sim) hostile(ws string) error {
 	deep := filepath.Join(ws, strings.Repeat("deep/", 100))
 	many := filepath.Join(ws, "many")
@@ -214,13 +214,13 @@ func (s *Sim) hostile(ws string) error {
 	return syscall.Mkfifo(filepath.Join(ws, "pipe"), 0o600)
 }
 
-// files is the number of the host's open files.
+// files returns the number of the host's open files.
 func (h *host) files() int {
 	entries, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", h.cmd.Process.Pid)) // it may have ended
 	return len(entries)
 }
 
-// inDir lists the processes that work in a folder.
+// inDir returns the processes whose working directory is in a folder.
 func inDir(dir string) (left []string) {
 	links, _ := filepath.Glob("/proc/[0-9]*/cwd")
 	for _, link := range links {

@@ -32,9 +32,9 @@ type host struct {
 	judge  *judge
 	gate   sync.Mutex    // held while the agent does not read
 	ended  chan struct{} // closed when its output has ended
-	stderr string        // the file that it goes to
+	stderr string        // the file with its stderr
 	ids    int
-	killed atomic.Bool // nothing is owed any more
+	killed atomic.Bool // the host need not answer any more
 	state  error       // what Wait returned
 
 	writing sync.Mutex // guards the fields below: replies to the host come from its reader
@@ -42,7 +42,7 @@ type host struct {
 	sent    int
 }
 
-// sender takes lines for a host.
+// sender sends lines to a host.
 type sender interface {
 	send(text string) error // whole lines, or the start of one
 	close() error
@@ -77,7 +77,7 @@ func (s *Sim) launch(m *model, http bool) *host {
 	switch {
 	case http:
 		args = append(args, "--http", "127.0.0.1:0")
-	case s.Line == maxLine: // a record of longer ones would hold them as well
+	case s.Line == maxLine: // no record for longer lines, as it would contain them
 		args = append(args, "--record", "record-"+name+".ndjson")
 	}
 	h.cmd = exec.Command(s.bin, args...)
@@ -89,7 +89,7 @@ func (s *Sim) launch(m *model, http bool) *host {
 	defer stderr.Close()
 	h.cmd.Dir, h.cmd.Env, h.cmd.Stderr = s.dir, s.environ(), stderr
 	h.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if s.disk { // the thread is the test's own: a test that is killed leaves no host
+	if s.disk { // the host ends with this thread, also if the test is killed
 		h.cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 	}
 	stdin, stdout := must.Get(h.cmd.StdinPipe())(s.t), must.Get(h.cmd.StdoutPipe())(s.t)
@@ -117,12 +117,12 @@ func (h *host) hello() string {
 	return fmt.Sprintf(`"agent_id":%q,"agent_caps":[],"auth_token":%q`, h.model.name, h.sim.secret("token"))
 }
 
-// fail notes a violation.
+// fail records a violation.
 func (h *host) fail(format string, args ...any) {
 	h.sim.fail(h.name+": "+format, args...)
 }
 
-// ask sends a request and returns its answer; nil: the host is gone.
+// ask sends a request and returns its answer, or nil if the host has ended.
 func (h *host) ask(typ, fields string) *answer {
 	h.ids++
 	id := fmt.Sprintf("k%s-ask-%d", h.name, h.ids)
@@ -134,7 +134,8 @@ func (h *host) ask(typ, fields string) *answer {
 	return a
 }
 
-// look is ask for what must be told in the end: the server of a store may be away for a while.
+// look is like ask, but repeats the request while the answer is store_unavailable, as the server of a store may
+// be away for a while.
 func (h *host) look(typ, fields string) (a *answer) {
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		if a = h.ask(typ, fields); a == nil || a.Code != "store_unavailable" {
@@ -144,7 +145,7 @@ func (h *host) look(typ, fields string) (a *answer) {
 	return a
 }
 
-// do takes a step.
+// do carries out a step.
 func (h *host) do(s step) {
 	if s.do != nil {
 		h.sim.note("%s: %s", h.name, s.what)
@@ -170,14 +171,14 @@ func (h *host) do(s step) {
 		}
 	}
 	if err := h.to.send(line); errors.Is(err, errRefused) && (s.speak == "" ||
-		s.key != "") { // one that has ended takes nothing
+		s.key != "") { // an ended host accepts nothing
 		h.judge.release(key)
 	}
 }
 
 var place = regexp.MustCompile(`<<(\S+) (\S+)>>`)
 
-// fill puts what earlier answers hold into a line.
+// fill replaces the placeholders in a line by values of earlier answers.
 func (h *host) fill(line string) string {
 	return place.ReplaceAllStringFunc(line, func(text string) string {
 		found := place.FindStringSubmatch(text)
@@ -193,13 +194,13 @@ func (h *host) fill(line string) string {
 // settle waits until everything is answered.
 func (h *host) settle() {
 	if !h.judge.until(h.ended, func() bool { return len(h.judge.owed) == 0 }) {
-		_ = h.cmd.Process.Signal(syscall.SIGQUIT) // it writes where its goroutines are
+		_ = h.cmd.Process.Signal(syscall.SIGQUIT) // the host then prints its goroutines
 		<-h.ended
 		h.fail("never answered:\n%s", strings.Join(h.judge.due(), "\n"))
 	}
 }
 
-// wait waits for the end of the host, and looks at what it left.
+// wait waits for the end of the host and checks its exit code and output. It returns how long that took.
 func (h *host) wait(what string, want ...int) time.Duration {
 	began := time.Now()
 	late := time.AfterFunc(patience, func() {
@@ -226,12 +227,12 @@ func (h *host) wait(what string, want ...int) time.Duration {
 	return took
 }
 
-// quitCode is how a Go program ends that has written its goroutines.
+// quitCode is the exit code of a Go program that has printed its goroutines.
 const quitCode = 2
 
 func tail(text []byte) []byte { return text[max(0, len(text)-1500):] }
 
-// errRefused is a line that a host did not accept, so that it is not answered either.
+// errRefused is the error for a line that a host did not accept and will not answer.
 var errRefused = errors.New("not accepted")
 
 // kill ends the host at once.

@@ -30,7 +30,7 @@ type session struct {
 
 var listens = regexp.MustCompile(`a2e listens on (\S+)`)
 
-// startHTTP starts a host and opens a session; nothing may come on its stdout.
+// startHTTP starts a host and opens a session. The host must write nothing to its stdout.
 func (s *Sim) startHTTP(h *host, stdout io.Reader) {
 	must.OK(s.t, h.cmd.Start())
 	go func() {
@@ -58,7 +58,7 @@ func (s *Sim) startHTTP(h *host, stdout io.Reader) {
 	go c.listen(ctx)
 }
 
-// send implements sender: each line is a request. One that is not accepted gets no answer.
+// send implements sender. It sends each line as one HTTP request; a line that is not accepted gets no answer.
 func (c *session) send(text string) error {
 	for line := range strings.Lines(text) {
 		for try := 0; ; try++ {
@@ -92,7 +92,7 @@ func (c *session) close() error {
 	return nil
 }
 
-// listen reads the stream, and goes on where it broke off when it ends.
+// listen reads the stream of events, and continues after the last event when a connection ends.
 func (c *session) listen(ctx context.Context) {
 	defer close(c.heard)
 	for ctx.Err() == nil {
@@ -116,8 +116,8 @@ func (c *session) listen(ctx context.Context) {
 	}
 }
 
-// events reads events to the end of a connection, which the agent ends itself now and then. Only an
-// empty line makes an event: the host's death may cut one off anywhere.
+// events reads events until the end of a connection, or ends it itself after some events. Only an
+// empty line completes an event, as the death of the host may cut one off anywhere.
 func (c *session) events(r io.Reader) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, 64<<20)

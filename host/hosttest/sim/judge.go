@@ -18,7 +18,7 @@ import (
 	"a2e/protocol"
 )
 
-// answer is a line that a host wrote, as far as the simulator asks it something.
+// answer is a line that a host wrote, with the fields that the simulator uses.
 type answer struct {
 	Type    string         `json:"type"`
 	ReqID   string         `json:"req_id"`
@@ -37,7 +37,7 @@ type answer struct {
 	line []byte
 }
 
-// get returns a member of the answer as text, of its result where it is one of JSON-RPC.
+// get returns a member of the answer as text; for JSON-RPC also a member of its result.
 func (a *answer) get(name string) string {
 	m := hosttest.Message{Line: a.line}
 	if text := m.Get("/" + name); text != "" {
@@ -46,18 +46,18 @@ func (a *answer) get(name string) string {
 	return m.Get("/result/" + name)
 }
 
-// judge reads what a host writes and holds it against what it was asked.
+// judge reads the output of a host and compares it with the requests.
 type judge struct {
 	fail    func(format string, args ...any)
 	reply   func(dialect, line string) // answers a question of the host
-	note    func(line []byte)          // is told of each line
+	note    func(line []byte)          // called with each line
 	secrets []string
 
 	mu      sync.Mutex
 	owed    map[string]int // answers that are due, by dialect and id
 	asked   map[string]string
 	kept    map[string]*answer
-	then    map[string]func(*answer) // what to do with an answer
+	then    map[string]func(*answer) // called with the answer
 	over    map[string]bool          // answered by an error: no event may follow
 	changed chan struct{}
 	lines   int
@@ -72,7 +72,7 @@ func newJudge(fail func(string, ...any), secrets []string) *judge {
 	}
 }
 
-// expect notes that a line will be answered; then is told of the answer.
+// expect records that a line will be answered; then, if not nil, is called with the answer.
 func (j *judge) expect(key, line string, then func(*answer)) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -83,7 +83,7 @@ func (j *judge) expect(key, line string, then func(*answer)) {
 	}
 }
 
-// read takes the lines of a host to their end. gate holds it up where the agent stalls.
+// read reads the lines of a host until the end of its output. It waits while gate is held, when the agent stalls.
 func (j *judge) read(r io.Reader, gate *sync.Mutex) {
 	var rest []byte
 	buf := make([]byte, 64<<10)
@@ -100,7 +100,7 @@ func (j *judge) read(r io.Reader, gate *sync.Mutex) {
 			rest = after
 		}
 		if err != nil {
-			return // a killed host may end within a line
+			return // the last line of a killed host may be incomplete
 		}
 	}
 }
@@ -111,7 +111,7 @@ func pass(gate *sync.Mutex) {
 	defer gate.Unlock()
 }
 
-// take judges one line.
+// take checks one line.
 func (j *judge) take(line []byte) {
 	j.note(line)
 	j.mu.Lock()
@@ -141,7 +141,7 @@ func (j *judge) take(line []byte) {
 	}
 }
 
-// native judges a line of A2E.
+// native checks a line of A2E.
 func (j *judge) native(a *answer) {
 	if err := hosttest.Check(a.line); err != nil {
 		j.fail("%v: %.600s", err, a.line)
@@ -158,13 +158,13 @@ func (j *judge) native(a *answer) {
 		if late && a.Type != string(protocol.TypeProcReadEvent) {
 			j.fail("an event after the answer: %.600s", a.line)
 		}
-	case a.ReqID == "r" && a.Type == "error": // what was asked is answered after its session, or between two
+	case a.ReqID == "r" && a.Type == "error": // the answer to a question came after its session had ended
 	default:
 		j.settleOne("a2e", a.ReqID, a)
 	}
 }
 
-// settleOne takes an answer. Broken lines may be answered with the id that begins with "b", or none.
+// settleOne records an answer. A broken line may be answered with its id, which begins with "b", or without one.
 func (j *judge) settleOne(dialect, id string, a *answer) {
 	plain := strings.Trim(id, `"`)
 	if id == "null" || id == "" || strings.HasPrefix(plain, "b") {
@@ -197,14 +197,14 @@ func (j *judge) settleOne(dialect, id string, a *answer) {
 	}
 }
 
-// answers is how many lines were judged that end a request.
+// answers returns the number of lines so far that ended a request.
 func (j *judge) answers() int {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.lines
 }
 
-// until waits for a condition, which is asked with mu held; false: it never came.
+// until waits for a condition, which it checks with mu held. It returns false if the condition did not become true.
 func (j *judge) until(gone <-chan struct{}, ok func() bool) bool {
 	late := time.NewTimer(patience)
 	defer late.Stop()
@@ -234,13 +234,13 @@ func (j *judge) until(gone <-chan struct{}, ok func() bool) bool {
 	}
 }
 
-// waitFor returns the answer to a request whose id begins with "k"; nil: it never came.
+// waitFor returns the answer to a request whose id begins with "k", or nil if none came.
 func (j *judge) waitFor(id string, gone <-chan struct{}) (a *answer) {
 	j.until(gone, func() bool { a = j.kept[id]; return a != nil })
 	return a
 }
 
-// due lists what is not answered.
+// due lists the requests that are not answered.
 func (j *judge) due() (all []string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -251,7 +251,7 @@ func (j *judge) due() (all []string) {
 	return all
 }
 
-// release takes back what was expected of a line that the host did not accept.
+// release undoes expect for a line that the host did not accept.
 func (j *judge) release(key string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

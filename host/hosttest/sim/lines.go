@@ -17,17 +17,17 @@ import (
 
 // step is one thing that the agent does: it sends a line, or a fault happens.
 type step struct {
-	line  string        // may hold <<id path>>: a member of the answer to an earlier request
+	line  string        // may have <<id path>>: a member of the answer to an earlier request
 	speak string        // the dialect; "" = the line is broken
-	of    string        // the dialect that answers a broken line; "" = that of the last good one
-	key   string        // of its answer, after the dialect; "" = it gets none
-	then  func(*answer) // is told of it
-	bits  bool          // it is written byte by byte
-	what  string        // of a fault
+	of    string        // the dialect that answers a broken line; "" = that of the last good line
+	key   string        // id of its answer; "" = no answer
+	then  func(*answer) // called with the answer
+	bits  bool          // write the line byte by byte
+	what  string        // description of a fault
 	do    func(*host)
 }
 
-// draw draws what one host is sent in one life. Nothing that a host says changes what is drawn.
+// draw draws the steps for one host in one life. They do not depend on the output of the host.
 type draw struct {
 	*rand.Rand
 	prefix  string // of all ids
@@ -39,7 +39,7 @@ type draw struct {
 	others  []protocol.Type // all requests that do not end the session
 	ids     int
 	last    string            // id of the last native request
-	spawned map[string]string // the last request that gave what others name
+	spawned map[string]string // by kind: id of the last request whose answer has an id for later requests
 }
 
 func (s *Sim) newDraw(r *rand.Rand, prefix string, m *model) *draw {
@@ -64,7 +64,7 @@ func (d *draw) id(kind string) string {
 
 func (d *draw) of(words ...string) string { return words[d.IntN(len(words))] }
 
-// native is a request of A2E; of a kind "k" the answer is kept for others to name.
+// native returns a request of A2E. For the kind "k" the judge keeps the answer for later requests.
 func (d *draw) native(kind, typ, fields string) step {
 	id := d.id(kind)
 	d.last = id
@@ -96,7 +96,7 @@ func (d *draw) line() step {
 	}
 }
 
-// request draws a request of A2E that makes sense.
+// request draws a meaningful request of A2E.
 func (d *draw) request() step {
 	tool := func(name, args string) step {
 		more := d.of("", `,"streaming":true`, `,"timeout":1`)
@@ -166,7 +166,7 @@ func (d *draw) request() step {
 	}
 }
 
-// named is a value of the answer to the last request of a kind.
+// named returns a placeholder for a value of the answer to the last request of a kind.
 func (d *draw) named(kind, path string) string {
 	if id := d.spawned[kind]; id != "" && d.IntN(10) > 0 {
 		return `"<<` + id + " " + path + `>>"`
@@ -179,8 +179,8 @@ func (d *draw) brief() string {
 		"env", "echo '{\\\"status\\\":\\\"partial\\\"}'")
 }
 
-// random draws a request of any type whose fields have any values that its schema allows, or
-// now and then others.
+// random draws a request of any type. Its fields have values that its schema allows, and sometimes
+// others.
 func (d *draw) random() step {
 	typ := d.others[d.IntN(len(d.others))]
 	properties, _ := d.schemas[typ].Schema["properties"].(map[string]any)
@@ -202,7 +202,7 @@ func (d *draw) random() step {
 	return d.native("r", string(typ), strings.TrimSuffix(string(text[1:]), "}"))
 }
 
-// value draws a value of a schema; of none, any.
+// value draws a value of a schema, or any value without a schema.
 func (d *draw) value(schema any, defs map[string]any, depth int) any {
 	s, _ := schema.(map[string]any)
 	if ref, ok := s["$ref"].(string); ok {
@@ -282,7 +282,7 @@ func (d *draw) rpc() step {
 				d.of("/echo text=x", "/help", "/told", "/say text=error", "/nothing", "x") + `"}`
 		}
 	}
-	if d.IntN(20) == 0 && method != "session.create" { // whose answer others wait for
+	if d.IntN(20) == 0 && method != "session.create" { // later requests need the answer to session.create
 		return step{line: fmt.Sprintf(`{"jsonrpc":"2.0","method":%q,"params":%s}`,
 			d.of("notifications/initialized", "$/cancelRequest", "nothing"), params), speak: "rpc"}
 	}
@@ -302,13 +302,13 @@ func (d *draw) task() step {
 		d.of("echo done", "echo done", "exit 1", "sleep 0.05; echo done", "kill -9 $$", "env"), more)}
 }
 
-// cancel draws the end of the request before; it has no answer of its own.
+// cancel draws a cancel of the previous request; it has no answer of its own.
 func (d *draw) cancel() step {
 	return step{line: fmt.Sprintf(`{"type":"cancel","id":%q,"req_id":%q}`, d.id("c"), d.last), speak: "a2e"}
 }
 
-// broken draws a line that no protocol understands. It is answered in the dialect that its type names, if that
-// can be read, else in that of the last good one.
+// broken draws a line that no protocol understands. The host answers in the dialect of its type, if that
+// can be read, else in the dialect of the last good line.
 func (d *draw) broken() step {
 	whole := fmt.Sprintf(`{"type":"ping","id":%q,"x":{"a":[1,2,{"b":"c"}]},"y":"z"}`, d.id("b"))
 	line := []string{

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// marathon has one host work for many rounds. After each it rests, and may then have no more than
-// it had after those before.
+// marathon lets one host work for many rounds. After each round the host rests, and must not use more
+// resources than after earlier rounds.
 func (s *Sim) marathon() {
 	h := s.start(s.models[0], s.Seed%2 == 0)
 	s.makePlan(h)
@@ -23,7 +23,7 @@ func (s *Sim) marathon() {
 		for range 40 {
 			s.act(h, d)
 		}
-		h.do(d.native("r", "handshake/req", h.hello())) // ends what the session has started
+		h.do(d.native("r", "handshake/req", h.hello())) // a new handshake ends the processes of the session
 		h.settle()
 		h.idle()
 		rests = append(rests, s.rested(h))
@@ -39,7 +39,8 @@ func (s *Sim) marathon() {
 	s.after()
 }
 
-// idle waits until the host's processes and files stay as many, but not for ever: servers that fail are started again.
+// idle waits until the numbers of the host's processes and files are stable, but only for a limited time, as
+// failing servers are restarted.
 func (h *host) idle() {
 	was, same := rest{}, 0
 	for look := 0; look < 100 && same < 5; look++ {
@@ -51,13 +52,13 @@ func (h *host) idle() {
 	}
 }
 
-// rest is what a host has when nothing is under way.
+// rest has the resources of a host when nothing is under way.
 type rest struct {
 	at                                          time.Time
 	resident, private, files, threads, children int // the first two in KiB
 }
 
-// rested notes what the host has.
+// rested measures and records the resources of the host.
 func (s *Sim) rested(h *host) rest {
 	r := h.measure()
 	s.note("%s: at rest it has %+v", h.name, r)
@@ -67,7 +68,7 @@ func (s *Sim) rested(h *host) rest {
 	return r
 }
 
-// measure reads what the host has.
+// measure reads the resources of the host from /proc.
 func (h *host) measure() rest {
 	r := rest{at: time.Now(), files: h.files(), children: len(descendants(h.cmd.Process.Pid))}
 	for _, file := range []string{"status", "smaps_rollup"} {
@@ -90,7 +91,7 @@ func (h *host) measure() rest {
 	return r
 }
 
-// series are the values of rests, one after the other.
+// series returns the values of the rests in order, by name.
 func series(rests []rest) map[string][]float64 {
 	all := map[string][]float64{}
 	for _, r := range rests {
@@ -104,7 +105,7 @@ func series(rests []rest) map[string][]float64 {
 	return all
 }
 
-// trends says of each series its mean, and its slope by least squares.
+// trends returns a text with the mean of each series and its slope per hour by least squares.
 func trends(rests []rest) string {
 	var text []string
 	for name, ys := range series(rests) {
@@ -119,8 +120,8 @@ func trends(rests []rest) string {
 	return strings.Join(text, ", ")
 }
 
-// bounded wants that what a host has at rest does not grow: that once in the last third of its
-// rests it had no more than once in the second third, but for what is left to chance.
+// bounded checks that the resources of a host at rest do not grow: the least value in the last third of
+// the rests must not exceed the least value in the second third by more than a slack.
 func (s *Sim) bounded(rests []rest) {
 	slack := map[string]float64{
 		"resident KiB": 32 << 10, "private KiB": 32 << 10, "descriptors": 8, "threads": 8,

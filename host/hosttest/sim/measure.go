@@ -16,7 +16,7 @@ import (
 	"a2e/host/hosttest/must"
 )
 
-// Ends starts hosts that have nothing to do and ends their input. It returns how long each took to end.
+// Ends starts idle hosts and closes their input. It returns how long each host took to end.
 func Ends(t testing.TB, opts Options, runs int) (took []time.Duration) {
 	s := newSim(t, opts)
 	defer s.keep()
@@ -31,13 +31,13 @@ func Ends(t testing.TB, opts Options, runs int) (took []time.Duration) {
 	return took
 }
 
-// alone takes what starts children out of the config: theirs would be the time that is measured.
+// alone writes a config that starts no children, whose time would otherwise be measured.
 func (s *Sim) alone() {
 	must.OK(s.t, os.WriteFile(filepath.Join(s.dir, "config.yaml"), []byte("auth_token: ${SIM_TOKEN}\nworkspace: "+
 		"ws\nstate_dir: state\n"), 0o600))
 }
 
-// Crowd sends requests at once, ends the input, and wants an answer to each.
+// Crowd sends requests at once, closes the input, and checks that each is answered.
 func Crowd(t testing.TB, opts Options, requests int) {
 	s := newSim(t, opts)
 	defer s.keep()
@@ -54,14 +54,14 @@ func Crowd(t testing.TB, opts Options, requests int) {
 	}
 }
 
-// Bomb is what one that was sent did to the host.
+// Bomb is the effect of one expensive request on a host.
 type Bomb struct {
 	Name           string
-	Grew           int // kilobytes, at most
+	Grew           int // growth of its peak memory in kilobytes
 	Ping, Took, To time.Duration
 }
 
-// bombs are requests by name, in the fields of tool/call/req; those that begin with { are lines.
+// bombs returns expensive requests by name: fields of tool/call/req or, beginning with {, whole lines.
 func bombs() map[string]string {
 	grep := func(pattern string) string { return `"tool_name":"grep","arguments":{"pattern":"` + pattern + `"}` }
 	maps := `{"node_id":"leaf","kind":"tool","name":"echo","input":{"text":"x"}}`
@@ -84,7 +84,7 @@ func bombs() map[string]string {
 	}
 }
 
-// Bombs sends each to a host of its own, and pings it until it has answered; then a line of so many MiB.
+// Bombs sends each bomb to a new host, and pings the host until it has answered. Then it sends a line of long MiB.
 func Bombs(t testing.TB, opts Options, long int) (all []Bomb) {
 	opts.Line = 16 << 20
 	s := newSim(t, opts)
@@ -128,7 +128,7 @@ func (s *Sim) drop(name, line string) Bomb {
 	return s.defuse(h, b, before)
 }
 
-// defuse ends the host of a bomb, which may be at work on it, and says what it took.
+// defuse ends the host of a bomb, which may still work on it, and returns b with the measured effects.
 func (s *Sim) defuse(h *host, b Bomb, before int) Bomb {
 	h.settle()
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", h.cmd.Process.Pid))
@@ -141,7 +141,7 @@ func (s *Sim) defuse(h *host, b Bomb, before int) Bomb {
 	return b
 }
 
-// ping returns how long an answer takes.
+// ping returns how long the answer to a ping takes.
 func (h *host) ping() time.Duration {
 	began := time.Now()
 	h.ask("ping", `"x":1`)

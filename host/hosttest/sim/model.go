@@ -14,50 +14,50 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// fate is what is known of a request that changes the state.
+// fate is whether a request has changed the state.
 type fate int
 
 const (
-	open fate = iota // not answered, or cut off: it happened or it did not
+	open fate = iota // not answered, or cut off: unknown
 	happened
 	refused
 )
 
-// change is one request to the memory: what it makes of some keys, 0 = forgotten.
+// change is one request to the memory. versions has the new version of each key; 0 = forgotten.
 type change struct {
 	seq      int
 	versions map[string]int
 	fate     fate
 }
 
-// chain is one with a journal, each of whose nodes writes its name into a file.
+// chain is a chain with a journal, each of whose nodes writes its name into a file.
 type chain struct {
 	id, nodes string
 	steps     int
 	done      bool
 }
 
-// model is what one host was told to keep, and what it acknowledged of that. Each host has its
-// own keys, and is alone with them.
+// model records the changes that were sent to one host, and which of them it acknowledged. Only one
+// host uses the keys of a model.
 type model struct {
 	mu      sync.Mutex
 	name    string
 	version int
 	keys    []string
-	now     map[string]int // what was there when it was looked at last
-	changes []*change      // since then, in the order they were sent
+	now     map[string]int // version of each key at the last check
+	changes []*change      // since then, in the order sent
 	tasks   map[string]fate
 	chains  []*chain
 	episode string
 	steps   [2]int // answered, sent
-	strain  bool   // files could not be written, without which steps are answered too
+	strain  bool   // files could not be written; steps are answered even so
 }
 
 func newModel(name string) *model {
 	return &model{name: name, now: map[string]int{}, tasks: map[string]fate{}}
 }
 
-// send notes a change of the memory.
+// send records a change of the memory, and returns the function that records its answer.
 func (m *model) send(versions map[string]int) func(*answer) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -67,12 +67,12 @@ func (m *model) send(versions map[string]int) func(*answer) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		var stored []jsontext.Value
-		_ = json.Unmarshal(a.Stored, &stored) // of forget: none
+		_ = json.Unmarshal(a.Stored, &stored) // empty for memory/forget/resp
 		c.fate = fateOf(a, a.Type == "memory/forget/resp" || len(a.Errors) == 0 && len(stored) == len(versions))
 	}
 }
 
-// fateOf says what an answer means for the state; what was cut off, or done in part, is open.
+// fateOf returns the fate of a request by its answer; a request that was cut off or done in part is open.
 func fateOf(a *answer, whole bool) fate {
 	switch {
 	case a.Type == "error" && a.Code != "cancelled" && a.Code != "timeout" && a.Code != "store_unavailable":
@@ -83,8 +83,8 @@ func fateOf(a *answer, whole bool) fate {
 	return open
 }
 
-// check compares what is there with what must be: the last change that was acknowledged, or a
-// later one of which nobody knows; and of each such change all or nothing.
+// check compares the stored versions with the expected ones: those of the last acknowledged change or of
+// a later open one. Each open change must have happened completely or not at all.
 func (m *model) check(there map[string]int) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -102,7 +102,7 @@ func (m *model) check(there map[string]int) error {
 			}
 		}
 		i := len(may) - 1
-		for i >= 0 && may[i] != there[key] { // the last: a key may be forgotten several times
+		for i >= 0 && may[i] != there[key] { // the last match, as a key may be forgotten several times
 			i--
 		}
 		if i < 0 {
@@ -120,7 +120,7 @@ func (m *model) check(there map[string]int) error {
 	return nil
 }
 
-// whole reports whether a change happened as a whole or not at all.
+// whole returns an error if a change happened only in part.
 func (c *change) whole(there, at map[string]int) error {
 	done, undone := "", ""
 	for key, version := range c.versions {
@@ -137,7 +137,7 @@ func (c *change) whole(there, at map[string]int) error {
 	return nil
 }
 
-// verify asks the host for all that must be there, and compares.
+// verify reads the state from the host and compares it with the model.
 func (m *model) verify(h *host) {
 	if len(m.keys) > 0 {
 		m.verifyMemory(h)
@@ -151,7 +151,7 @@ func (m *model) verify(h *host) {
 	for _, c := range m.chains {
 		m.finish(h, c)
 	}
-	if !h.killed.Load() { // else the next host is asked again
+	if !h.killed.Load() { // otherwise the next host is asked again
 		m.chains = nil
 	}
 }
@@ -221,14 +221,14 @@ func (m *model) verifySteps(h *host) {
 	m.episode, m.strain = "", false
 }
 
-// strained notes that files could not be written.
+// strained records that files could not be written.
 func (m *model) strained() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.strain = true
 }
 
-// finish brings a chain to its end, whatever became of it before, and counts what its nodes did.
+// finish resumes or starts a chain until it ends, and checks how often its nodes acted.
 func (m *model) finish(h *host, c *chain) {
 	begin := fmt.Sprintf(`"chain_id":%q,"journal":true,"nodes":[%s]`, c.id, c.nodes)
 	fields := fmt.Sprintf(`"chain_id":%q,"resume":true`, c.id)
@@ -252,7 +252,7 @@ func (m *model) finish(h *host, c *chain) {
 	}
 }
 
-// lookUp says of nodes that were under way whether they acted.
+// lookUp returns the decision for each node that was under way, by whether the node has acted.
 func (m *model) lookUp(h *host, c *chain, unknown []string) string {
 	decisions := map[string]any{}
 	for _, path := range unknown {
@@ -265,8 +265,8 @@ func (m *model) lookUp(h *host, c *chain, unknown []string) string {
 	return string(text)
 }
 
-// effects are the names of the nodes of a chain that acted.
+// effects returns the names of the nodes of a chain that have acted.
 func (s *Sim) effects(id string) []string {
-	text, _ := os.ReadFile(filepath.Join(s.dir, "ws", "effects-"+id)) // none did
+	text, _ := os.ReadFile(filepath.Join(s.dir, "ws", "effects-"+id)) // no file = no node has acted
 	return strings.Fields(string(text))
 }

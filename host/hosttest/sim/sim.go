@@ -1,18 +1,18 @@
 //go:build linux
 
-// Package sim drives the real binary through drawn lives: lines in all four protocols, right and
-// broken, with faults between them, on one state that outlives its hosts.
+// Package sim tests the real binary with random input: valid and broken lines in all four
+// protocols, with faults between them, on one state that several hosts use in turn.
 //
 //	sim.go      one seed: a folder, its config, the lives of its hosts
-//	lines.go    what is sent; changes.go: that of it whose effect is known
-//	faults.go   what goes wrong
-//	storm.go    lives of hosts that are all killed; marathon.go: a long one
+//	lines.go    the lines to send; changes.go: those with a known effect
+//	faults.go   the faults
+//	storm.go    hosts that are all killed; marathon.go: one long life
 //	host.go     one host and its agent; http.go: over HTTP
-//	judge.go    what comes back: one answer for each request, in its dialect, and nothing else
-//	model.go    what must be there after the end of a host, whatever it was
+//	judge.go    checks of the output: exactly one answer for each request, in its dialect
+//	model.go    the state that must exist after the end of a host
 //
-// A seed gives the same lines and faults in the same order. The ids that hosts give, and when
-// the kernel runs what, are each time others.
+// A seed always draws the same lines and faults in the same order. The ids that hosts make and
+// the scheduling of the kernel differ in each run.
 package sim
 
 import (
@@ -32,23 +32,23 @@ import (
 	"a2e/host/hosttest/poll"
 )
 
-// Options are what one run is given.
+// Options are the options of one run.
 type Options struct {
 	Seed   uint64
 	Binary string                   // a2e
 	Chaos  string                   // the program of host/hosttest/peers/chaos
 	Check  func(state string) error // looks for damage in a state_dir that no host uses
 	State  string                   // lines of the config that say where the state is; "" = in state_dir
-	Sever  func()                   // has the store's server drop its connections; nil = it has none
+	Sever  func()                   // lets the store's server drop its connections; nil = no server
 	Line   int                      // the longest line in bytes; 0 = maxLine
 	Lives  int                      // how often hosts are started on its state; 0 = maxLives
-	Plain  bool                     // hosts get no namespaces
-	Kills  int                      // play a storm until so many hosts were killed
-	Rests  int                      // play a marathon of so many rounds
+	Plain  bool                     // hosts cannot make namespaces
+	Kills  int                      // > 0: play a storm until this number of hosts was killed
+	Rests  int                      // > 0: play a marathon with this number of rounds
 }
 
-// Figures are what a run did. Killed are those of the lives that a signal ended, at once; starved
-// is how many were out of memory before.
+// Figures are the numbers of a run. Kills is how many hosts a signal ended at once; Starved
+// is how many of these had no memory left before.
 type Figures struct {
 	Lines, Answers, Faults, Lives, Kills, Starved int
 
@@ -63,7 +63,7 @@ func (f *Figures) Add(more Figures) {
 	f.Rest = append(f.Rest, more.Rest...)
 }
 
-// String returns them for a log.
+// String returns the figures as text for a log.
 func (f Figures) String() string {
 	return fmt.Sprintf("%d lines, %d answers, %d faults, %d lives, %d of them killed, %d starved; at rest, mean and "+
 		"slope per hour: %s",
@@ -74,20 +74,20 @@ func (f Figures) String() string {
 type Sim struct {
 	Options
 	t      testing.TB
-	bin    string // as hosts see it
+	bin    string // path of the binary for the hosts
 	dir    string
 	rng    *rand.Rand
 	plan   string
 	models []*model
 	life   int
 	starts int
-	disk   bool         // state_dir is a small one of its own
-	full   sync.RWMutex // held while it is full; in a storm, what was kept is looked at at other times
+	disk   bool         // state_dir is a small disk
+	full   sync.RWMutex // held while the disk is full; a storm verifies the state only at other times
 
 	mu         sync.Mutex // guards the fields below
 	transcript strings.Builder
 	violations int
-	done       map[string]string // tasks, by whom
+	done       map[string]string // task to the agent that has done it
 	figures    Figures
 }
 
@@ -95,10 +95,10 @@ const (
 	maxLives = 4                 // of one seed
 	most     = 3                 // hosts at once
 	maxLine  = 1 << 18           // bytes
-	patience = 5 * poll.Patience // with a host that says nothing: others may use the machine as well, before it
+	patience = 5 * poll.Patience // for a silent host; long, as other programs may use the machine
 )
 
-// Run plays a seed. It fails the test at each violation, and then says where the transcript is.
+// Run plays a seed. It fails the test at each violation, and then logs the path of the transcript.
 func Run(t testing.TB, opts Options) Figures {
 	t.Helper()
 	s := newSim(t, opts)
@@ -114,7 +114,7 @@ func Run(t testing.TB, opts Options) Figures {
 	return s.figures
 }
 
-// lives plays lives of hosts that end in all the ways there are.
+// lives plays lives of hosts that end in different ways.
 func (s *Sim) lives() {
 	for s.life = range s.Lives {
 		for range s.rng.IntN(4) {
@@ -127,7 +127,7 @@ func (s *Sim) lives() {
 	}
 }
 
-// newSim makes the world of a seed.
+// newSim makes the Sim of a seed.
 func newSim(t testing.TB, opts Options) *Sim {
 	t.Helper()
 	opts.Line, opts.Lives = cmp.Or(opts.Line, maxLine), cmp.Or(opts.Lives, maxLives)
@@ -136,7 +136,7 @@ func newSim(t testing.TB, opts Options) *Sim {
 		done: map[string]string{},
 	}
 	hup := make(chan os.Signal, 1)
-	signal.Notify(hup, syscall.SIGHUP) // so that no host has it ignored where nohup runs the tests
+	signal.Notify(hup, syscall.SIGHUP) // so that hosts do not inherit an ignored SIGHUP if nohup runs the tests
 	t.Cleanup(func() { signal.Stop(hup) })
 	s.prepare()
 	s.disk = s.mount()
@@ -146,12 +146,12 @@ func newSim(t testing.TB, opts Options) *Sim {
 	return s
 }
 
-// ways are those of the MCP servers: see the program.
+// ways returns the misbehaviours of the MCP servers, see the program chaos.
 func ways() []string {
 	return []string{"good", "crash", "hang", "flood", "junk", "twice", "late", "change", "mute", "ask"}
 }
 
-// prepare makes the folder: the config, the workspace and what is in it.
+// prepare makes the folder with the config and the workspace.
 func (s *Sim) prepare() {
 	ws := filepath.Join(s.dir, "ws")
 	must.OK(s.t, os.Mkdir(filepath.Join(s.dir, "tmp"), 0o700), os.Mkdir(ws, 0o700), s.hostile(ws))
@@ -188,14 +188,14 @@ plugins:
 	must.OK(s.t, os.WriteFile(filepath.Join(s.dir, "config.yaml"), []byte(b.String()), 0o600))
 }
 
-// secret is one that stands in the config, or in the variables of the hosts alone.
+// secret returns a secret of the config or of the hosts' environment.
 func (s *Sim) secret(name string) string { return fmt.Sprintf("cnry-%s-%x", name, s.Seed+1<<40) }
 
 func (s *Sim) secrets() []string {
 	return []string{s.secret("token"), s.secret("arg"), s.secret("label"), s.secret("env")}
 }
 
-// environ is that of the hosts.
+// environ returns the environment of the hosts.
 func (s *Sim) environ() []string {
 	return []string{
 		"PATH=" + os.Getenv("PATH"), "HOME=" + s.dir, "TMPDIR=" + filepath.Join(s.dir, "tmp"), "GOTRACEBACK=all",
@@ -204,10 +204,10 @@ func (s *Sim) environ() []string {
 	}
 }
 
-// live plays one life of the hosts: the first has looked at what those before left.
+// live plays one life of the hosts. The first host verifies the state of the previous hosts.
 func (s *Sim) live() {
 	n := 1 + s.rng.IntN(most)*s.rng.IntN(2)
-	if s.life == s.Lives-1 { // all that was kept is looked at
+	if s.life == s.Lives-1 { // the last life verifies the whole state
 		n = most
 	}
 	seeds := []uint64{s.rng.Uint64(), s.rng.Uint64(), s.rng.Uint64()}
@@ -226,7 +226,7 @@ func (s *Sim) live() {
 	s.after()
 }
 
-// makePlan makes the plan that tasks are added to, once.
+// makePlan makes the plan for the tasks, if there is none yet.
 func (s *Sim) makePlan(h *host) {
 	if s.plan == "" {
 		if a := h.look("planning/plan/create", `"name":"sim"`); a != nil {
@@ -235,7 +235,7 @@ func (s *Sim) makePlan(h *host) {
 	}
 }
 
-// after looks at what hosts left that have all ended.
+// after checks what is left when all hosts have ended.
 func (s *Sim) after() {
 	s.t.Helper()
 	poll.Within(s.t, patience, "no process is left", func() bool { return len(inDir(s.dir)) == 0 })
@@ -245,8 +245,8 @@ func (s *Sim) after() {
 	s.noSecrets()
 }
 
-// brief starts a host, has it change the state, and kills it a moment later: the first one while
-// its files are being made.
+// brief starts a host, sends changes to it, and kills it a moment later. The first host is killed while
+// it makes its files.
 func (s *Sim) brief() {
 	h := s.start(s.models[0], false)
 	if s.plan != "" {
@@ -273,7 +273,7 @@ func (s *Sim) tally(h *host) {
 	s.figures.Lives++
 }
 
-// play has an agent send its lines to a host until its end.
+// play sends an agent's lines to a host, and ends the host.
 func (s *Sim) play(h *host, rng *rand.Rand) {
 	d := s.newDraw(rng, h.name, h.model)
 	d.begin(h)
@@ -299,7 +299,7 @@ func (s *Sim) act(h *host, d *draw) {
 		s.figures.Faults++
 		s.mu.Unlock()
 	case n < 10:
-		for range 100 + d.IntN(900) { // a flood; more than may wait
+		for range 100 + d.IntN(900) { // a flood of more requests than may wait
 			h.do(d.native("r", "tool/call/req", `"tool_name":"echo","arguments":{"text":"x"}`))
 		}
 	case n < 12:
@@ -313,7 +313,7 @@ func (s *Sim) act(h *host, d *draw) {
 	}
 }
 
-// begin opens the JSON-RPC side, where there is a token as well.
+// begin opens a JSON-RPC session, which also needs the token.
 func (d *draw) begin(h *host) {
 	method, params := "rpc.handshake", fmt.Sprintf(`{"auth_token":%q}`, d.token)
 	if d.mcp {
@@ -326,7 +326,7 @@ func (d *draw) begin(h *host) {
 	})
 }
 
-// end ends a host in one of the ways there are.
+// end ends a host in one of several ways.
 func (s *Sim) end(h *host, d *draw, way int) {
 	s.note("%s: ends in way %d", h.name, way)
 	_, piped := h.to.(pipe)
@@ -360,10 +360,10 @@ func (s *Sim) end(h *host, d *draw, way int) {
 		_ = h.cmd.Process.Signal(sig)
 		h.wait(sig.String(), 0)
 	}
-	_ = h.to.close() // it may be closed
+	_ = h.to.close() // may be closed already
 }
 
-// note adds to the transcript.
+// note adds a line to the transcript.
 func (s *Sim) note(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -371,7 +371,7 @@ func (s *Sim) note(format string, args ...any) {
 	fmt.Fprintf(&s.transcript, "%s %.2000s\n", time.Now().Format("05.000000"), text)
 }
 
-// fail notes a violation.
+// fail records a violation.
 func (s *Sim) fail(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	s.note("VIOLATION %s", text)

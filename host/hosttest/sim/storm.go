@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// storm has hosts work on one state, each until it is killed at some moment and the next one is
-// started while the others go on. Now and then all are gone, and nothing may be left of them.
+// storm lets hosts work on one state. Each is killed at some moment, and the next one is
+// started while the others continue. At the end of each round all are gone and must leave nothing behind.
 func (s *Sim) storm() {
 	s.calm()
 	for ; s.figures.Kills < s.Kills && !s.broken(); s.life++ {
@@ -35,7 +35,7 @@ func (s *Sim) storm() {
 			all.Wait()
 			close(launches)
 		}()
-		for launch := range launches { // this thread alone sees the disk
+		for launch := range launches { // only this thread sees the disk
 			launch()
 		}
 		s.after()
@@ -46,14 +46,14 @@ func (s *Sim) storm() {
 	}
 }
 
-// command is one of a2e's, in the folder.
+// command returns a command of a2e in the folder.
 func (s *Sim) command(args ...string) *exec.Cmd {
 	cmd := exec.Command(s.bin, append([]string{"--config", "config.yaml"}, args...)...)
 	cmd.Dir, cmd.Env = s.dir, s.environ()
 	return cmd
 }
 
-// calm has a host for each model look at what was kept, and end.
+// calm starts a host for each model, verifies its state, and ends it.
 func (s *Sim) calm() {
 	for _, m := range s.models {
 		h := s.start(m, false)
@@ -66,8 +66,8 @@ func (s *Sim) calm() {
 	s.after()
 }
 
-// strike starts a host, which looks at what was kept, has it work, and kills it: while it starts,
-// or after some acts, with more on the way.
+// strike starts a host, verifies its state, lets it work, and kills it: during the start,
+// or after some acts while more are under way.
 func (s *Sim) strike(m *model, r *rand.Rand, launches chan<- func()) {
 	http, early, acts := r.IntN(5) == 0, r.IntN(5) == 0, r.IntN(60)
 	var h *host
@@ -110,7 +110,8 @@ func (s *Sim) strike(m *model, r *rand.Rand, launches chan<- func()) {
 	}
 }
 
-// killSoon kills the host after some milliseconds; a starved one gets no more memory before, which may end it as well.
+// killSoon kills the host after ms milliseconds. With starve the host gets no more memory before, which may
+// also end it.
 func (h *host) killSoon(ms int, starve bool) {
 	time.AfterFunc(time.Duration(ms)*time.Millisecond, func() {
 		if starve {

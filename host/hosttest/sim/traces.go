@@ -9,12 +9,12 @@ import (
 	"path/filepath"
 )
 
-// noSecrets looks for the secrets in everything that the hosts wrote: the state, the audit, the
-// records, and what their children left in the workspace.
+// noSecrets searches all files of the hosts for the secrets: the state, the audit, the
+// records, and the files of their children in the workspace.
 func (s *Sim) noSecrets() {
 	_ = filepath.WalkDir(s.dir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || !entry.Type().IsRegular() {
-			return nil // what is gone, or cannot be opened, shows nothing
+			return nil // ignores deleted and unreadable files
 		}
 		text, _ := os.ReadFile(path)
 		for _, secret := range s.secrets() {
@@ -26,10 +26,10 @@ func (s *Sim) noSecrets() {
 	})
 }
 
-// atRest is how many goroutines a host may have that does nothing: some for each child, and its own.
+// atRest is how many goroutines an idle host may have: some for each child, and its own.
 const atRest = 400
 
-// routines counts the goroutines that a host has written at its end.
+// routines checks the number of goroutines that a host has printed at its end.
 func (h *host) routines() {
 	text, _ := os.ReadFile(h.stderr)
 	if n := bytes.Count(text, []byte("\ngoroutine ")); n > atRest {

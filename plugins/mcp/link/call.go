@@ -22,7 +22,7 @@ import (
 	"a2e/protocol"
 )
 
-// timerKey finds the timer of a Call in its context.
+// timerKey is the context key of the timer of a Call.
 type timerKey struct{}
 
 // callTimer ends a Call that goes on for too long.
@@ -32,8 +32,8 @@ type callTimer struct {
 	limit time.Duration
 }
 
-// Extend returns the Call that ctx belongs to its whole CallTimeout again: the server
-// has shown that it is at work.
+// Extend gives the Call that ctx belongs to its whole CallTimeout again: the server has shown that it is at
+// work.
 func Extend(ctx context.Context) {
 	if t, ok := ctx.Value(timerKey{}).(*callTimer); ok && t.timer.Stop() {
 		t.timer.Reset(t.limit)
@@ -43,8 +43,8 @@ func Extend(ctx context.Context) {
 // maxSettle is how long AwaitProgress waits.
 const maxSettle = time.Second
 
-// AwaitProgress waits, within a Call whose answer has come, until the progress that the
-// server told before it was taken in: the SDK gives the two to different goroutines.
+// AwaitProgress waits, within a Call whose answer has come, until the progress that the server reported
+// before the answer was handled: the SDK passes the two to different goroutines.
 func AwaitProgress(ctx context.Context) {
 	if t, ok := ctx.Value(timerKey{}).(*callTimer); ok {
 		ctx, cancel := context.WithTimeout(ctx, maxSettle)
@@ -84,13 +84,13 @@ func (l *Link) Call(ctx context.Context, f func(ctx context.Context, session *mc
 	return nil
 }
 
-// late is the error of a request without an answer.
+// late returns the error of a request that got no answer in time.
 func (l *Link) late(limit time.Duration) error {
 	return protocol.Errorf(protocol.CodeTimeout, "the MCP server %q did not answer within %s", l.cfg.ID,
 		limit).With("server_id", l.cfg.ID)
 }
 
-// explain maps the error of a request.
+// explain turns the error of a request into the error of Call.
 func (l *Link) explain(outer, inner context.Context, c *conn, err error) error {
 	var own *protocol.Error
 	if errors.As(err, &own) {
@@ -137,24 +137,23 @@ func (l *Link) explain(outer, inner context.Context, c *conn, err error) error {
 	return l.lostAnswer(err)
 }
 
-// lostAnswer is the error of a request that was sent and gets no answer.
+// lostAnswer returns the error of a request that was sent and gets no answer.
 func (l *Link) lostAnswer(why error) error {
 	const format = "the request to the MCP server %q was lost: %s; it may have been served"
 	return l.failed(protocol.CodeMCPTransportError, format, why)
 }
 
-// unfit is the error of a request whose answer cannot be used.
+// unfit returns the error of a request whose answer cannot be used.
 func (l *Link) unfit(why error) error {
 	return l.failed(protocol.CodeMCPProtocolError, "the MCP server %q gave an answer that does not fit: %s", why)
 }
 
-// failed is an error of a request. The format takes the id of the server, and why.
+// failed returns an error of a request. format takes the id of the server and the text of why.
 func (l *Link) failed(code protocol.ErrorCode, format string, why error) error {
 	return protocol.Errorf(code, format, l.cfg.ID, l.text(why)).With("server_id", l.cfg.ID)
 }
 
-// text describes an error, without secrets and without what the layers below say of
-// themselves.
+// text returns the text of an error, without secrets and without words of the layers below.
 func (l *Link) text(err error) string {
 	if request, ok := errors.AsType[*url.Error](err); ok {
 		return l.secrets.Text(plain("the HTTP request failed: " + request.Err.Error()))
@@ -192,7 +191,8 @@ func plain(text string) string {
 	return before + mistyped(field, value, want)
 }
 
-// mistyped says that a value has another type than it should have, which is named as in Go.
+// mistyped returns the text of an error: a value has another type than it should have. want is a type of
+// Go.
 func mistyped(field, value, want string) string {
 	if head, err := strconv.Unquote(value); err == nil { // the SDK's decoder shows the value, the others name its type
 		value = map[jsontext.Kind]string{
@@ -210,7 +210,7 @@ func mistyped(field, value, want string) string {
 	return fmt.Sprintf("%s is of the type %s; it should be %s", cmp.Or(field, "it"), value, jsonType(want))
 }
 
-// jsonType returns the type of JSON that a type of Go stands for.
+// jsonType returns the JSON type for a type of Go.
 func jsonType(goType string) string {
 	switch goType = strings.TrimLeft(goType, "*"); {
 	case goType == "string":
@@ -227,7 +227,7 @@ func jsonType(goType string) string {
 	return "an object"
 }
 
-// spoken returns the error of an answer to the server in such words.
+// spoken returns the error of an answer to the server, in the words of JSON (see plain).
 func spoken(err error) error {
 	if err == nil {
 		return nil
@@ -245,7 +245,7 @@ func spoken(err error) error {
 	return said
 }
 
-// answered is the error that a server answered with.
+// answered returns the error for an error that a server answered with.
 func (l *Link) answered(answer *jsonrpc.Error) error {
 	code := protocol.CodeMCPProtocolError
 	if answer.Code == jsonrpc.CodeMethodNotFound {
@@ -264,16 +264,16 @@ func (l *Link) answered(answer *jsonrpc.Error) error {
 	return err
 }
 
-// maxErrorData is how much data of an error is passed on, in bytes.
+// maxErrorData is the largest data of an error that is passed on, in bytes.
 const maxErrorData = 64 << 10
 
-// codeRejected marks the SDK's own errors of requests that HTTP did not carry.
+// codeRejected is the code of the SDK's own errors for requests that HTTP did not carry.
 const codeRejected = -32005
 
-// isRejected reports whether a request did not get through although its connection stands.
+// isRejected reports whether a request was not delivered although its connection still exists.
 func isRejected(err error) bool { return errors.Is(err, &jsonrpc.Error{Code: codeRejected}) }
 
-// isTransport reports whether an error is that of a connection, not that of an answer.
+// isTransport reports whether an error is that of the connection and not of an answer.
 func isTransport(err error) bool {
 	var address *url.Error
 	var network net.Error

@@ -29,7 +29,7 @@ const (
 	HTTP  Transport = "http"  // streamable HTTP
 )
 
-// What holds where a Config says nothing.
+// The defaults of a Config.
 const (
 	DefaultConnectTimeout = 30 * time.Second
 	DefaultInstallTimeout = 120 * time.Second
@@ -45,27 +45,27 @@ type Config struct {
 	Command string            // the program of a stdio server: a bare name of the PATH, or a path
 	Args    []string          // its arguments, without its name
 	Env     map[string]string // its further environment
-	Dir     string            // its working directory, absolute or relative to Env.Workspace; "" = that
+	Dir     string            // its working directory, absolute or relative to Env.Workspace; "" = Env.Workspace
 
 	URL     string            // of a server that is reached by HTTP
 	Headers map[string]string // of each request to that host
 
-	// Transport is "" for the one that Command or URL stands for: with a URL streamable
-	// HTTP, and SSE where the server does not speak that.
+	// Transport is "" to choose by Command or URL: a URL stands for streamable HTTP, or for SSE if the
+	// server refuses that.
 	Transport Transport
 
 	Network bool            // a stdio server may use the network
 	Read    []string        // further paths that it may read, absolute or relative to Env.Workspace
-	Guard   *webguard.Guard // what URL may lead to; nil = anything
+	Guard   *webguard.Guard // bounds the addresses that URL may lead to; nil = all
 	Foreign bool            // not the machine's owner wrote this: errors do not tell which files there are
 
-	// Home names the home of a stdio server in Env.Homes, which stays between its starts;
-	// "" = it has a fresh one at each.
+	// Home is the name of a stdio server's home in Env.Homes, which is kept between its starts; "" = it
+	// gets a fresh home at each start.
 	Home string
 
-	// ConnectTimeout is how long it may take from the start to the end of the MCP handshake;
-	// 0 = 120 s for a program that installs the server first, 30 s for any other. While an
-	// installer fills its home that is up to five times as long.
+	// ConnectTimeout is how long it may take from the start to the end of the MCP handshake; 0 = 120 s for
+	// a program that installs the server first, 30 s for any other. While an installer fills its home, the
+	// limit is up to five times as long.
 	ConnectTimeout time.Duration
 	CallTimeout    time.Duration // how long a Call may go on without Extend; 0 = 60 s
 	PingEvery      time.Duration // 0 = 30 s
@@ -74,7 +74,7 @@ type Config struct {
 // Format implements fmt.Formatter: it shows the id alone.
 func (c Config) Format(f fmt.State, _ rune) { fmt.Fprintf(f, "MCP server %q", c.ID) }
 
-// Kind is Transport, or what stands for it.
+// Kind returns Transport, or its default.
 func (c *Config) Kind() Transport {
 	switch {
 	case c.Transport != "":
@@ -85,10 +85,10 @@ func (c *Config) Kind() Transport {
 	return Stdio
 }
 
-// Patience is how long the start of the server may take.
+// Patience returns how long the start of the server may take.
 func (c *Config) Patience() time.Duration { return c.withDefaults().ConnectTimeout }
 
-// withDefaults sets the times that are 0.
+// withDefaults returns the config with defaults for the times that are 0.
 func (c Config) withDefaults() Config {
 	connect := DefaultConnectTimeout
 	if c.Installs() {
@@ -100,8 +100,8 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Validate says what is wrong, and what would be right; nil = nothing. It shows no
-// value that may be secret.
+// Validate returns an error that says what is wrong and what would be right, or nil. It shows no value that
+// may be secret.
 func (c *Config) Validate() error {
 	if err := ValidateID(c.ID); err != nil {
 		return err
@@ -112,7 +112,7 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-// ValidateID reports whether an id may name a server: it is the first part of the names
+// ValidateID returns an error if an id may not name a server: the id is the first part of the names
 // SERVER__TOOL.
 func ValidateID(id string) error {
 	switch ok := regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`).MatchString(id); {
@@ -151,7 +151,7 @@ func (c *Config) validate() error {
 func (c *Config) validateURL() error {
 	u, err := url.Parse(c.URL)
 	switch {
-	case err != nil: // its text holds the URL
+	case err != nil: // the text of err contains the URL
 		return errors.New("its url cannot be read; write one such as https://example.org/mcp")
 	case u.Scheme != "http" && u.Scheme != "https":
 		return errors.New("its url should begin with https:// or http://, such as https://example.org/mcp")
@@ -175,7 +175,7 @@ func (c *Config) validateHeaders() error {
 	return nil
 }
 
-// ownHeaders are those without which the transport does not work.
+// ownHeaders returns the headers that HTTP and MCP set themselves, in lower case.
 func ownHeaders() []string {
 	return []string{
 		"host", "connection", "content-length", "transfer-encoding", "content-type", "accept", "accept-encoding",
@@ -204,8 +204,8 @@ func (c *Config) validateProgram() error {
 	return nil
 }
 
-// secrets returns those of the host with what is secret in c: its environment and headers,
-// and what the URL says in confidence.
+// secrets returns the secrets of the host and those of c: its environment, its headers and the secrets in
+// its URL.
 func (c *Config) secrets(host *redact.Set) *redact.Set {
 	s := redact.New(host)
 	for _, values := range []map[string]string{c.Env, c.Headers} {

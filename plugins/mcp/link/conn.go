@@ -17,28 +17,27 @@ import (
 	"a2e/host/child"
 )
 
-// CloseGrace is how long a server may take to end by itself once its input has ended. After
-// termAfter it gets SIGTERM: some never look at the end of their input.
+// CloseGrace is how long a server may take to end by itself after its input has ended. After termAfter it
+// gets SIGTERM: some servers do not notice the end of their input.
 const (
 	CloseGrace = 2 * time.Second
 	termAfter  = CloseGrace / 4
 )
 
-// legacy is the newest version of MCP that begins with `initialize`. It is tried first:
-// what comes after it drops features that are served here, and a server that does not
-// know its `server/discover` may never answer that.
+// legacy is the newest version of MCP that begins with `initialize`. It is tried first: later versions drop
+// features that are used here, and a server that does not know their `server/discover` may never answer it.
 const legacy = "2025-11-25"
 
-// carrier is what carries a connection: a process, or HTTP.
+// carrier carries a connection: a process, or HTTP.
 type carrier interface {
 	mcp.Transport
 	// finish asks the server to end and waits until it has, or until ctx ends.
 	// session is nil if there was no handshake.
 	finish(ctx context.Context, session *mcp.ClientSession)
-	// release frees what there is, once conn.life has ended, and waits for it. Reads of
-	// the session fail from then on.
+	// release frees the carrier's resources after conn.life has ended, and waits for that. Reads of the
+	// session fail from then on.
 	release()
-	// why says more of an error that ended the connection.
+	// why adds to an error that ended the connection what the carrier knows.
 	why(err error) error
 	pid() int // 0 = none
 }
@@ -49,10 +48,10 @@ type conn struct {
 	transport Transport
 	carrier   carrier
 	session   *mcp.ClientSession
-	up        atomic.Bool // session is there; for goroutines that begin before
+	up        atomic.Bool // session is set; for goroutines that start before that
 	since     time.Time
 	gate      *gate
-	again     chan *mcp.InitializeResult // takes one: how the server introduced itself in a new session
+	again     chan *mcp.InitializeResult // has room for one: the server's introduction in a new session
 
 	calls context.Context // of the requests under way; ends first
 	cut   context.CancelCauseFunc
@@ -61,7 +60,7 @@ type conn struct {
 
 	hello   atomic.Value  // the id of the request that the server answers by its introduction, an int64
 	running atomic.Int64  // Calls under way
-	doubt   chan struct{} // takes one: a ping should tell whether it is
+	doubt   chan struct{} // has room for one: a ping should check the connection
 	done    chan struct{} // closed when the session has ended
 	goes    sync.WaitGroup
 	junk    child.Limiter
@@ -85,7 +84,7 @@ func newConn(l *Link, transport Transport) *conn {
 	return c
 }
 
-// newCarrier makes what carries a connection. It may start a process.
+// newCarrier makes the carrier of a connection. It may start a process.
 func newCarrier(c *conn) (carrier, error) {
 	if err := c.link.cfg.Validate(); err != nil {
 		return nil, err
@@ -96,14 +95,14 @@ func newCarrier(c *conn) (carrier, error) {
 	return newWeb(c)
 }
 
-// way is how a server is spoken to.
+// way is the transport and the MCP version that a server is tried with.
 type way struct {
 	transport Transport
 	version   string // of MCP; "" = the newest one
 }
 
-// dial makes a connection. Where the server speaks another version or transport than
-// the one that is tried, it tries that, and keeps to what went well.
+// dial makes a connection. If the server speaks another version or transport than l.way, dial tries that
+// and keeps it for later if it works.
 func (l *Link) dial() (*conn, error) {
 	c, err := l.handshake(l.way)
 	if err == nil || l.ctx.Err() != nil {
@@ -121,7 +120,7 @@ func (l *Link) dial() (*conn, error) {
 	return c, nil
 }
 
-// otherWay returns the way to try after an error; false = there is none.
+// otherWay returns the way to try after an error; false = there is no other way.
 func (l *Link) otherWay(err error) (way, bool) {
 	var answer *jsonrpc.Error
 	other := l.way
@@ -139,7 +138,7 @@ func (l *Link) otherWay(err error) (way, bool) {
 	return other, other != l.way
 }
 
-// handshake makes one connection, or leaves nothing of it.
+// handshake makes one connection. If it fails, it frees everything.
 func (l *Link) handshake(by way) (*conn, error) {
 	c := newConn(l, by.transport)
 	opening, stop := context.WithCancelCause(c.life) // of the handshake; the server has its grace after it
@@ -205,7 +204,7 @@ func (c *conn) client() *mcp.Client {
 	return client
 }
 
-// fail notes why the connection ended; the first reason counts.
+// fail notes why the connection ended and cancels its requests. Only the first reason counts.
 func (c *conn) fail(why error) {
 	c.once.Do(func() {
 		c.fault = why
@@ -214,13 +213,13 @@ func (c *conn) fail(why error) {
 	})
 }
 
-// reason is why it ended, after done.
+// reason returns why the connection ended; it waits for that.
 func (c *conn) reason() error {
 	<-c.ended
 	return c.fault
 }
 
-// wait returns the reason as soon as there is one; nil = not in time.
+// wait returns why the connection ended, or nil if it did not end within limit.
 func (c *conn) wait(limit time.Duration) error {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
@@ -242,14 +241,14 @@ func (c *conn) isOver() bool {
 	}
 }
 
-// busy reports whether a server that does not answer a ping may be at work all the same:
-// some serve one request at a time.
+// busy reports whether a server that does not answer a ping may still be at work: some servers handle one
+// request at a time.
 func (c *conn) busy(patience time.Duration) bool {
 	silence := c.gate.silence()
 	return silence == 0 || c.running.Load() > 0 && silence < patience
 }
 
-// ask wants a ping.
+// ask makes watch send a ping.
 func (c *conn) ask() {
 	select {
 	case c.doubt <- struct{}{}:
@@ -257,8 +256,7 @@ func (c *conn) ask() {
 	}
 }
 
-// renewed notes that the server has a new session of the same connection, which knows nothing of the
-// one before.
+// renewed notes that the server has a new session on this connection, which knows nothing of the old one.
 func (c *conn) renewed(hello *mcp.InitializeResult) {
 	for {
 		select {
@@ -269,7 +267,7 @@ func (c *conn) renewed(hello *mcp.InitializeResult) {
 	}
 }
 
-// skip counts what the server sent that is no message.
+// skip counts and logs a text of the server that is not a message.
 func (c *conn) skip(what []byte, why error) {
 	c.link.junk.Add(1)
 	if c.odd.Load() == nil {
@@ -282,15 +280,15 @@ func (c *conn) skip(what []byte, why error) {
 	}
 }
 
-// sends looks at a message on its way to the server.
+// sends notes the id of a message to the server that asks for its introduction.
 func (c *conn) sends(msg jsonrpc.Message) {
 	if req, ok := msg.(*jsonrpc.Request); ok && (req.Method == methodInitialize || req.Method == methodDiscover) {
 		c.hello.Store(req.ID.Raw())
 	}
 }
 
-// end ends the connection: the requests under way fail, the server is asked to end, and
-// what is left of it is killed.
+// end ends the connection: the requests under way fail, the server is asked to end, and what still runs is
+// killed.
 func (c *conn) end(why error) {
 	c.fail(why)
 	ctx, cancel := context.WithTimeout(c.link.hard, CloseGrace)
@@ -315,9 +313,8 @@ func (r *refusal) Error() string {
 	return fmt.Sprintf("the server answered with HTTP status %d %s", r.status, http.StatusText(r.status))
 }
 
-// guard stands before the handlers of what a server sends. They and the SDK's own take it
-// for granted that there are params, which the SDK does not see to; and a panic on the
-// SDK's goroutines would end the host.
+// guard wraps the handlers for what a server sends. They and the SDK's own handlers rely on params, which
+// the SDK does not check; and a panic on a goroutine of the SDK would end the host.
 func (c *conn) guard(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (_ mcp.Result, err error) {
 		defer func() {
@@ -342,7 +339,8 @@ func (c *conn) guard(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-// try makes a request of the server. What it answers is read by the SDK on this goroutine.
+// try runs f, which sends a request to the server, and turns a panic into an error: the SDK decodes the
+// answer on this goroutine.
 func (l *Link) try(ctx context.Context, session *mcp.ClientSession, f func(context.Context,
 	*mcp.ClientSession) error,
 ) (err error) {

@@ -1,5 +1,5 @@
-// Package link keeps the connection to one MCP server: it makes it, watches it, makes it
-// anew, and says at once when there is none.
+// Package link keeps the connection to one MCP server: it connects, watches the connection, connects again
+// after a loss, and reports at once when there is no connection.
 //
 //	link.go      the link: connects, waits, again       config.go    one server's config
 //	conn.go      one connection, from dial to end       call.go      one request, and its errors
@@ -51,37 +51,38 @@ const (
 	Connecting   Status = "connecting"   // the first try is under way
 	Connected    Status = "connected"    // requests are served
 	Reconnecting Status = "reconnecting" // the connection was lost or not made; it is tried again soon
-	Failed       Status = "failed"       // that failed several times in a row; it is tried again in minutes
+	Failed       Status = "failed"       // several tries failed in a row; the next one is in minutes
 	Closed       Status = "closed"       // Close was called
 )
 
-// Env is what a Link needs of its host.
+// Env is what a Link needs from its host.
 type Env struct {
 	// Launcher starts stdio servers.
 	Launcher func() (*sandbox.Launcher, error)
 	// Workspace is the absolute folder that relative paths of a Config belong to.
 	Workspace string
-	// Homes is the folder of the homes that stay; "" = none does.
+	// Homes is the folder of the homes that are kept; "" = none is kept.
 	Homes string
 	Log   zerolog.Logger
-	// Secrets are those of the host; nil = there are none.
+	// Secrets are the secrets of the host; nil = it has none.
 	Secrets *redact.Set
-	// Client, if not nil, gives the handlers of what a server sends, for each connection
-	// anew. They are called with the context of no request and must end with it. Those of
-	// notifications are called one after the other, and hold back what the server sends
-	// next while they run: they must not wait for an answer of the same server. KeepAlive
-	// is not used. It may wait while a process starts up: ConnectTimeout begins after it.
+	// Client, if not nil, returns the handlers for what a server sends; it is called for each new
+	// connection. The context of the handlers is that of no request; they must end with it. Handlers of
+	// notifications are called one after the other and hold back what the server sends next: they must not
+	// wait for an answer of the same server. KeepAlive is not used. Client may wait while a process starts:
+	// ConnectTimeout begins after it.
 	Client func(id string) *mcp.ClientOptions
-	// Handle, if not nil, answers what the server asks and takes in what it tells, in the place of
-	// handlers of Client: sampling, elicitation, roots, progress, log messages, updates. params are
-	// valid JSON as the server wrote them, nil = none; the result of a request is JSON.
+	// Handle, if not nil, answers requests of the server and handles its notifications, in place of the
+	// handlers of Client, for: sampling, elicitation, roots, progress, log messages, updates of resources.
+	// params are valid JSON as the server wrote them, or nil if there are none; the result of a request is
+	// JSON.
 	Handle func(ctx context.Context, method string, params jsontext.Value) (jsontext.Value, error)
 	// Setup, if not nil, completes each client before it connects: its roots, its
 	// middleware.
 	Setup func(id string, client *mcp.Client)
 	// Changed, if not nil, is called after each change of State.Status, and when a server that stays
-	// Connected has a new session, which knows nothing of the one before. It is never called
-	// concurrently for one Link. What is slow belongs on another goroutine; so does Close.
+	// Connected has a new session, which knows nothing of the old one. It is never called concurrently for
+	// one Link. Slow work and Close must run on another goroutine.
 	Changed func(l *Link)
 	// Now is the clock; nil = time.Now.
 	Now func() time.Time
@@ -89,25 +90,25 @@ type Env struct {
 	firstRetry time.Duration // before a lost stream of HTTP is opened again; 0 = firstRetry
 }
 
-// State is how a Link is at one moment.
+// State is the state of a Link at one moment.
 type State struct {
 	Status    Status
 	Since     time.Time     // since when it has this Status
-	LastError string        // why the last try or connection ended; "" = none has
+	LastError string        // why the last try or connection ended; "" = none has ended
 	Failures  int           // tries and short connections that failed in a row
-	RetryAt   time.Time     // when it is tried again; zero where that is not known
+	RetryAt   time.Time     // the time of the next try; zero if that is not known
 	Latency   time.Duration // of the last ping; 0 = none was answered yet
 	PID       int           // of a stdio server that runs; 0 = none
 	Restarts  int           // connections and sessions made after the first one
-	Junk      int64         // texts that were no messages, over all connections
+	Junk      int64         // texts that were not messages, over all connections
 	Transport Transport     // the one in use
 
-	// Installing tells that the program which is being started installs the server first, and
-	// Progress is the last line of its stderr; "" once it is connected.
+	// Installing = the program that is being started installs the server first. Progress is the last line
+	// of its stderr, or "" once the server is connected.
 	Installing bool
 	Progress   string
 
-	// Of the server, as it last introduced itself; nil and "" before.
+	// How the server last introduced itself; nil and "" before that.
 	Server          *mcp.Implementation
 	Instructions    string
 	ProtocolVersion string
@@ -119,8 +120,8 @@ type Link struct {
 	cfg     Config
 	env     Env
 	log     zerolog.Logger
-	secrets *redact.Set                    // what no log and no error shows
-	carry   func(c *conn) (carrier, error) // makes what carries a connection
+	secrets *redact.Set                    // the secrets that no log and no error shows
+	carry   func(c *conn) (carrier, error) // makes the carrier of a connection
 
 	ctx  context.Context // ends with Close
 	stop context.CancelCauseFunc
@@ -130,7 +131,7 @@ type Link struct {
 
 	junk  atomic.Int64
 	words atomic.Value // the last line of stderr of the process that was last started, a string
-	way   way          // to try next; of the link's goroutine
+	way   way          // the way to try next; used by the link's goroutine only
 
 	mu      sync.Mutex // guards the fields below
 	state   State
@@ -138,8 +139,7 @@ type Link struct {
 	changed chan struct{} // closed at the next change of the fields above
 }
 
-// Open makes a Link and connects it in the background. A Config that does not fit is a
-// Link that fails.
+// Open makes a Link and connects it in the background. With an invalid Config the Link fails.
 func Open(cfg Config, env Env) *Link { return open(cfg, env, newCarrier) }
 
 func open(cfg Config, env Env, carry func(c *conn) (carrier, error)) *Link {
@@ -162,11 +162,11 @@ func open(cfg Config, env Env, carry func(c *conn) (carrier, error)) *Link {
 // Config returns the config with its defaults set. Its maps and slices are the link's own.
 func (l *Link) Config() Config { return l.cfg }
 
-// Session returns the connection. It waits for the first one; else, where there is none, it
-// fails at once. The error is a *protocol.Error mcp_server_unavailable, or the cause of ctx.
+// Session returns the session of the connection. It waits for the first connection; later it fails at once
+// if there is none. The error is a *protocol.Error mcp_server_unavailable, or the cause of ctx.
 //
-// A session is good until its connection ends; its requests then fail. Take it anew for
-// each request, or use Call.
+// A session is valid until its connection ends; then its requests fail. Get the session again for each
+// request, or use Call.
 func (l *Link) Session(ctx context.Context) (*mcp.ClientSession, error) {
 	c, err := l.connected(ctx)
 	if err != nil {
@@ -175,7 +175,7 @@ func (l *Link) Session(ctx context.Context) (*mcp.ClientSession, error) {
 	return c.session, nil
 }
 
-// connected returns the connection, as Session says.
+// connected returns the connection; it waits and fails as Session does.
 func (l *Link) connected(ctx context.Context) (*conn, error) {
 	for waited := false; ; waited = true {
 		l.mu.Lock()
@@ -198,7 +198,7 @@ func (l *Link) connected(ctx context.Context) (*conn, error) {
 	}
 }
 
-// unavailable is the error of a request without a connection.
+// unavailable returns the error of a request without a connection.
 func (l *Link) unavailable(s State) error {
 	text := fmt.Sprintf("the MCP server %q is not connected", l.cfg.ID)
 	if s.Status == Closed {
@@ -220,7 +220,7 @@ func (l *Link) unavailable(s State) error {
 	return err
 }
 
-// State tells how the link is.
+// State returns the state of the link.
 func (l *Link) State() State {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -232,7 +232,7 @@ func (l *Link) State() State {
 	return s
 }
 
-// notifyLocked wakes who waits for a change.
+// notifyLocked wakes those who wait for a change.
 func (l *Link) notifyLocked() {
 	close(l.changed)
 	l.changed = make(chan struct{})
@@ -241,10 +241,10 @@ func (l *Link) notifyLocked() {
 // errClosed is why a connection ends with its link.
 var errClosed = errors.New("the host closes the connection")
 
-// Close ends the connection, and the server's process with all it started: first its
-// input ends, then, after a short grace or when ctx ends, it is killed. It returns when
-// nothing is left of it; the error is ctx's, if a handler of Env.Client still runs a
-// few seconds after that. It may be called again.
+// Close ends the connection and the server's process with all that it started: it closes the input of the
+// process, and kills it after a short grace or when ctx ends. It returns when all of them have ended. The
+// error is that of ctx, if a handler of Env.Client still runs a few seconds after ctx ended. Close may be
+// called again.
 func (l *Link) Close(ctx context.Context) error {
 	l.stop(errClosed)
 	select {
@@ -263,7 +263,7 @@ func (l *Link) Close(ctx context.Context) error {
 	}
 }
 
-// How a link that has no connection goes on trying.
+// How a link without a connection tries again.
 const (
 	maxFailures = 5                // in a row: from then on it waits for minutes
 	steadyAfter = 30 * time.Second // a connection that lived as long was no failure
@@ -319,7 +319,7 @@ func (l *Link) pause(wait time.Duration) bool {
 	}
 }
 
-// set changes the state, and tells of a new Status.
+// set changes the state, and calls Env.Changed if the Status is a new one.
 func (l *Link) set(change func(s *State)) {
 	l.mu.Lock()
 	before := l.state.Status
@@ -370,7 +370,7 @@ func (l *Link) renewed(hello *mcp.InitializeResult) {
 	}
 }
 
-// down takes a connection away before it is ended: nobody gets it any more.
+// down removes a connection from the link before it is ended, so that no request gets it.
 func (l *Link) down(c *conn, why error) {
 	l.mu.Lock()
 	l.conn = nil
@@ -388,7 +388,7 @@ func (l *Link) down(c *conn, why error) {
 	}
 }
 
-// lost notes a failure, and when the next try is.
+// lost notes a failure and the time of the next try.
 func (l *Link) lost(status Status, why error, failures int, wait time.Duration) {
 	text := l.text(why)
 	level := l.log.Warn()
@@ -403,18 +403,19 @@ func (l *Link) lost(status Status, why error, failures int, wait time.Duration) 
 	})
 }
 
-// watch returns why a connection is over, or must be ended.
+// watch pings the server, reports new sessions and waits until the connection is over or must be ended. It
+// returns the reason.
 func (l *Link) watch(c *conn) error {
 	ticker := time.NewTicker(l.cfg.PingEvery)
 	defer ticker.Stop()
 	steady := time.NewTimer(steadyAfter)
 	defer steady.Stop()
-	var due <-chan time.Time // of the news of a new session
+	var due <-chan time.Time // fires when a new session may be reported
 	var hello *mcp.InitializeResult
 	told := time.Now().Add(-steadyAfter)
 	for {
 		select {
-		case hello = <-c.again: // a server that loses each session at once would have everything asked for again
+		case hello = <-c.again: // reported at most once in steadyAfter
 			due = time.After(steadyAfter - time.Since(told))
 		case <-due:
 			due, told = nil, time.Now()
@@ -454,7 +455,7 @@ func (l *Link) ping(c *conn) error {
 		l.mu.Unlock()
 		return nil
 	case l.ctx.Err() != nil || c.isOver():
-		return nil // watch sees it
+		return nil // watch handles this
 	case ctx.Err() == nil:
 		return fmt.Errorf("a ping failed: %w", err)
 	case c.busy(l.cfg.CallTimeout + limit):

@@ -23,8 +23,8 @@ import (
 // maxStderr is how much of a line of stderr is shown, in bytes.
 const maxStderr = 2 << 10
 
-// endWait is how long after its stdout the end of a process may come, to be what is said
-// of both.
+// endWait is how long to wait for the end of a process after its stdout ended: the process tells more about
+// the cause.
 const endWait = 2 * time.Second
 
 // process is a server that is a process of this machine. It is the carrier, and the SDK's
@@ -32,10 +32,10 @@ const endWait = 2 * time.Second
 type process struct {
 	*child.Process
 	conn *conn
-	home *sandbox.KeptHome // nil = one that goes with it
+	home *sandbox.KeptHome // nil = a temporary home
 
-	in     chan jsonrpc.Message // what it sent
-	silent chan struct{}        // closed when it can send nothing more
+	in     chan jsonrpc.Message // the messages of the server
+	silent chan struct{}        // closed when the server can send nothing more
 	closed chan struct{}        // closed when nobody reads any more
 	long   envelope             // of the line under way, if it is too long
 	quiet  sync.Once            // of silent
@@ -73,7 +73,7 @@ func startProcess(c *conn) (carrier, error) {
 	return p, nil
 }
 
-// home opens the home that stays; nil = there is none.
+// home opens the server's kept home, or returns nil if there is none.
 func (l *Link) home() *sandbox.KeptHome {
 	if l.cfg.Home == "" || l.env.Homes == "" {
 		return nil
@@ -86,7 +86,7 @@ func (l *Link) home() *sandbox.KeptHome {
 	return home
 }
 
-// policy says what to start.
+// policy returns the sandbox policy that the server is started with.
 func (l *Link) policy() (sandbox.Policy, error) {
 	launcher, err := l.env.Launcher()
 	if err != nil {
@@ -97,7 +97,7 @@ func (l *Link) policy() (sandbox.Policy, error) {
 	return program.Policy()
 }
 
-// Program is what a stdio server is started by.
+// Program returns the program that starts a stdio server.
 func (c *Config) Program(workspace string, launcher func() (*sandbox.Launcher, error)) child.Program {
 	return child.Program{
 		Command: append([]string{c.Command}, c.Args...), Workspace: workspace, Cwd: c.Dir, Env: c.Env, Read: c.Read,
@@ -112,14 +112,14 @@ func (p *process) Connect(context.Context) (mcp.Connection, error) { return p, n
 // SessionID implements mcp.Connection.
 func (p *process) SessionID() string { return "" }
 
-// receive takes a line of its stdout. It waits while the server is too far ahead.
+// receive handles a line of the server's stdout. It waits while the server is too far ahead.
 func (p *process) receive(line []byte) {
 	if len(bytes.TrimSpace(line)) > 0 {
 		p.pass(p.conn.read(line, jsonrpc.ID{}))
 	}
 }
 
-// tooLong takes the end of a line that was too long. The requests that it answers fail.
+// tooLong handles the end of a line that was too long. The requests that the line answers fail.
 func (p *process) tooLong(start []byte) {
 	p.conn.skip(start, errLong)
 	p.pass(p.long.failed(jsonrpc.ID{}, errLong))
@@ -139,7 +139,7 @@ func (p *process) pass(all []message) {
 	}
 }
 
-// ended notes that it can send nothing more.
+// ended notes that the server can send nothing more.
 func (p *process) ended() { p.quiet.Do(func() { close(p.silent) }) }
 
 // Read implements mcp.Connection: the next message.
@@ -208,14 +208,14 @@ func (p *process) release() {
 	p.home.Close()
 }
 
-// settled notes that the server works as it is in its home.
+// settled notes that the server works with what is installed in its home.
 func (p *process) settled() {
 	if p.home != nil && !p.home.Ready() {
 		_ = p.home.SetReady(true) // else it is said to be installed once more
 	}
 }
 
-// filled implements installer.
+// filled implements installer: it returns the size of the home, or 0 without an installation.
 func (p *process) filled() int64 {
 	if p.home == nil || !p.conn.link.cfg.Installs() {
 		return 0
@@ -223,10 +223,10 @@ func (p *process) filled() int64 {
 	return p.home.Size()
 }
 
-// why implements carrier: a process that ended says the most.
+// why implements carrier: if the process has ended, its end is the error.
 func (p *process) why(err error) error {
 	if answer := new(jsonrpc.Error); errors.As(err, &answer) {
-		return err // it was well enough to say so
+		return err // the server answered with an error
 	}
 	timer := time.NewTimer(endWait)
 	defer timer.Stop()
@@ -263,8 +263,8 @@ func (c *Config) Installs() bool {
 	return false
 }
 
-// startsWith reports whether a command line is one of a program and its subcommand. Options
-// may stand between them, also with a value.
+// startsWith reports whether a command line begins with a program and its subcommands. Options, also with a
+// value, may stand between them.
 func startsWith(words, installer []string) bool {
 	if words[0] != installer[0] {
 		return false
@@ -280,12 +280,11 @@ func startsWith(words, installer []string) bool {
 	return true
 }
 
-// installer is a carrier that may install the server first. filled gives the bytes of what
-// it has installed; 0 = it does nothing of the kind.
+// installer is a carrier that may install the server first. filled returns the bytes that it has installed
+// so far, or 0 if it installs nothing.
 type installer interface{ filled() int64 }
 
-// expire stops a handshake that takes too long. An installer that still fills its home is
-// at work, and has more time.
+// expire stops a handshake that takes too long. An installer that still fills its home gets more time.
 func (c *conn) expire(done <-chan struct{}, stop func(error)) {
 	limit := c.link.cfg.ConnectTimeout
 	const parts, most = 4, 5

@@ -217,9 +217,9 @@ type cliArgs struct {
 
 func (a cliArgs) path() string { return cmp.Or(a.FilePath, a.FilePath2, a.NotebookPath) }
 
-// event decodes a line; decoding stops at a field with an unexpected type.
+// event decodes a line; it leaves out fields with an unexpected type.
 func event(line *protocol.Line) (e cliEvent) {
-	_ = json.Unmarshal(line.Raw(), &e) // fields decoded before an error stay
+	_ = json.Unmarshal(line.Raw(), &e) // fields with the expected type are set despite an error
 	return e
 }
 
@@ -239,7 +239,7 @@ func readClaude(line *protocol.Line, o *cliOutput) {
 				} `json:"content"`
 			} `json:"message"`
 		}
-		_ = json.Unmarshal(line.Raw(), &said) // fields decoded before an error stay
+		_ = json.Unmarshal(line.Raw(), &said) // fields with the expected type are set despite an error
 		for _, c := range said.Message.Content {
 			if c.Text != "" {
 				o.say(c.Text)

@@ -39,8 +39,8 @@ type hand struct {
 	call     func(*hands, context.Context, protocol.Object) (*protocol.ToolResult, error)
 }
 
-// allHands lists the tools, without bash, whose arguments depend on the task, and skill, whose text lists the skills.
-var allHands = []hand{
+// fixedHands lists the tools, without bash, whose arguments depend on the task, and skill, whose text lists the skills.
+var fixedHands = []hand{
 	{
 		"bash_output", "Read what a command in the background has printed since the last time, and whether it still runs.",
 		`{"type":"object","properties":{"bash_id":{"type":"string","description":"The id that bash answered."},` +
@@ -104,8 +104,8 @@ func (r *runner) hands(ctx context.Context, t *task, box host.ToolBox, listed []
 	if bash := h.bash(); bash != nil {
 		add(bash)
 	}
-	for i := range allHands {
-		if one := &allHands[i]; one.needs != protocol.CapProc || h.background() {
+	for i := range fixedHands {
+		if one := &fixedHands[i]; one.needs != protocol.CapProc || h.background() {
 			add(one)
 		}
 	}
