@@ -61,7 +61,7 @@ type ChainResponse struct {
 
 	Handled        []ChainFailure `json:"handled,omitzero"`       // failures that other nodes handled, the first 100
 	HandledTotal   int            `json:"handled_total,omitzero"` // number of all handled failures
-	Cached         []string       `json:"cached,omitzero"`        // nodes whose outputs came from a cache, the first 100
+	Cached         []string       `json:"cached,omitzero"`        // nodes with outputs from a cache, the first 100
 	CachedTotal    int            `json:"cached_total,omitzero"`
 	Truncated      []string       `json:"truncated,omitzero"` // nodes whose outputs were cut, the first 100
 	TruncatedTotal int            `json:"truncated_total,omitzero"`

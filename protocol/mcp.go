@@ -182,7 +182,7 @@ type MCPSampleRequest struct {
 	MaxTokens        int      `json:"max_tokens"`
 	StopSequences    []string `json:"stop_sequences"`
 	Metadata         Object   `json:"metadata"`
-	Extra            Object   `json:"extra,omitzero"` // further members of the server's params, under MCP's names; an extension
+	Extra            Object   `json:"extra,omitzero"` // further members of the server's params, as in MCP; an extension
 }
 
 // SetDefaults sets what the schema says for absent fields.

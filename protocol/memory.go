@@ -105,7 +105,7 @@ type MemoryRetrieveRequest struct {
 	RefreshTTL     bool    `json:"refresh_ttl,omitzero"`
 	History        bool    `json:"history,omitzero"`         // all versions of keys, the newest first
 	ListNamespaces bool    `json:"list_namespaces,omitzero"` // list namespaces instead of entries
-	MaxDepth       int     `json:"max_depth,omitzero"`       // most names between slashes in a listed namespace; 0 = no limit
+	MaxDepth       int     `json:"max_depth,omitzero"`       // names between slashes in a namespace; 0 = all
 }
 
 // SetDefaults sets what the schema says for absent fields.

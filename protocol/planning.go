@@ -22,7 +22,7 @@ type PlanCreateRequest struct {
 	Name        string   `json:"name"`
 	Columns     []string `json:"columns"` // the states of its tasks, in order
 	Description string   `json:"description"`
-	DoneColumn  string   `json:"done_column,omitzero"` // the column of done tasks; "" = "done" if there is one, else the last column
+	DoneColumn  string   `json:"done_column,omitzero"` // column of done tasks; "" = "done", or else the last
 	Delete      bool     `json:"delete,omitzero"`      // delete the plan PlanID and its tasks instead of making a plan
 	PlanID      string   `json:"plan_id,omitzero"`
 	Force       bool     `json:"force,omitzero"` // delete the plan even if a task is claimed

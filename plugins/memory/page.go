@@ -46,7 +46,7 @@ func (p *Plugin) list(ctx context.Context, w *want) (*protocol.MemoryRetrieveRes
 		}
 		all = merge(durable, working)
 		rest, page = w.page(all)
-		return load(tx, w, page, false, found) // in the same transaction: an entry stored again meanwhile has another id
+		return load(tx, w, page, false, found) // in one transaction, as an entry stored again has another id
 	})
 	if err != nil {
 		return nil, err

@@ -39,7 +39,7 @@ func (t *tidying) start(s *repository) {
 		for again := true; again; {
 			tidied := t.run(s, indexes)
 			t.mu.Lock()
-			again = tidied && !s.tidy.Load() && !t.closed // a store request meanwhile started no merge, as running was true
+			again = tidied && !s.tidy.Load() && !t.closed // store requests meanwhile started no merge
 			t.running = again
 			t.mu.Unlock()
 		}

@@ -53,7 +53,7 @@ func DefaultOptions() Options {
 	return Options{MaxDepth: defaultMaxDepth, MaxSubagents: defaultMaxSubagents}
 }
 
-// Env is what the host gives to the plugin.
+// Env is what the host passes to the plugin.
 type Env = host.Env
 
 // Plugin serves the capability multi_agent. It is safe for concurrent use.

@@ -116,7 +116,7 @@ func (p *Plugin) adoptLocked(c *subagent, r *protocol.SubagentSpawnRequest) erro
 	if self != nil { // the session's agent is a child itself
 		c.depth, c.agent.RootAgentID = self.Depth, cmp.Or(self.RootAgentID, g.sess.AgentID)
 	}
-	if named := deref(r.ParentAgentID); named != "" && named != g.sess.AgentID { // a child may also have the name of the session's agent
+	if named := deref(r.ParentAgentID); named != "" && named != g.sess.AgentID { // may also be a child
 		c.agent.ParentAgentID = named
 		c.parent = g.findLocked(named)
 	}

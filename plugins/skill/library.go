@@ -360,7 +360,7 @@ func (r *reader) texts(key string, v *yamltree.Node) (all []string) {
 		return nil
 	}
 	for _, item := range v.Items {
-		if name := item.At("name"); name != nil && name.Kind == yamltree.Scalar { // some skills write tools as {name: …}
+		if name := item.At("name"); name != nil && name.Kind == yamltree.Scalar { // some write {name: …}
 			item = name
 		}
 		if item.Kind != yamltree.Scalar || item.Null() {

@@ -99,7 +99,7 @@ const (
 	defaultMaxOutput = 1 << 20
 )
 
-// Env is what the host gives to the plugin.
+// Env is what the host passes to the plugin.
 type Env = host.Env
 
 // Plugin is one `skill` plugin.

@@ -9,10 +9,10 @@ import (
 
 const (
 	batchFiles   = 32 // of one folder, at most
-	batchesAhead = 4  // that are found or searched before those in front of them are done
+	batchesAhead = 4  // that are found or searched before earlier ones are done
 )
 
-// fileBatch is files of one folder, in the order of the walk. done is closed when all are searched.
+// fileBatch is a number of files of one folder, in the order of the walk. done is closed when all are searched.
 type fileBatch struct {
 	folder  *sharedFolder
 	entries []fs.DirEntry
@@ -20,7 +20,7 @@ type fileBatch struct {
 	done    chan struct{}
 }
 
-// sharedFolder is a folder that the walk and workers open files in. The last one to leave it closes it.
+// sharedFolder is a folder in which the walk and the workers open files. The last user that releases it closes it.
 type sharedFolder struct {
 	dir   *os.Root
 	users atomic.Int32
@@ -33,11 +33,11 @@ func (f *sharedFolder) release() error {
 	return f.dir.Close()
 }
 
-// batchFeed gathers the files of a walk and passes them on: to the workers, and in their order to searchTree.
+// batchFeed gathers the files of a walk and sends them in batches to the workers and, in order, to searchTree.
 type batchFeed struct {
 	unsearched, ordered chan *fileBatch
-	open                []*sharedFolder // those with files that the walk is in, the innermost last
-	next                *fileBatch      // nil = there is none
+	open                []*sharedFolder // the folders with files on the path of the walk, the innermost last
+	next                *fileBatch      // the batch being filled; nil = none
 }
 
 func newBatchFeed() *batchFeed {
@@ -56,7 +56,7 @@ func (b *batchFeed) add(dir *os.Root, d fs.DirEntry, one *fileSearch) {
 	b.next.entries, b.next.files = append(b.next.entries, d), append(b.next.files, one)
 }
 
-// folder returns the folder that the walk is in.
+// folder returns the shared folder of dir, and makes it at the first file of dir.
 func (b *batchFeed) folder(dir *os.Root) *sharedFolder {
 	for _, f := range slices.Backward(b.open) {
 		if f.dir == dir {
@@ -69,7 +69,7 @@ func (b *batchFeed) folder(dir *os.Root) *sharedFolder {
 	return f
 }
 
-// pass passes the batch on. The workers take each until the feed is closed, and searchTree does.
+// pass sends the batch. The send cannot block forever: the workers and searchTree receive until the feed is closed.
 func (b *batchFeed) pass() {
 	if b.next != nil {
 		b.unsearched <- b.next
@@ -78,7 +78,7 @@ func (b *batchFeed) pass() {
 	}
 }
 
-// leave is called when the walk is done with a folder.
+// leave releases a folder when the walk is done with it.
 func (b *batchFeed) leave(dir *os.Root) error {
 	if n := len(b.open); n > 0 && b.open[n-1].dir == dir {
 		b.pass()

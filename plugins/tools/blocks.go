@@ -11,11 +11,11 @@ import (
 	"a2e/protocol"
 )
 
-// A result of MCP is {"content":[blocks],"structuredContent":…}. Half a picture is none: a block that does not fit is
-// replaced by a text that says what it was and where it is. Only texts are shortened.
+// A result of MCP is {"content":[blocks],"structuredContent":…}. A part of a picture is useless: a block that does not
+// fit is replaced by a text that says what it was and where it is kept. Only texts are shortened.
 const (
-	noteSize   = 512 // bytes that such a text takes at most, and that a shortened text has at least
-	mostBlocks = 64  // that are kept in files of their own
+	noteSize   = 512 // most bytes of such a text, and least bytes of a shortened text
+	mostBlocks = 64  // kept in files of their own
 )
 
 // contentOf returns the blocks of a result of MCP, and its other members; ok is false for any other data.
@@ -46,7 +46,7 @@ func contentOf(data []byte) (blocks [][]byte, rest []piece, ok bool) {
 }
 
 // result shortens a result of MCP to about limit bytes: the smallest blocks stay whole, the others share the rest.
-// What is no text is whole or replaced.
+// Blocks that are not text are kept whole or replaced.
 func (c *cutter) result(blocks [][]byte, rest []piece, spilled string, limit int) []byte {
 	left := limit - len(`{"content":[],"spilled":""}`) - len(spilled)
 	var members []byte
@@ -82,7 +82,7 @@ func (c *cutter) result(blocks [][]byte, rest []piece, spilled string, limit int
 	return append(dst, '}')
 }
 
-// block returns a block that fits, or what stands for it in about limit bytes.
+// block returns a block that fits, or a replacement of about limit bytes.
 func (c *cutter) block(block []byte, limit int) []byte {
 	o, err := protocol.ParseObject(block)
 	if err != nil || len(block) <= max(limit, noteSize) {
@@ -106,7 +106,7 @@ func (c *cutter) block(block []byte, limit int) []byte {
 	return c.note(kind+" block", "json", block)
 }
 
-// blockOf shortens the text of a block or of a resource in it; long members beside the text are left out.
+// blockOf shortens the text of a block or of its resource, and leaves out other long members.
 func (c *cutter) blockOf(o protocol.Object, name string, limit int) []byte {
 	dst := []byte{'{'}
 	for key, val := range o.All() {
@@ -120,7 +120,7 @@ func (c *cutter) blockOf(o protocol.Object, name string, limit int) []byte {
 	return append(dst, '}')
 }
 
-// binary keeps what stands in base64 as a file, and returns a text in its place.
+// binary keeps base64 content as a file, and returns a text block that replaces it.
 func (c *cutter) binary(what, mime, text string) []byte {
 	content, err := base64.StdEncoding.DecodeString(text)
 	if err != nil {
@@ -131,7 +131,7 @@ func (c *cutter) binary(what, mime, text string) []byte {
 	return c.note(strings.TrimSpace("the "+what+" "+protocol.Clip(mime, noteSize/8)), extensionOf(mime), content)
 }
 
-// note keeps content as a file, and returns a text block in its place.
+// note keeps content as a file, and returns a text block that replaces it.
 func (c *cutter) note(what, extension string, content []byte) []byte {
 	uri, path := "", ""
 	if c.files < mostBlocks {
@@ -141,7 +141,7 @@ func (c *cutter) note(what, extension string, content []byte) []byte {
 	return noteText(fmt.Sprintf("%s of %d bytes does not fit", what, len(content)), path, uri)
 }
 
-// noteText makes the text block that says where something is.
+// noteText makes the text block that says where replaced content is kept.
 func noteText(what, path, uri string) []byte {
 	switch {
 	case uri != "":
@@ -154,7 +154,7 @@ func noteText(what, path, uri string) []byte {
 	return append(protocol.AppendString([]byte(`{"type":"text","text":`), "["+what+"]"), '}')
 }
 
-// extensionOf returns the extension of files of a media type, which programs know them by.
+// extensionOf returns the usual file extension of a media type, "bin" if it is unknown.
 func extensionOf(mime string) string {
 	mime, _, _ = strings.Cut(mime, ";")
 	known := map[string]string{

@@ -14,9 +14,9 @@ import (
 	"a2e/protocol"
 )
 
-// Members describes the fields of a struct that have a tag need or may: as the parameters of a
-// tool, or the members of its data. The tag is the description; need is for one that each call
-// sets, or that is always there.
+// Members describes the fields of the struct T that have a tag need or may, as parameters of a
+// tool or members of its data. The tag is the description; need marks a field that each call has
+// to set, or that the data always has.
 func Members[T any]() (all []protocol.ToolParameter) {
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[T]()) {
 		text, required := f.Tag.Lookup("need")
@@ -33,7 +33,7 @@ func Members[T any]() (all []protocol.ToolParameter) {
 	return all
 }
 
-// typeOf returns the type of a parameter that is read into a field.
+// typeOf returns the parameter type for a field of the Go type t.
 func typeOf(t reflect.Type) valueType {
 	switch t.Kind() {
 	case reflect.Pointer:
@@ -59,7 +59,7 @@ func builtin(f *files, w *Web, c *children) []Tool {
 	return append(f.tools(), echoTool(), w.tool(), c.tool())
 }
 
-// BuiltinNames lists the tools that every plugin has, and those that the config can add.
+// BuiltinNames returns the names of the tools that every plugin has and of the checkpoint tools.
 func BuiltinNames() []string {
 	var names []string
 	for _, t := range append(builtin(new(files), new(Web), new(children)), new(checkpoints).tools(true)...) {
@@ -68,8 +68,8 @@ func BuiltinNames() []string {
 	return names
 }
 
-// Typed makes a tool of a function of its arguments, whose data is an R; both say in their tags
-// what they are (see Members).
+// Typed makes a tool from a function. Its arguments are an A, its data is an R; the tags of both
+// describe their fields (see Members).
 func Typed[A, R any](def protocol.ToolDefinition, detail host.ToolDetail, fn func(context.Context, *A) (*Outcome,
 	error),
 ) Tool {
@@ -78,7 +78,7 @@ func Typed[A, R any](def protocol.ToolDefinition, detail host.ToolDetail, fn fun
 	})
 }
 
-// typed is Typed for a function that tells how far it is.
+// typed is Typed for a function that reports its progress.
 func typed[A, R any](def protocol.ToolDefinition, detail host.ToolDetail, fn func(context.Context, *A,
 	host.Emitter) (*Outcome, error),
 ) Tool {
@@ -104,12 +104,12 @@ func fileTool[A, R any](use protocol.Access, def protocol.ToolDefinition, fn fun
 	def.Tags = append([]string{"file"}, def.Tags...)
 	t := Typed[A, R](def, host.ToolDetail{ReadOnly: use == protocol.Shared, Destructive: use != protocol.Shared}, fn)
 	t.Files = func(args protocol.Object) []File { return []File{{pathIn(args), use}} }
-	t.quick, t.short = true, !slices.Contains(def.Tags, "search") // a search walks over all that there is
+	t.quick, t.short = true, !slices.Contains(def.Tags, "search") // a search may walk over the whole workspace
 	return t
 }
 
-// pathIn returns the path that a call of a file tool names; of a pattern, the folder that it
-// names in plain words, and of a URI, whose files may be in the workspace too, all of it.
+// pathIn returns the path that a call of a file tool names. For a pattern it returns the folder before
+// the first wildcard. For a URI it returns the whole workspace, which may hold the URI's files.
 func pathIn(args protocol.Object) string {
 	val, ok := args.Get("path")
 	name, _ := val.Str()
@@ -185,8 +185,8 @@ type echoData struct {
 	Text string `json:"text" need:"The same text."`
 }
 
-// echoTool returns the text that it is given: the way to try a connection, and to measure
-// one.
+// echoTool makes the tool echo, which returns its text. It serves to try and to measure a
+// connection.
 func echoTool() Tool {
 	t := typed[echoArgs, echoData](protocol.ToolDefinition{
 		Name: "echo", Idempotent: true, Tags: []string{"test"}, Description: "Return the text that was sent.",
@@ -199,8 +199,8 @@ func echoTool() Tool {
 	return t
 }
 
-// echoed is the text as it came, quotes and escapes included. It needs no bound of its own:
-// it cannot be longer than the line it came in.
+// echoed is the text as it was received, quotes and escapes included. It needs no bound of its own:
+// it cannot be longer than the line of the request.
 type echoed protocol.Value
 
 // AppendJSON implements protocol.Appender.
@@ -209,7 +209,7 @@ func (e echoed) AppendJSON(dst []byte) ([]byte, error) {
 	return append(append(dst, e...), '}'), nil
 }
 
-// tool is http_get.
+// tool makes the tool http_get.
 func (w *Web) tool() Tool {
 	t := Typed[httpArgs, WebAnswer](protocol.ToolDefinition{
 		Name: "http_get", Idempotent: true, Tags: []string{"web", "http", "fetch", "read"},
@@ -224,7 +224,7 @@ func (w *Web) tool() Tool {
 	return t
 }
 
-// tool is run_command.
+// tool makes the tool run_command.
 func (c *children) tool() Tool {
 	t := typed[runCommandArgs, commandResult](protocol.ToolDefinition{
 		Name: runCommand, Streaming: true, Tags: []string{"process", "shell"},
@@ -240,6 +240,6 @@ func (c *children) tool() Tool {
 	return t
 }
 
-// seesAll is the Tool.Files of a program: it finds what was written before it. What it writes
-// itself, and when, nobody knows before it ends, so nothing waits for it.
+// seesAll is the Tool.Files of a program: it waits for earlier writes. Nothing waits for the program,
+// because nobody knows what it writes, and when, before it ends.
 func seesAll(protocol.Object) []File { return []File{{".", protocol.Follows}} }

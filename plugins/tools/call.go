@@ -65,8 +65,8 @@ func (s *Set) call(ctx context.Context, req *protocol.ToolCallRequest, emit host
 	return &callResponse{tool: t, out: out, data: data, took: record.Duration, at: end}, nil
 }
 
-// changing says which call may change something: with the program that it runs, without its arguments,
-// which may be secret, or the file that it changes.
+// changing returns the name of a call that may change something, for the checkpoint: the tool with the
+// program that it runs or the file that it changes. Arguments are left out, since they may be secret.
 func (t *entry) changing(args protocol.Object) string {
 	what := "tool " + t.Def.Name
 	val, _ := args.Get("command")
@@ -80,7 +80,7 @@ func (t *entry) changing(args protocol.Object) string {
 	return what
 }
 
-// result runs a tool and encodes what it gave back.
+// result runs a tool and encodes the data of its outcome.
 func (s *Set) result(ctx context.Context, t *entry, args protocol.Object, emit host.Emitter) (*Outcome,
 	protocol.Appender, error,
 ) {
@@ -92,14 +92,14 @@ func (s *Set) result(ctx context.Context, t *entry, args protocol.Object, emit h
 	return out, data, err
 }
 
-// unknown is the answer to a name that this plugin does not have; the router
-// adds the names that there are.
+// unknown returns the error for a tool name that this plugin does not have; the router
+// adds the names that exist.
 func (r *registry) unknown(name string) error {
 	unknown := protocol.Errorf(protocol.CodeUnknownTool, "unknown tool %q", protocol.Clip(name, maxQuoted))
 	return host.NotKnown(unknown, name, r.names)
 }
 
-// run runs a tool within its own bound of time; the host keeps the request's.
+// run runs a tool within its own time limit; the host enforces the limit of the request.
 func (s *Set) run(ctx context.Context, t *entry, args protocol.Object, emit host.Emitter) (*Outcome, error) {
 	own, limit := ctx, t.Timeout
 	if limit > 0 && !host.Limited(ctx, t.Def.Name) {
@@ -129,8 +129,8 @@ func (s *Set) run(ctx context.Context, t *entry, args protocol.Object, emit host
 	return nil, protocol.Errorf(protocol.CodeToolError, "tool %q: %w", t.Def.Name, err)
 }
 
-// data encodes what a tool gave back, and cuts it to the limit. An Appender
-// knows its own bounds, and is encoded straight into the answer.
+// data encodes the data of an outcome and cuts it to the limit. An Appender
+// bounds itself and is encoded straight into the answer.
 func (s *Set) data(ctx context.Context, t *entry, out *Outcome) (protocol.Appender, error) {
 	if a, ok := out.Data.(protocol.Appender); ok {
 		return a, nil
@@ -149,8 +149,8 @@ type rawData []byte
 // AppendJSON implements protocol.Appender.
 func (d rawData) AppendJSON(dst []byte) ([]byte, error) { return append(dst, d...), nil }
 
-// callResponse is the answer to a tool call, tool/call/resp, encoded by append:
-// it is on the path of every call.
+// callResponse is the answer to a tool call, tool/call/resp. It is encoded by append,
+// because every call encodes one.
 type callResponse struct {
 	tool *entry
 	out  *Outcome
@@ -220,8 +220,8 @@ func appendText(dst []byte, text string) []byte {
 	return protocol.AppendString(dst, text)
 }
 
-// seconds turns a number of seconds from the config into a duration; anything
-// that is no positive number means no bound.
+// seconds turns a number of seconds from the config into a duration. It returns 0, no limit, for a
+// number that is not positive or too large for a duration.
 func seconds(s float64) time.Duration {
 	if !(s > 0) || s > math.MaxInt64/float64(time.Second) {
 		return 0
@@ -234,8 +234,8 @@ func seconds(s float64) time.Duration {
 //
 // A parameter fills a part of one argument: there is no shell, and its text is
 // never split. An argument that is just {name} is left out when the parameter is
-// absent, and refuses a text that begins with "-" unless an argument "--" stands
-// before it: the program would take it for an option.
+// absent. A call is refused if an argument would begin with "-" because of a parameter and no
+// argument "--" stands before it: the program would take it for an option.
 type CommandTool struct {
 	Name         string             `yaml:"name" required:"true" doc:"Name of the tool."`
 	Description  string             `yaml:"description" doc:"What it does, for the agent."`
@@ -276,7 +276,7 @@ func newCommandTool(cfg CommandTool, c *children) (Tool, error) {
 	return Tool{
 		Def: def, Kind: KindCommand, Timeout: seconds(cfg.Timeout),
 		Detail: host.ToolDetail{Destructive: true, OpenWorld: network == sandbox.NetworkHost},
-		// nobody says what the program does
+		// the config does not say which files the program uses
 		Files: seesAll,
 		Call: func(ctx context.Context, args protocol.Object, emit host.Emitter) (*Outcome, error) {
 			argv, err := cfg.argv(args)
@@ -291,7 +291,7 @@ func newCommandTool(cfg CommandTool, c *children) (Tool, error) {
 	}, nil
 }
 
-// definition returns what the agent sees of the tool, and checks the declaration.
+// definition checks the declaration and returns the definition that the agent sees.
 func (cfg *CommandTool) definition() (protocol.ToolDefinition, error) {
 	def := protocol.ToolDefinition{
 		Name: cfg.Name, Description: cfg.Description, Tags: cfg.Tags, DeferLoading: cfg.DeferLoading, Streaming: true,
@@ -333,7 +333,7 @@ func (cfg *CommandTool) definition() (protocol.ToolDefinition, error) {
 // argv fills the command line with a call's arguments.
 func (cfg *CommandTool) argv(args protocol.Object) ([]string, error) {
 	argv := []string{cfg.Command[0]}
-	plain := false // past "--": nothing is an option any more
+	plain := false // after "--": no argument is an option
 	for _, arg := range cfg.Command[1:] {
 		whole := placeholder().FindString(arg) == arg && arg != ""
 		if whole {

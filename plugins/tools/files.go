@@ -30,12 +30,12 @@ import (
 //
 //   - Every open goes through os.Root, so no path and no race leads outside the
 //     workspace. `..` is resolved in the text of the path, before anything is opened.
-//   - A link that a read names itself is followed when it stays inside. Walks
+//   - Links on the path that a read names are followed when they stay inside. Walks
 //     (glob, grep) follow no link, and writes go through no link at all.
 //   - Only regular files with a single name are opened: a second name (hard link)
 //     may lie outside. Pipes, sockets, devices and the kernel's own file systems
 //     are refused, without waiting for their other end.
-//   - What is written replaces the old file in one step, or not at all.
+//   - A write replaces the old file in one step, or not at all.
 //   - The host's own files (see package wall) are neither listed nor opened. Where
 //     some lie in the folder, links are followed step by step.
 //
@@ -43,30 +43,30 @@ import (
 // another plugin.
 type files struct {
 	root    *os.Root
-	folder  *wall.Folder  // that root is of; nil = root stays what it is
-	place   string        // what root is, as messages call it
-	prefix  string        // of the paths in it as the agent gives them: "" = the workspace, else "skill://NAME/"
+	folder  *wall.Folder  // the folder of root; nil = root does not change
+	place   string        // name of root in messages
+	prefix  string        // of the paths in root as the agent writes them: "" = the workspace, else "skill://NAME/"
 	room    int           // bytes of JSON that the text of one answer may take
-	escapes error         // what os.Root answers to a path that leads outside
-	device  uint64        // where the workspace lies, when plain is set
-	plain   bool          // the workspace itself is on no kernel file system
+	escapes error         // error of os.Root for a path that leads outside
+	device  uint64        // the device of the workspace; valid if plain is set
+	plain   bool          // the workspace itself is not on a kernel file system
 	editing chan struct{} // holds one token while a file is replaced
 	wall    *wall.Wall    // around the host's own files
-	guard   *wall.Guard   // what of it lies in root
+	guard   *wall.Guard   // the part of wall that lies in root
 
-	services func() *host.Services // once the plugin is started
-	secrets  *redact.Set           // that no answer shows
+	services func() *host.Services // returns nil before the plugin is started
+	secrets  *redact.Set           // masked in all answers
 }
 
 const (
 	maxPathBytes  = 4096
 	maxShownBytes = 200 // of a path in an error message
-	answerFrame   = 256 // bytes of an answer kept for what is around the text in it
+	answerFrame   = 256 // bytes of an answer reserved for the JSON around its text
 )
 
 // newFiles makes the file tools of one folder. The data of an answer takes at
-// most maxOutput bytes of JSON (0 = 1 MiB). root stays the caller's to close. w stands
-// around what is the host's own; nil = nothing is.
+// most maxOutput bytes of JSON (0 = 1 MiB). The caller closes root. w protects the host's
+// own files; nil = there are none.
 func newFiles(root *os.Root, maxOutput int, w *wall.Wall, services func() *host.Services) *files {
 	if maxOutput <= 0 {
 		maxOutput = defaultMaxOutput
@@ -83,19 +83,19 @@ func newFiles(root *os.Root, maxOutput int, w *wall.Wall, services func() *host.
 	return f
 }
 
-// FileTools returns the built-in file tools for the folder root, which stays the caller's
-// to close after the last call. The data of an answer takes at most maxOutputBytes of
-// JSON (0 = 1 MiB). Their texts call the folder "the workspace". w stands around what is
-// the host's own; nil = nothing is. services are asked for the files of other plugins.
+// FileTools returns the built-in file tools for the folder root, which the caller closes
+// after the last call. The data of an answer takes at most maxOutputBytes of
+// JSON (0 = 1 MiB). Messages call the folder "the workspace". w protects the host's own
+// files; nil = there are none. services returns where to find the files of other plugins.
 func FileTools(root *os.Root, maxOutputBytes int, w *wall.Wall, services func() *host.Services) []Tool {
 	all := newFiles(root, maxOutputBytes, w, services).tools()
 	for i := range all {
-		all[i].quick = false // nobody knows what the caller makes of it
+		all[i].quick = false // the caller may wrap the tool in something slow
 	}
 	return all
 }
 
-// clean checks a path of the agent and gives it in its shortest form, with
+// clean checks a path of the agent and returns its shortest form, with
 // slashes: "." is the workspace itself.
 func (f *files) clean(name string) (string, error) {
 	switch {
@@ -118,7 +118,8 @@ func (f *files) clean(name string) (string, error) {
 	return f.spelled(short), nil
 }
 
-// inside returns an absolute path within the folder as clean does.
+// inside turns an absolute path within the folder into a path relative to it. what is the name of the
+// argument, for the error.
 func (f *files) inside(what, name string) (string, error) {
 	if f.prefix != "" {
 		return "", protocol.Errorf(protocol.CodeToolDenied, "%s %s is absolute; give it relative to %s", what,
@@ -169,7 +170,7 @@ func (f *files) open(name string) (*os.File, fs.FileInfo, error) {
 	return file, info, f.explain(name, err)
 }
 
-// stat looks at what a clean path leads to. Links are followed when they stay inside.
+// stat returns the file info for a clean path. Links are followed when they stay inside.
 func (f *files) stat(short string) (fs.FileInfo, error) {
 	if !f.guard.Holds() {
 		return f.root.Stat(short)
@@ -182,9 +183,9 @@ func (f *files) stat(short string) (fs.FileInfo, error) {
 	return dir.Lstat(base)
 }
 
-// openIn opens the regular file name below dir. It looks before it opens, since opening a
-// pipe or a device can already do something, and again at what it has opened, since the name
-// may mean something else by then. With exact, name itself is no link, and stays what it was.
+// openIn opens the regular file name below dir. It checks the file before it opens it, since
+// opening a pipe or a device can have an effect, and checks the open file again, since the name
+// may lead to another file by then. With exact, it refuses a link and a file that was swapped.
 func (f *files) openIn(dir *os.Root, name string, flag int, exact bool) (*os.File, fs.FileInfo, error) {
 	look := dir.Stat
 	if exact {
@@ -216,7 +217,7 @@ func checkType(info fs.FileInfo) error {
 	return errSpecial
 }
 
-// checkFile looks at what was opened, whatever its name means by now.
+// checkFile checks an open file, whatever its name leads to by now.
 func (f *files) checkFile(file *os.File) (fs.FileInfo, error) {
 	info, err := file.Stat()
 	if err != nil {
@@ -234,15 +235,15 @@ func (f *files) checkFile(file *os.File) (fs.FileInfo, error) {
 	return info, nil
 }
 
-// sameDevice reports whether a file lies where the workspace does, which is known
-// to be no kernel file system.
+// sameDevice reports whether a file is on the device of the workspace, which is known
+// not to be a kernel file system.
 func (f *files) sameDevice(info fs.FileInfo) bool {
 	device, ok := deviceOf(info)
 	return ok && f.plain && device == f.device
 }
 
 // openDir opens a folder; short is its clean path. Links on the way are followed when they
-// stay inside; where something is walled off, real is the path without them.
+// stay inside. If the guard protects files in root, real is the path without links, else "".
 func (f *files) openDir(name string) (dir *os.Root, short, real string, err error) {
 	if short, err = f.clean(name); err != nil {
 		return nil, "", "", err
@@ -261,7 +262,7 @@ func (f *files) openDir(name string) (dir *os.Root, short, real string, err erro
 	return dir, short, real, nil
 }
 
-// asDir makes opening a path fail on anything but a folder, and without waiting:
+// asDir makes opening a path fail at once for anything but a folder:
 // OpenRoot on the bare name of a pipe would wait for its other end.
 func asDir(name string) string { return name + "/." }
 
@@ -274,8 +275,8 @@ func (f *files) checkDir(dir *os.Root) error {
 	return checkFileSystem(dir)
 }
 
-// enter opens the folder name in dir, and only if it is one: a link is refused,
-// also one that takes the folder's place meanwhile.
+// enter opens the folder name in dir. It refuses a link, also one that
+// replaces the folder meanwhile.
 func (f *files) enter(dir *os.Root, name string) (*os.Root, error) {
 	before, err := dir.Lstat(name)
 	switch {
@@ -323,7 +324,7 @@ type readArgs struct {
 
 type readData struct {
 	Content    string `json:"content" need:"The text of the lines read."`
-	Lines      int64  `json:"lines" need:"How many lines content has."` // a last line without its end counts
+	Lines      int64  `json:"lines" need:"How many lines content has."` // a last line without a line end counts
 	Size       int64  `json:"size" need:"Size of the whole file in bytes."`
 	NextOffset int64  `json:"next_offset,omitempty" may:"The line to go on with; missing when content reaches the end of the file."`
 	Hash       string `json:"hash,omitempty" may:"SHA-256 of the whole file, up to 64 MiB, for if_unchanged."`
@@ -364,7 +365,7 @@ func (f *files) readFile(ctx context.Context, a *readArgs) (*Outcome, error) {
 					"such as file, xxd or base64", quotePath(a.Path), info.Size())
 		}
 		sum := ""
-		if in.prefix == "" && info.Size() <= maxEditBytes { // what a URI names is not written
+		if in.prefix == "" && info.Size() <= maxEditBytes { // files of a URI cannot be written
 			if _, err := copyUntil(ctx, io.Discard, io.LimitReader(all, maxEditBytes)); err != nil {
 				return nil, err
 			}
@@ -374,7 +375,7 @@ func (f *files) readFile(ctx context.Context, a *readArgs) (*Outcome, error) {
 	})
 }
 
-// outcome makes the answer of what was read from line first on.
+// outcome makes the answer from the text that was read from line first on.
 func (r *lineReader) outcome(first, size int64, hash string) *Outcome {
 	out := &Outcome{Truncated: r.full}
 	data := readData{Content: string(r.text), Lines: r.line - first, Size: size, Hash: hash}
@@ -399,12 +400,12 @@ type lineReader struct {
 	line    int64 // the line that comes next, from 1
 	partial bool  // the file's last line was read and has no line end
 	text    []byte
-	full    bool // text ends where it does for want of room
+	full    bool // text was cut because it did not fit
 	cutLine bool // text is the start of one line that is too long
 	more    bool // the file goes on after text
 }
 
-// last is the number of the last line, once the end was reached.
+// last returns the number of the last line, once the end was reached.
 func (r *lineReader) last() int64 {
 	if r.partial {
 		return r.line
@@ -433,8 +434,8 @@ func (r *lineReader) next() (part []byte, ended bool, err error) {
 	return nil, false, err
 }
 
-// skipTo reads over the lines before first. The end of the file comes before
-// that when r.line is smaller afterwards.
+// skipTo skips the lines before first. If r.line is smaller than first
+// afterwards, the file ends before first.
 func (r *lineReader) skipTo(first int64) error {
 	for r.line < first {
 		if _, _, err := r.next(); errors.Is(err, io.EOF) {
@@ -446,8 +447,8 @@ func (r *lineReader) skipTo(first int64) error {
 	return nil
 }
 
-// read takes whole lines as long as they fit into room bytes of JSON. A first
-// line that does not fit by itself is cut, and the rest of it left out.
+// read reads whole lines as long as they fit into room bytes of JSON. If already the
+// first line does not fit, it is cut.
 func (r *lineReader) read(limit int64, room int) error {
 	first, start := r.line, 0
 	for r.line-first < limit {
@@ -477,7 +478,7 @@ func (r *lineReader) read(limit int64, room int) error {
 	return r.lookAhead()
 }
 
-// finishLine reads over the rest of the line that was cut.
+// finishLine skips the rest of the line that was cut.
 func (r *lineReader) finishLine(ended bool) error {
 	for !ended {
 		var err error
@@ -491,7 +492,7 @@ func (r *lineReader) finishLine(ended bool) error {
 	return r.lookAhead()
 }
 
-// lookAhead sees whether the file goes on.
+// lookAhead sets r.more if the file goes on.
 func (r *lineReader) lookAhead() error {
 	_, err := r.r.Peek(1)
 	r.more = err == nil

@@ -27,32 +27,32 @@ const (
 	gitDir         = ".git"
 )
 
-// errEnough ends a walk early without being an error.
+// errEnough ends a walk early; callers do not report it.
 var errEnough = errors.New("enough")
 
-// treeWalk goes over what is below a folder in the order of the paths. It follows no
-// link, also none that takes a folder's place while it walks: each folder is
-// opened by its bare name in the folder above it and looked at again.
+// treeWalk walks over the entries below a folder in the order of the paths. It follows no
+// link, not even one that replaces a folder during the walk: each folder is
+// opened by its bare name in the folder above it and checked again.
 type treeWalk struct {
 	f       *files
-	visit   func(dir *os.Root, rel string, d fs.DirEntry) error // rel is relative to where the walk began
+	visit   func(dir *os.Root, rel string, d fs.DirEntry) error // rel is relative to the start of the walk
 	descend func(rel string) bool                               // whether to go into a folder
 	leave   func(dir *os.Root) error                            // closes a folder that was visited; nil = Close
-	// where it began, without links on the way, where something is walled off
+	// path of the start without links; set if the guard protects files in root
 	base    string
 	git     bool // go into .git as well
-	cut     bool // something was too deep or too much to be seen
+	cut     bool // some entries were too deep or too many to be seen
 	skipped int  // folders that could not be opened
 }
 
-// walkStop is an entry of a folder, or its turn to be gone into.
+// walkStop is an entry of a folder, or with into the step into that folder.
 type walkStop struct {
 	key   string
 	entry fs.DirEntry
 	into  bool
 }
 
-// run walks over what is in dir. The error is that of visit, or of ctx.
+// run walks over the entries below dir. The error is that of visit, of leave or of ctx.
 func (w *treeWalk) run(ctx context.Context, dir *os.Root) error {
 	err := w.folder(ctx, dir, "", 0)
 	if errors.Is(err, errEnough) {
@@ -89,8 +89,8 @@ func (w *treeWalk) folder(ctx context.Context, dir *os.Root, rel string, depth i
 	return nil
 }
 
-// stops puts a folder's entries in an order that makes the paths of the walk
-// come sorted: "a", "a-b", "a/x". What is in a folder follows its name plus the
+// stops sorts a folder's entries so that the paths of the walk are
+// sorted: "a", "a-b", "a/x". The content of a folder sorts by the folder's name with a
 // slash, so a folder has two stops.
 func (w *treeWalk) stops(rel string, found []fs.DirEntry) []walkStop {
 	stops := make([]walkStop, 0, len(found))
@@ -110,8 +110,8 @@ func (w *treeWalk) stops(rel string, found []fs.DirEntry) []walkStop {
 	return stops
 }
 
-// into goes into one folder. One that is gone, was swapped for something else or
-// may not be read is passed over.
+// into walks over one folder. It skips a folder that is gone, was swapped for something else or
+// may not be read.
 func (w *treeWalk) into(ctx context.Context, dir *os.Root, name, rel string, depth int) error {
 	if depth > maxWalkDepth {
 		w.cut = true
@@ -129,8 +129,8 @@ func (w *treeWalk) into(ctx context.Context, dir *os.Root, name, rel string, dep
 	return errors.Join(w.folder(ctx, sub, rel, depth), leave(sub))
 }
 
-// openSame opens a file that a look at it found to be regular. before is what that found; nil = it may be
-// another file by now.
+// openSame opens a file that was found to be regular. before is the info that was found then; the opened file
+// must be the same file. nil = any regular file.
 func (f *files) openSame(dir *os.Root, name string, flag int, before fs.FileInfo) (*os.File, fs.FileInfo, error) {
 	file, err := dir.OpenFile(name, flag|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -198,7 +198,7 @@ func (f *files) listDir(ctx context.Context, a *listArgs) (*Outcome, error) {
 			}
 			entry, err := describe(dir, d)
 			if errors.Is(err, fs.ErrNotExist) {
-				continue // removed since
+				continue // removed since readDir
 			} else if err != nil {
 				return nil, err
 			}
@@ -230,7 +230,7 @@ func (p *page) takes(size int) bool {
 	return true
 }
 
-// newPage makes the page of a search, whose limit it checks and fills in.
+// newPage checks the limit that the agent asked for (0 = usual) and makes the page of a search.
 func newPage(asked int64, usual, most, room int) (page, error) {
 	if asked < 0 {
 		return page{}, protocol.Errorf(protocol.CodeToolError, "limit is %d; give how many matches you want at "+
@@ -256,8 +256,8 @@ func describe(dir *os.Root, d fs.DirEntry) (listEntry, error) {
 	return entry, nil
 }
 
-// readDir returns the entries of a folder sorted by name. Of more than most
-// entries it gives those that come first on the disk, and cut is true.
+// readDir returns the entries of a folder sorted by name. If there are more than most
+// entries, it returns those that are first on the disk, and cut is true.
 func readDir(ctx context.Context, dir *os.Root, most int) (found []fs.DirEntry, cut bool, err error) {
 	file, err := dir.OpenFile(".", os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -312,7 +312,7 @@ func (f *files) glob(ctx context.Context, a *globArgs) (*Outcome, error) {
 		dir, base, real, err := in.openDir(cmp.Or(base, "."))
 		switch {
 		case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
-			return noMatches(rest), nil // nothing is in a folder that is not there
+			return noMatches(rest), nil // a folder that does not exist has no matches
 		case err != nil:
 			return nil, err
 		}
@@ -324,7 +324,7 @@ func (f *files) glob(ctx context.Context, a *globArgs) (*Outcome, error) {
 // globIn matches the pattern rest against what is in dir, whose path is base.
 func (f *files) globIn(ctx context.Context, w *treeWalk, dir *os.Root, base, rest string, page page) (*Outcome, error) {
 	data := globData{Matches: []string{}}
-	rest = norm.NFC.String(rest) // as names are compared
+	rest = norm.NFC.String(rest) // names are compared in this form
 	glob, ok := pattern.NewGlob(rest)
 	if !ok {
 		return nil, protocol.Errorf(protocol.CodeToolError, "pattern %s has too many alternatives in braces; search "+
@@ -355,7 +355,7 @@ func (f *files) globIn(ctx context.Context, w *treeWalk, dir *os.Root, base, res
 	return out, nil
 }
 
-// noMatches is the answer to a pattern that matches nothing.
+// noMatches returns the answer to a pattern that matches nothing.
 func noMatches(pattern string) *Outcome {
 	out := &Outcome{Data: globData{Matches: []string{}}}
 	if strings.Contains(strings.ReplaceAll(pattern, `\[`, ""), "[") {
@@ -364,7 +364,7 @@ func noMatches(pattern string) *Outcome {
 	return out
 }
 
-// cleanPattern checks a glob pattern and takes out what does not count: doubled
+// cleanPattern checks a glob pattern and removes parts without meaning: doubled
 // and closing slashes, and "." as a folder.
 func (f *files) cleanPattern(pattern string) (string, error) {
 	var err error
@@ -400,8 +400,8 @@ func (f *files) cleanPattern(pattern string) (string, error) {
 	return strings.Join(steps, "/"), nil
 }
 
-// splitPattern returns the folder that a clean pattern names in plain words, and
-// the pattern for what is below it.
+// splitPattern returns the folder before the first step with a wildcard of a clean pattern, and
+// the pattern for the paths below that folder.
 func splitPattern(pattern string) (base, rest string) {
 	steps := strings.Split(pattern, "/")
 	plain := 0
@@ -411,15 +411,15 @@ func splitPattern(pattern string) (base, rest string) {
 	return path.Join(steps[:plain]...), strings.Join(steps[plain:], "/")
 }
 
-// mayHold tells of which folders the pattern can match something inside, so
-// that others need no look.
+// mayHold returns a function that reports whether the pattern can match something in a folder, so
+// that the walk skips the others.
 func mayHold(ctx context.Context, rest string) func(rel string) bool {
 	steps := strings.Split(rest, "/")
 	globs := make([]pattern.Glob, len(steps))
 	for i, step := range steps {
 		glob, ok := pattern.NewGlob(step)
 		if !ok || strings.Contains(step, `\`) || strings.Count(step, "{") != strings.Count(step, "}") {
-			return func(string) bool { return true } // its slashes may not be those of the path
+			return func(string) bool { return true } // its slashes may not separate folders
 		}
 		globs[i] = glob
 	}

@@ -24,8 +24,8 @@ const (
 	defaultGrepLimit = 200
 	maxGrepLimit     = 10_000
 	maxRegexpBytes   = 4096
-	maxRegexpSteps   = 10_000  // of the program, each tried for each byte
-	workPerLook      = 4 << 20 // steps times bytes that nothing can stop: some tens of milliseconds
+	maxRegexpSteps   = 10_000  // of the compiled expression; each may be tried for each byte
+	workPerLook      = 4 << 20 // steps times bytes between two looks at the context: some tens of milliseconds
 )
 
 type grepArgs struct {
@@ -46,7 +46,7 @@ type grepMatch struct {
 	Text string `json:"text"` // the line, or the part of a long one around the match
 }
 
-// size is about what the match takes of an answer, in bytes.
+// size returns about how many bytes the match takes in an answer.
 func (m grepMatch) size() int { return jsonSize(m.Path) + jsonSize(m.Text) + entryOverhead }
 
 func (f *files) grep(ctx context.Context, a *grepArgs) (*Outcome, error) {
@@ -74,7 +74,7 @@ type grepRun struct {
 	re       *regexp.Regexp
 	steps    int // of re
 	finder   *finder
-	whole    page // of an answer that is empty yet
+	whole    page // the page of an empty answer
 	page     page
 	data     grepData
 	searched int
@@ -167,7 +167,7 @@ func (s *grepRun) searchFile(ctx context.Context, name, short string) error {
 const grepWorkers = 2
 
 // searchTree searches the files of a walk: the walk finds them, workers open and search them, and
-// the answer takes what they found in the order of the walk.
+// the matches are added to the answer in the order of the walk.
 func (s *grepRun) searchTree(ctx context.Context, w *treeWalk, dir *os.Root, short string) error {
 	all, stop := context.WithCancel(ctx)
 	defer stop()
@@ -214,7 +214,7 @@ func (s *grepRun) searchTree(ctx context.Context, w *treeWalk, dir *os.Root, sho
 	return walked
 }
 
-// openFile opens a file of a walk; nil = it is not one that can be searched.
+// openFile opens a file of a walk and returns it with its size; nil = the file cannot be searched.
 func (s *grepRun) openFile(dir *os.Root, d fs.DirEntry) (*os.File, int64) {
 	if !d.Type().IsRegular() {
 		return nil, 0
@@ -233,17 +233,17 @@ func (s *grepRun) openFile(dir *os.Root, d fs.DirEntry) (*os.File, int64) {
 // fileSearch is the search of one file.
 type fileSearch struct {
 	name string
-	page page // what the file alone may add to the answer
+	page page // bounds the matches of this file
 
 	matches []grepMatch
-	counted bool // as searched
+	counted bool // counts as searched
 	skipped bool
 	err     error
 }
 
 func (s *grepRun) newSearch(name string) *fileSearch { return &fileSearch{name: name, page: s.whole} }
 
-// take adds what was found in a file to the answer, errEnough when no more fits.
+// take adds the matches of a file to the answer. It returns errEnough when no more fits.
 func (s *grepRun) take(one *fileSearch) error {
 	if one.err != nil && !errors.Is(one.err, errEnough) {
 		return one.err
@@ -267,7 +267,7 @@ func (s *grepRun) take(one *fileSearch) error {
 // grepWorker searches one file after another.
 type grepWorker struct {
 	*grepRun
-	finder *finder // of lines that can match; nil = each is tried
+	finder *finder // finds lines that can match; nil = every line is tried
 	work   int     // steps times bytes since the last look at the context
 	buf    []byte
 }
@@ -294,14 +294,14 @@ func (w *grepWorker) searchBatch(ctx context.Context, batch *fileBatch) {
 	}
 }
 
-// search searches a file that had so many bytes when it was opened, and closes it.
+// search searches a file and closes it. size is the file's size when it was opened.
 func (w *grepWorker) search(ctx context.Context, one *fileSearch, file *os.File, size int64) {
 	one.err = errors.Join(w.file(ctx, one, file, size), file.Close())
 }
 
-// find returns where the expression matches in a line; at is -1 where it does not. Nothing
-// stops an expression but the end of what it reads, so it reads what could take long a rune
-// at a time.
+// find returns the index of the match in a line; at is -1 if there is none. A running expression
+// stops only at the end of its input, so a line that could take long is read rune by rune from a
+// reader that ends with ctx.
 func (w *grepWorker) find(ctx context.Context, line []byte) (at int, err error) {
 	if w.work += w.steps * (len(line) + 1); w.work < workPerLook {
 		return firstOf(w.re.FindIndex(line)), nil
@@ -321,7 +321,7 @@ func firstOf(found []int) int {
 	return found[0]
 }
 
-// stoppable returns the runes of a line, and ends with its context.
+// stoppable reads the runes of a line, and ends when its context ends.
 type stoppable struct {
 	*bytes.Reader
 	ctx         context.Context
@@ -336,7 +336,7 @@ func (r *stoppable) ReadRune() (rune, int, error) {
 	return r.Reader.ReadRune()
 }
 
-// hit notes one line that matches.
+// hit records one line that matches.
 func (w *grepWorker) hit(one *fileSearch, number int, line []byte, at int) error {
 	if n := len(one.matches); n > 0 && one.matches[n-1].Line == number {
 		return nil // a further piece of a very long line
@@ -350,13 +350,13 @@ func (w *grepWorker) hit(one *fileSearch, number int, line []byte, at int) error
 }
 
 const (
-	searchBytes = 256 << 10 // read at a time; a longer line is searched in pieces
-	sniffBytes  = 8000      // a NUL in these makes a file binary
+	searchBytes = 256 << 10 // bytes read at a time; a longer line is searched in pieces
+	sniffBytes  = 8000      // a NUL in the first ones makes a file binary
 	maxLineText = 400       // bytes of a line in the answer
 	leadText    = 100       // of those, before the match
 )
 
-// file searches what was opened, a buffer at a time.
+// file searches an open file, a buffer at a time.
 func (w *grepWorker) file(ctx context.Context, one *fileSearch, file *os.File, size int64) error {
 	kept, number := 0, 1 // bytes of an unfinished line at the start of buf, and its number
 	for first := true; ; first = false {
@@ -365,7 +365,7 @@ func (w *grepWorker) file(ctx context.Context, one *fileSearch, file *os.File, s
 		}
 		n, err := readUpTo(file, w.buf[kept:], size)
 		size -= int64(n)
-		end := err != nil // of the file, or of what can be read of it
+		end := err != nil // end of the file, or a read error
 		if end && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
 			one.skipped = true
 			return nil
@@ -376,7 +376,7 @@ func (w *grepWorker) file(ctx context.Context, one *fileSearch, file *os.File, s
 			return nil
 		}
 		if first {
-			text = bytes.TrimPrefix(text, []byte("\uFEFF")) // ^ is behind it
+			text = bytes.TrimPrefix(text, []byte("\uFEFF")) // ^ matches after it
 			one.counted = true
 		}
 		whole := bytes.LastIndexByte(text, '\n') + 1
@@ -394,7 +394,7 @@ func (w *grepWorker) file(ctx context.Context, one *fileSearch, file *os.File, s
 	}
 }
 
-// readUpTo reads what a file has left, size bytes, or fills buf. A file of no known size is read to its end.
+// readUpTo reads the remaining size bytes of a file, or fills buf. A file of unknown size is read to its end.
 func readUpTo(file *os.File, buf []byte, size int64) (n int, err error) {
 	if size <= 0 || size >= int64(len(buf)) {
 		return io.ReadFull(file, buf)
@@ -405,7 +405,7 @@ func readUpTo(file *os.File, buf []byte, size int64) (n int, err error) {
 	return n, err
 }
 
-// lines searches text, which starts with line number. Lines that cannot match are passed over.
+// lines searches text, whose first line has the given number. It skips lines that cannot match.
 func (w *grepWorker) lines(ctx context.Context, one *fileSearch, number int, text []byte) error {
 	if w.finder != nil {
 		w.finder.start()
@@ -434,8 +434,8 @@ func (w *grepWorker) lines(ctx context.Context, one *fileSearch, number int, tex
 	return nil
 }
 
-// excerpt returns a line, or the part of a long one that starts a little before
-// the match. What is cut off may not be a part of a secret.
+// excerpt returns a line, or the part of a long line that starts a little before
+// the match. It masks secrets first, so that no cut leaves a part of a secret unmasked.
 func (w *grepWorker) excerpt(line []byte, match int) []byte {
 	if len(line) <= maxLineText {
 		return line

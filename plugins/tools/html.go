@@ -17,7 +17,7 @@ import (
 	"golang.org/x/net/html/charset"
 )
 
-// form is what is done with content of some type.
+// form says how content of a type is handled.
 type form int
 
 const (
@@ -27,7 +27,7 @@ const (
 	formBinary
 )
 
-// formOf sorts a media type without parameters, in lower case.
+// formOf returns the form of a media type, which has no parameters and is in lower case.
 func formOf(media string) form {
 	switch media {
 	case "", "application/octet-stream", "binary/octet-stream", "application/unknown":
@@ -51,7 +51,7 @@ func formOf(media string) form {
 }
 
 // toUTF8 decodes text by its byte order mark, the charset of its Content-Type,
-// its meta elements, or else as what it seems to be. Bytes that fit nothing
+// its meta elements, or else by a guess. Bytes that cannot be decoded
 // become U+FFFD.
 func toUTF8(body []byte, contentType string) string {
 	enc, name, certain := charset.DetermineEncoding(body, contentType)
@@ -66,11 +66,11 @@ func toUTF8(body []byte, contentType string) string {
 	return strings.TrimPrefix(strings.ToValidUTF8(string(decoded), "\uFFFD"), "\uFEFF")
 }
 
-// Markdown turns an HTML page into Markdown whose links are absolute. Pages that
-// would take too long, because of how deep or wide they are built, come back as
+// Markdown turns an HTML page into Markdown with absolute links. A page that
+// would take too long to convert, because it is too deep or too large, becomes
 // plain text.
 func Markdown(page string, at *url.URL) string {
-	doc, err := html.Parse(strings.NewReader(page)) // refuses what is nested deeper than 512 elements
+	doc, err := html.Parse(strings.NewReader(page)) // refuses elements nested deeper than 512
 	if err != nil {
 		return plainText(page)
 	}
@@ -86,7 +86,7 @@ func Markdown(page string, at *url.URL) string {
 	return text
 }
 
-// convert runs the converter. A page that makes it panic is an error.
+// convert runs the converter. It returns a panic of the converter as an error.
 func convert(doc *html.Node, tables bool) (text string, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -101,11 +101,11 @@ func convert(doc *html.Node, tables bool) (text string, err error) {
 			commonmark.WithListEndComment(false)),
 	}
 	if tables {
-		// Aligned cells would pad each to the widest of its column.
+		// Aligned cells would all be padded to the width of the widest cell of the column.
 		plugins = append(plugins, table.NewTablePlugin(table.WithCellPaddingBehavior(table.CellPaddingBehaviorMinimal)))
 	}
-	// A model reads the text, no renderer does: escaping would only be noise, and
-	// deciding on it takes quadratic time on a line of "[".
+	// A model reads the text, not a renderer: escaping would only be noise, and
+	// deciding what to escape takes quadratic time on a line of "[".
 	conv := converter.NewConverter(converter.WithPlugins(plugins...),
 		converter.WithEscapeMode(converter.EscapeModeDisabled))
 	for _, name := range []string{"svg", "template", "object", "select", "dialog"} {
@@ -115,25 +115,25 @@ func convert(doc *html.Node, tables bool) (text string, err error) {
 	return string(bytes.TrimSpace(out)), err
 }
 
-// The bounds of a page that is converted. Every level of nesting is another copy
-// of the text in it; a quote or a list also puts a prefix on each of its lines.
+// The bounds of a page that is converted. Every level of nesting copies the
+// text in it once more; a quote or a list also puts a prefix on each of its lines.
 const (
 	maxPageCost   = 64 << 20
 	maxTableCells = 200_000
 	maxSpan       = 1000 // as in browsers
 )
 
-// pageWalk goes over a parsed page once: it counts what the conversion will cost and makes
-// links absolute. The parser has bounded how deep a page is.
+// pageWalk walks over a parsed page once: it estimates the cost of the conversion and makes
+// links absolute. The parser has bounded the depth of the page.
 type pageWalk struct {
 	base       *url.URL
 	cost       int
 	rows, cols int // of all tables: rows with their spans, and the widest row
-	rowCells   int // of the row being walked
+	rowCells   int // of the current row
 }
 
-// walk reports whether what is below n is cheap enough to convert. wraps counts the quotes
-// and lists that it lies in.
+// walk walks over n and its children, and reports whether the page is still cheap enough to convert. wraps
+// is the number of quotes and lists around n.
 func (w *pageWalk) walk(n *html.Node, depth, wraps int) bool {
 	w.cost += (len(n.Data) + 8) * (1 + depth + wraps*wraps)
 	w.visit(n)
@@ -144,7 +144,7 @@ func (w *pageWalk) walk(n *html.Node, depth, wraps int) bool {
 	return w.cost <= maxPageCost
 }
 
-// tables reports whether the tables may be laid out: every row is filled up to the widest.
+// tables reports whether the tables may be laid out, which fills every row up to the widest one.
 func (w *pageWalk) tables() bool { return w.rows*w.cols <= maxTableCells }
 
 func wrapsLines(n *html.Node) int {
@@ -155,7 +155,7 @@ func wrapsLines(n *html.Node) int {
 	return 0
 }
 
-// findBase takes the page's base element, which stands in its head.
+// findBase applies the page's base element, which is in its head.
 func (w *pageWalk) findBase(doc *html.Node) {
 	for n := range doc.Descendants() {
 		if n.DataAtom == atom.Body {
@@ -187,20 +187,20 @@ func (w *pageWalk) visit(n *html.Node) {
 	}
 }
 
-// span reads a cell's rowspan or colspan, and writes back what it counted.
+// span returns a cell's rowspan or colspan, limited to 1 to maxSpan, and writes it back to the cell.
 func span(n *html.Node, key string) int {
 	a := attr(n, key)
 	if a == nil {
 		return 1
 	}
-	v, _ := strconv.Atoi(a.Val) // 0 = it is no number
+	v, _ := strconv.Atoi(a.Val) // 0 = not a number
 	v = min(max(v, 1), maxSpan)
 	a.Val = strconv.Itoa(v)
 	return v
 }
 
-// absolute rewrites a link. What leads nowhere for a reader (scripts, data that
-// stands in the link itself) is dropped.
+// absolute makes a link absolute. It drops links that are useless to a reader (scripts, data
+// in the link itself).
 func (w *pageWalk) absolute(n *html.Node, key string) {
 	a := attr(n, key)
 	if a == nil {
@@ -218,7 +218,7 @@ func (w *pageWalk) absolute(n *html.Node, key string) {
 	}
 }
 
-// attr returns an attribute of an element; nil = it has none of that name.
+// attr returns an attribute of an element, or nil if it has none of that name.
 func attr(n *html.Node, key string) *html.Attribute {
 	for i := range n.Attr {
 		if n.Attr[i].Key == key {
@@ -228,8 +228,8 @@ func attr(n *html.Node, key string) *html.Attribute {
 	return nil
 }
 
-// plainText returns the text of a page without building its tree, in time linear
-// in its length.
+// plainText returns the text of a page without building its tree. The time is linear
+// in the length of the page.
 func plainText(page string) string {
 	var b strings.Builder
 	z := html.NewTokenizer(strings.NewReader(page))

@@ -31,21 +31,21 @@ const (
 )
 
 // Web opens web addresses under the rules of http_get, also for the tools of other plugins:
-// public addresses only unless it is told otherwise, checked once more when the kernel
-// connects; no proxy, no cookies, bounded headers and bodies. The HTTP client is made at the
-// first call; it keeps idle connections for a while.
+// only public addresses unless its options allow others, checked once more at the
+// connect; no proxy, no cookies, bounded headers and bodies. The HTTP client is made at the
+// first call; it keeps idle connections for 30 s.
 type Web struct {
 	maxOutput int                    // bytes of content in an answer
-	follow    func(to *url.URL) bool // nil = every redirect that could have been asked for
+	follow    func(to *url.URL) bool // nil = it follows every redirect that http_get allows
 	roots     *x509.CertPool         // nil = those of the system
 	timeout   time.Duration
 	guard     func() *webguard.Guard
 	http      func() *http.Client
 }
 
-// NewWeb makes one whose answers hold at most maxOutputBytes of text (0 = 1 MiB). follow
-// reports whether a redirect is followed; one that is not is the answer. A redirect that
-// http_get would not follow is refused all the same.
+// NewWeb makes a Web whose answers hold at most maxOutputBytes of text (0 = 1 MiB). follow
+// reports whether a redirect is followed; if not, the redirect itself is the answer. A redirect
+// that http_get would not follow is refused even so.
 func NewWeb(guard webguard.Options, maxOutputBytes int, follow func(to *url.URL) bool) *Web {
 	w := &Web{maxOutput: cmp.Or(max(maxOutputBytes, 0), defaultMaxOutput), follow: follow, timeout: httpTimeout}
 	w.guard = sync.OnceValue(func() *webguard.Guard { return webguard.New(guard) })
@@ -53,12 +53,12 @@ func NewWeb(guard webguard.Options, maxOutputBytes int, follow func(to *url.URL)
 	return w
 }
 
-// Close ends idle connections. Calls that still run are not touched.
+// Close closes idle connections. Running calls go on.
 func (w *Web) Close() { w.http().CloseIdleConnections() }
 
-// newClient makes a client that keeps nothing between two requests but
-// connections. Proxy stays nil on purpose: a proxy from the environment would
-// be dialed in place of the address that the guard has to see.
+// newClient makes a client that keeps only connections between two
+// requests. Proxy is nil on purpose: with a proxy from the environment, the guard
+// would see the address of the proxy instead of the address to check.
 func (w *Web) newClient() *http.Client {
 	return &http.Client{
 		CheckRedirect: w.redirect,
@@ -74,7 +74,7 @@ func (w *Web) newClient() *http.Client {
 	}
 }
 
-// redirect lets a redirect pass that could have been asked for directly.
+// redirect allows a redirect to a URL that http_get could open directly, but none from https to http.
 func (w *Web) redirect(req *http.Request, via []*http.Request) error {
 	if w.follow != nil && !w.follow(req.URL) {
 		return http.ErrUseLastResponse
@@ -96,12 +96,12 @@ func (w *Web) redirect(req *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// WebAnswer is what a web server answered, and the `data` of http_get.
+// WebAnswer is the answer of a web server, and the `data` of http_get.
 type WebAnswer struct {
 	Status      int      `json:"status" need:"HTTP status of the last answer, such as 200. From 400 up the call counts as failed."`
 	ContentType string   `json:"content_type" need:"Content-Type as the server sent it (text/html even though content is Markdown)."`
 	Content     string   `json:"content" need:"The text, cut at the host's output limit."`
-	URL         *url.URL `json:"-"` // that answered, after redirects
+	URL         *url.URL `json:"-"` // the URL that answered, after redirects
 }
 
 // httpArgs are the arguments of http_get.
@@ -109,7 +109,7 @@ type httpArgs struct {
 	URL string `json:"url" need:"Absolute http:// or https:// URL, such as https://example.com/docs?page=2. Percent-encode spaces."`
 }
 
-// get runs one fetch of http_get.
+// get runs one call of http_get.
 func (w *Web) get(ctx context.Context, a *httpArgs) (*Outcome, error) {
 	u, err := w.Parse(a.URL)
 	if err != nil {
@@ -125,8 +125,8 @@ func (w *Web) get(ctx context.Context, a *httpArgs) (*Outcome, error) {
 	return w.Do(ctx, req)
 }
 
-// Parse reads a URL and refuses one that can never be opened. The error is a
-// *protocol.Error which shows nothing that may be secret.
+// Parse parses a URL and refuses one that can never be opened. The error is a
+// *protocol.Error that shows nothing that may be secret.
 func (w *Web) Parse(raw string) (*url.URL, error) {
 	u, err := w.guard().Parse(raw)
 	if err != nil {
@@ -135,9 +135,9 @@ func (w *Web) Parse(raw string) (*url.URL, error) {
 	return u, nil
 }
 
-// Do sends a request and returns its answer as http_get does, as a *WebAnswer, failed from
-// status 400 up. The error is a *protocol.Error, or that of ctx, whose own limit holds besides
-// 30 s.
+// Do sends a request and returns its answer as http_get does: the data is a *WebAnswer, and the
+// outcome is failed from status 400 up. The error is a *protocol.Error, or context.Canceled. A
+// request takes at most 30 s, or less if ctx has a shorter limit.
 func (w *Web) Do(ctx context.Context, req *http.Request) (out *Outcome, err error) {
 	err = w.send(ctx, req, func(resp *http.Response) error {
 		out, err = w.read(resp)
@@ -146,8 +146,8 @@ func (w *Web) Do(ctx context.Context, req *http.Request) (out *Outcome, err erro
 	return out, err
 }
 
-// Get fetches what a URL has as it is, at most limit bytes of it; truncated = there is more.
-// at is the URL that answered. The error is that of Do, also for a status that is not 200.
+// Get fetches the unchanged content of a URL, at most limit bytes; truncated = there is more.
+// at is the URL that answered. The error is as for Do; a status other than 200 is an error, too.
 func (w *Web) Get(ctx context.Context, u *url.URL, header http.Header, limit int) (body []byte, at *url.URL,
 	truncated bool, err error,
 ) {
@@ -165,7 +165,7 @@ func (w *Web) Get(ctx context.Context, u *url.URL, header http.Header, limit int
 	return body, at, truncated, err
 }
 
-// send sends a request and has its answer read, in time.
+// send sends a request and calls read for its answer, both within the time limit.
 func (w *Web) send(ctx context.Context, req *http.Request, read func(*http.Response) error) error {
 	limited, cancel := context.WithTimeout(ctx, w.timeout)
 	defer cancel()
@@ -180,7 +180,7 @@ func (w *Web) send(ctx context.Context, req *http.Request, read func(*http.Respo
 	return nil
 }
 
-// explain turns a failed fetch into what the caller is told.
+// explain turns the error of a failed fetch into the error for the caller.
 func (w *Web) explain(ctx context.Context, u *url.URL, err error) error {
 	var told *protocol.Error
 	var outer *url.Error
@@ -200,7 +200,7 @@ func (w *Web) explain(ctx context.Context, u *url.URL, err error) error {
 	return failed
 }
 
-// read makes the outcome of an answer. It stops reading where the limit is.
+// read makes the outcome of an answer. It stops reading at the limit.
 func (w *Web) read(resp *http.Response) (*Outcome, error) {
 	res := &WebAnswer{
 		URL: resp.Request.URL, Status: resp.StatusCode,
@@ -219,10 +219,10 @@ func (w *Web) read(resp *http.Response) (*Outcome, error) {
 	return out, nil
 }
 
-// errNotText marks content that is no text.
+// errNotText marks content that is not text.
 var errNotText = errors.New("not text")
 
-// text reads the body and makes UTF-8 text of it, at most maxOutput bytes.
+// text reads the body and returns it as UTF-8 text, at most maxOutput bytes.
 func (w *Web) text(resp *http.Response, out *Outcome) (string, error) {
 	header := resp.Header.Get("Content-Type")
 	media, _, err := mime.ParseMediaType(header)
@@ -276,13 +276,13 @@ func notText(resp *http.Response, what string) *protocol.Error {
 		shownURL(resp.Request.URL), errNotText, what, size)
 }
 
-// shownURL is a URL as messages show it: without what may be secret in it.
+// shownURL returns a URL for messages, without the parts that may be secret: user and query.
 func shownURL(u *url.URL) string {
 	c := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}
 	return clip(c.String(), 200)
 }
 
-// clip shortens text that goes into a message.
+// clip shortens text for a message.
 func clip(s string, n int) string {
 	if len(s) <= n {
 		return s

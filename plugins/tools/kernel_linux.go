@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kernelFile refuses a file or folder whose file system shows the insides of the
-// kernel or of other processes: reading and writing there is no file access.
+// kernelFile refuses a file or folder on a file system that shows the state of the
+// kernel or of other processes: reads and writes there are not plain file access.
 func kernelFile(file *os.File) error {
 	conn, err := file.SyscallConn()
 	if err != nil {

@@ -4,6 +4,6 @@ package tools
 
 import "os"
 
-// kernelFile refuses nothing: only Linux shows the kernel as files in a way that
-// can be told from others.
+// kernelFile refuses nothing: only on Linux can such file systems be
+// recognized.
 func kernelFile(*os.File) error { return nil }

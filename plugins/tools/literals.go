@@ -10,19 +10,19 @@ import (
 )
 
 const (
-	maxLiterals  = 32 // of one expression; with more, each line is tried
+	maxLiterals  = 32 // of one expression; with more, every line is tried
 	maxFromClass = 8  // characters of a class that become literals
-	enoughBytes  = 8  // of a literal: a longer one is hardly rarer
+	enoughBytes  = 8  // of a literal; a longer literal is hardly rarer
 )
 
-// literal is a text that a match contains.
+// literal is a text that a match may contain.
 type literal struct {
 	runes []rune
 	fold  bool // upper and lower case are the same
 }
 
 // finder skips lines that an expression cannot match: each match contains one of its
-// literals. Of each literal it looks for the byte that is rarest in usual text.
+// literals. The finder looks for the byte of each literal that is rarest in usual text.
 type finder struct {
 	anchors []anchor
 }
@@ -31,7 +31,7 @@ type finder struct {
 type anchor struct {
 	b    byte
 	in   []anchored // the literals that contain it
-	next int        // its next index in the text; len(text) = there is none
+	next int        // next index of b in the text; len(text) = none
 }
 
 // anchored is a literal that contains the byte of an anchor.
@@ -40,7 +40,7 @@ type anchored struct {
 	at int // index of the rune with the byte
 }
 
-// newFinder returns the finder of an expression, nil where each line has to be tried.
+// newFinder returns the finder of an expression, or nil if every line has to be tried.
 func newFinder(expr string) *finder {
 	re, err := syntax.Parse(expr, syntax.Perl)
 	if err != nil {
@@ -59,7 +59,7 @@ func newFinder(expr string) *finder {
 	return f
 }
 
-// add takes a literal by its rarest byte; false = it has none that can be looked for.
+// add adds a literal with its rarest byte as the anchor; false = no byte of the literal can be an anchor.
 func (f *finder) add(l *literal) bool {
 	rarest, at, least := byte(0), -1, 1<<30
 	for i, r := range l.runes {
@@ -108,8 +108,8 @@ func (f *finder) start() {
 	}
 }
 
-// find returns an index within the first line that has one of the literals, at least from;
-// -1 = there is none. Within one text, from only grows.
+// find returns an index, not less than from, within the first line that has one of the literals,
+// or -1 if there is none. Between two calls of start, from may only grow.
 func (f *finder) find(text []byte, from int) int {
 	for {
 		var first *anchor
@@ -132,7 +132,7 @@ func (f *finder) find(text []byte, from int) int {
 	}
 }
 
-// forward moves next to the first index of the byte that is at least from.
+// forward moves next to the first index of the byte at or after from.
 func (a *anchor) forward(text []byte, from int) {
 	if a.next >= from {
 		return
@@ -167,7 +167,7 @@ func (l anchored) same(r, want rune) bool {
 	return r == want || l.fold && foldRune(r) == foldRune(want)
 }
 
-// foldRune returns the least of the runes that differ from r by case only.
+// foldRune returns the smallest of r and the runes that differ from r by case only.
 func foldRune(r rune) rune {
 	least := r
 	for next := unicode.SimpleFold(r); next != r; next = unicode.SimpleFold(next) {
@@ -176,8 +176,8 @@ func foldRune(r rune) rune {
 	return least
 }
 
-// foldsWithinASCII reports whether each case of r is one byte. k and s have a third case
-// that is not: the Kelvin sign and the long s.
+// foldsWithinASCII reports whether each case of r is one byte. k and s have a third form
+// that takes more bytes: the Kelvin sign and the long s.
 func foldsWithinASCII(r rune) bool {
 	return r < utf8.RuneSelf && unicode.SimpleFold(unicode.SimpleFold(r)) == r && unicode.SimpleFold(r) < utf8.RuneSelf
 }
@@ -193,7 +193,7 @@ func swapCase(r rune) rune {
 const byCommonness = " etaoinrslcdu\tpmfh.g,b(y)=\"_v/w:-T;SkxIE{C}A0R*P1NF2L[]'D>O<MB3q+8!4V`6z5U#" +
 	"GWH7&j\\|9XK$%?@^~YJQZ"
 
-// commonness is a measure of how often a rune's first byte is met.
+// commonness returns a measure of how common a rune's first byte is; 0 = rare.
 func commonness(r rune) int {
 	at := strings.IndexByte(byCommonness, utf8.AppendRune(nil, r)[0])
 	if at < 0 {
@@ -202,10 +202,10 @@ func commonness(r rune) int {
 	return len(byCommonness) - at
 }
 
-// literals are texts one of which each match of an expression contains.
+// literals is a list of texts; each match of an expression contains one of them.
 type literals struct {
 	texts []literal
-	exact bool // the expression matches them and nothing else
+	exact bool // the expression matches these texts and nothing else
 }
 
 var (
@@ -213,11 +213,11 @@ var (
 	unknown = literals{texts: []literal{{}}}              // nothing is known of a match
 )
 
-// required returns texts one of which each match of an expression contains.
+// required returns texts such that each match of the expression contains one of them.
 func required(re *syntax.Regexp) literals {
 	switch re.Op {
 	case syntax.OpLiteral:
-		if slices.Contains(re.Rune, utf8.RuneError) { // it also matches bytes that are no UTF-8
+		if slices.Contains(re.Rune, utf8.RuneError) { // it also matches bytes that are not UTF-8
 			return unknown
 		}
 		return literals{texts: []literal{{re.Rune, re.Flags&syntax.FoldCase != 0}}, exact: true}
@@ -244,7 +244,7 @@ func required(re *syntax.Regexp) literals {
 	return unknown
 }
 
-// ofClass returns the characters of a small class; ranges are pairs of first and last.
+// ofClass returns the characters of a small class; ranges are pairs of first and last character.
 func ofClass(ranges []rune) literals {
 	set := literals{exact: true}
 	for i := 0; i < len(ranges); i += 2 {
@@ -268,7 +268,7 @@ func union(a, b literals) literals {
 	return literals{texts: slices.Concat(a.texts, b.texts), exact: a.exact && b.exact}
 }
 
-// ofSequence joins what follows each other while it is exact, and chooses the best part.
+// ofSequence joins the exact literals of expressions that follow each other, and returns those of the best part.
 func ofSequence(subs []*syntax.Regexp) literals {
 	best, run, exact := unknown, nothing, true
 	take := func(set literals) {
@@ -306,8 +306,8 @@ func product(a, b literals) literals {
 	return set
 }
 
-// score measures how well texts tell lines apart: long ones do, and few are quicker to
-// look for. 0 = not at all.
+// score measures how well texts select lines: long texts are rarer, and few texts are found
+// more quickly. 0 = not at all.
 func score(texts []literal) int {
 	shortest := enoughBytes
 	for _, t := range texts {

@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// deviceOf returns the file system that a file lies on.
+// deviceOf returns the number of the device that a file is on.
 func deviceOf(info fs.FileInfo) (uint64, bool) {
 	if st, ok := info.Sys().(*syscall.Stat_t); ok {
 		return uint64(st.Dev), true

@@ -21,7 +21,7 @@ import (
 	"a2e/protocol"
 )
 
-// What the file tools find wrong with a path. explain puts each into words.
+// The reasons why the file tools refuse a path. explain puts each into words.
 var (
 	errOutside  = errors.New("outside the workspace")
 	errIsLink   = errors.New("a link")
@@ -33,9 +33,9 @@ var (
 	errSwapped  = errors.New("changed while it was opened")
 )
 
-// explain makes err the answer to a call about the path name: what is wrong with
-// it, and what would be right. Errors that are answers already, and those of a
-// context, pass through.
+// explain turns err into the answer to a call about the path name: what is wrong with
+// the path, and how to correct it. It returns a *protocol.Error and an error of a
+// context as they are.
 func (f *files) explain(name string, err error) error {
 	switch {
 	case err != nil && f.escapes != nil && errors.Is(err, f.escapes):
@@ -85,7 +85,7 @@ func (f *files) explain(name string, err error) error {
 	return protocol.Errorf(protocol.CodeToolError, "%s: %w", f.quote(name), reason(err))
 }
 
-// now returns the files of the folder that there is now: it may have been made again.
+// now returns the files of the current folder, which may have been removed and made again.
 func (f *files) now() *files {
 	if f.folder == nil {
 		return f
@@ -99,7 +99,7 @@ func (f *files) now() *files {
 	return in
 }
 
-// spelled returns a path as the names on it are on the disk, where those have another Unicode form
+// spelled returns a path with its names spelled as on the disk, which may use another Unicode form
 // (NFC, NFD) of the same text.
 func (f *files) spelled(short string) string {
 	if !strings.ContainsFunc(short, func(r rune) bool { return r >= utf8.RuneSelf }) {
@@ -118,14 +118,14 @@ func (f *files) spelled(short string) string {
 	return done
 }
 
-// sameName returns the name in a folder that has the same text, or the name itself.
+// sameName returns the name in a folder that is the same text in NFC, or the name itself.
 func (f *files) sameName(dir, name string) string {
 	file, err := f.root.OpenFile(dir, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return name
 	}
 	defer file.Close()
-	names, _ := file.Readdirnames(maxWalkEntries) // of a part there are some
+	names, _ := file.Readdirnames(maxWalkEntries) // after an error, the names read so far count
 	same := func(n string) bool { return norm.NFC.String(n) == norm.NFC.String(name) }
 	if i := slices.IndexFunc(names, same); i >= 0 {
 		return names[i]
@@ -133,7 +133,7 @@ func (f *files) sameName(dir, name string) string {
 	return name
 }
 
-// reason is the operating system's word for err, without the paths around it.
+// reason returns the operating system's error in err, without the paths around it.
 func reason(err error) error {
 	var inPath *fs.PathError
 	var inLink *os.LinkError
@@ -146,7 +146,7 @@ func reason(err error) error {
 	return err
 }
 
-// quote quotes a path below f for an error message, as the agent gives it.
+// quote quotes a path below f for an error message, as the agent writes it.
 func (f *files) quote(name string) string {
 	if f.prefix != "" && name == "." {
 		return quotePath(strings.TrimSuffix(f.prefix, "/"))
@@ -154,7 +154,7 @@ func (f *files) quote(name string) string {
 	return quotePath(f.prefix + name)
 }
 
-// quotePath quotes a path for an error message, cut to a bearable length.
+// quotePath quotes a path for an error message, cut to maxShownBytes.
 func quotePath(name string) string {
 	if len(name) > maxShownBytes {
 		name = protocol.Head(name, maxShownBytes) + "…"
@@ -162,11 +162,11 @@ func quotePath(name string) string {
 	return strconv.Quote(name)
 }
 
-// wireText makes text of a file fit for JSON: bytes that are no UTF-8 show as
+// wireText makes text of a file valid for JSON: it replaces bytes that are not UTF-8 by
 // the replacement character.
 func wireText(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
-// jsonSize returns the bytes that text takes in JSON, without its quotes.
+// jsonSize returns the number of bytes that text takes in JSON, without its quotes.
 func jsonSize(text string) int {
 	size := len(text)
 	for i := range len(text) {
@@ -175,7 +175,7 @@ func jsonSize(text string) int {
 	return size
 }
 
-// escapeSize returns how many bytes more than one a byte takes in JSON.
+// escapeSize returns how many extra bytes a byte takes in JSON.
 func escapeSize(c byte) int {
 	switch {
 	case c == '"', c == '\\', c == '\n', c == '\r', c == '\t', c == '\b', c == '\f':
@@ -187,7 +187,7 @@ func escapeSize(c byte) int {
 }
 
 // textFits returns how many bytes of text fit into room bytes of JSON, whole
-// characters only, and what they take there.
+// characters only, and their size in JSON.
 func textFits(text []byte, room int) (fitting, size int) {
 	for i, c := range text {
 		next := size + 1 + escapeSize(c)
@@ -200,13 +200,13 @@ func textFits(text []byte, room int) (fitting, size int) {
 	return len(text), size
 }
 
-// uri is a path such as skill://NAME/FILE, of files that another plugin has. Nothing in
-// it is decoded: what stands in it is what is opened.
+// uri is a path such as skill://NAME/FILE to a file of another plugin. It is not
+// percent-decoded: its text is the path that is opened.
 type uri struct {
 	scheme, authority, rest string
 }
 
-// splitURI takes a path that begins with a scheme apart. A single letter is none: it may
+// splitURI splits a path that begins with a scheme. A single letter is not a scheme: it may
 // be a drive.
 func splitURI(name string) (uri, bool) {
 	scheme, rest, ok := strings.Cut(name, "://")
@@ -222,8 +222,8 @@ func noScheme(r rune) bool {
 	return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("+-.", r)
 }
 
-// reading runs one call of a tool on the files that a path to be read lies in, and its path
-// there: those of the workspace, or those that a URI names.
+// reading runs one call of a tool that reads: on the files of the workspace, or on those that a
+// URI names. call gets these files and the path within them.
 func (f *files) reading(ctx context.Context, name string, call func(in *files, name string) (*Outcome,
 	error),
 ) (*Outcome, error) {
@@ -250,7 +250,7 @@ func (f *files) reading(ctx context.Context, name string, call func(in *files, n
 	return out, in.explain(rest, err)
 }
 
-// open asks the plugins that have files under the URI's scheme.
+// open opens the folder of the URI with the first plugin of its scheme that can.
 func (u uri) open(ctx context.Context, s *host.Services) (*os.Root, error) {
 	var schemes []string
 	var refused error

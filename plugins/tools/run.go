@@ -54,18 +54,19 @@ func (c *children) runCommand(ctx context.Context, a *runCommandArgs, emit host.
 // maxEventLine is the longest piece of output that one event carries, in bytes.
 const maxEventLine = 64 << 10
 
-// prepareAfter is how long after the first list of tools the first command is prepared: who wants nothing but the
-// list has ended by then, and no model answers sooner.
+// prepareAfter is the time between the first list of tools and prepare. A client that wants only the list has ended
+// by then, and no model answers sooner.
 const prepareAfter = 50 * time.Millisecond
 
-// prepare makes what the first command needs. It takes several times as long to start as a later one.
+// prepare makes the launcher and the list of programs before the first command, which otherwise takes several times
+// as long to start as a later one.
 func (p *Plugin) prepare(c *children) {
 	select {
 	case <-time.After(prepareAfter):
 	case <-p.ctx.Done():
 		return
 	}
-	if launcher, err := c.launcher(); err == nil { // else the command says why
+	if launcher, err := c.launcher(); err == nil { // a command reports the error
 		launcher.Prepare(c.network)
 	}
 	_, _ = c.allow()
@@ -76,12 +77,12 @@ type children struct {
 	launcher  func() (*sandbox.Launcher, error)
 	files     *files
 	workspace string // absolute
-	maxOutput int    // bytes kept of one call, both streams together
+	maxOutput int    // bytes kept of the output of one call, both streams together
 	spill     *spill.Keeper
-	secrets   *redact.Set     // that no output shows, and no file with what did not fit
-	network   sandbox.Network // of a program whose tool does not ask for more
+	secrets   *redact.Set     // masked in the output and in the file with all of it
+	network   sandbox.Network // of a program whose tool does not ask for the network
 
-	dirs  func() []string // where programs are looked up
+	dirs  func() []string // folders in which programs are looked up
 	allow func() (*sandbox.AllowList, error)
 }
 
@@ -92,8 +93,8 @@ type commandResult struct {
 	Spilled string `json:"spilled,omitzero" may:"File with all of the output, where it does not fit."`
 }
 
-// openDir opens a folder of the workspace to run in. The descriptor is what the
-// child enters, so a folder swapped for a link in between is never entered.
+// openDir opens a folder of the workspace to run in. The child enters it by the
+// descriptor, so it never enters a link that replaced the folder in between.
 func (c *children) openDir(name string) (dir *os.File, path string, err error) {
 	dir, path, err = sandbox.OpenWorkdir(c.files.now().root, c.workspace, name)
 	if err != nil {
@@ -110,7 +111,7 @@ func (c *children) openDir(name string) (dir *os.File, path string, err error) {
 	return dir, path, nil
 }
 
-// run runs one program to its end and gives what it printed.
+// run runs one program to its end and returns its output.
 func (c *children) run(ctx context.Context, tool string, policy sandbox.Policy, cwd string,
 	emit host.Emitter,
 ) (*Outcome, error) {
@@ -133,7 +134,7 @@ func (c *children) run(ctx context.Context, tool string, policy sandbox.Policy, 
 		return nil, startError(ctx, err)
 	}
 	state, err := proc.Wait()
-	_, _ = shownOut.Close(), shownErr.Close() // nothing of it fails
+	_, _ = shownOut.Close(), shownErr.Close() // they never fail
 	stdout.end()
 	stderr.end()
 	file, cut := all.Finish()
@@ -149,7 +150,7 @@ func (c *children) run(ctx context.Context, tool string, policy sandbox.Policy, 
 		out.Summary = spill.Note(file)
 	}
 	if state.Signal != 0 {
-		out.ExitCode = new(128 + int(state.Signal)) // as a shell has it
+		out.ExitCode = new(128 + int(state.Signal)) // as in a shell
 	}
 	if state.Code != 0 || state.Signal != 0 {
 		out.Failed, out.Failure = true, state.String()
@@ -157,7 +158,7 @@ func (c *children) run(ctx context.Context, tool string, policy sandbox.Policy, 
 	return out, nil
 }
 
-// startError says why a program did not start.
+// startError returns the error for a program that did not start.
 func startError(ctx context.Context, err error) error {
 	var env *sandbox.EnvError
 	switch {
@@ -169,7 +170,7 @@ func startError(ctx context.Context, err error) error {
 	return protocol.Errorf(protocol.CodeToolError, "%w", err)
 }
 
-// waitError says why a program did not end by itself, and what it had printed.
+// waitError returns the error for a program that did not end by itself, with the end of its output.
 func waitError(ctx context.Context, err error, result commandResult) error {
 	var stopped *protocol.Error
 	switch cause := context.Cause(ctx); {
@@ -193,15 +194,15 @@ func waitError(ctx context.Context, err error, result commandResult) error {
 	return stopped
 }
 
-// maxTold is how much of each stream the error of a program that was stopped has, in bytes.
+// maxTold bounds the part of each stream in the error of a stopped program, in bytes.
 const maxTold = 8 << 10
 
-// stream is one output stream of a program: kept, and sent on line by line.
+// stream is one output stream of a program. It keeps the output and sends it as events, line by line.
 type stream struct {
 	*spill.Stream
 	name string
 	emit host.Emitter
-	line []byte // of the line that has no end yet
+	line []byte // the line that has no end yet
 }
 
 // Write implements io.Writer for one goroutine.

@@ -10,17 +10,17 @@ import (
 	"a2e/protocol"
 )
 
-// A file is shown with a mask in the place of each secret. What an agent writes back has the mask, too, and would
-// destroy the secret: such a write is refused.
+// A file is shown with a mask in place of each secret. If an agent writes such text back, the mask would replace
+// the secret: such a write is refused.
 
-// checkMask refuses to write content with the mask in the place of a file that has a secret in it.
+// checkMask refuses content with the mask for a file that has a secret in it.
 func (f *files) checkMask(dir *os.Root, base, name, content string) error {
 	if !strings.Contains(content, redact.Text) {
 		return nil
 	}
 	file, _, err := f.openIn(dir, base, os.O_RDONLY, true)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
-		return nil // nobody was shown what it holds
+		return nil // the agent cannot have seen its content
 	} else if err != nil {
 		return err
 	}
@@ -33,7 +33,7 @@ func (f *files) checkMask(dir *os.Root, base, name, content string) error {
 		redact.Text, quotePath(name))
 }
 
-// checkMask refuses an edit that takes the mask for text of a file with a secret, or puts it there.
+// checkMask refuses an edit of a file with a secret if old matches only because of the mask, or new adds a mask.
 func (a *editArgs) checkMask(text string, secrets *redact.Set) error {
 	inOld, inNew := strings.Count(a.Old, redact.Text), strings.Count(a.New, redact.Text)
 	if inOld == 0 && inNew == 0 || secrets.Text(text) == text {

@@ -29,48 +29,48 @@ const (
 	KindToolkit Kind = "toolkit"
 )
 
-// Tool is one tool of a Set. What it refers to must not change afterwards.
+// Tool is one tool of a Set. The values that it refers to must not change once it is in the set.
 type Tool struct {
-	Def  protocol.ToolDefinition // what tool/list says of it
+	Def  protocol.ToolDefinition // as tool/list shows it
 	Kind Kind
-	// Detail is what DescribeTool says of it. An empty InputSchema is made from
-	// Def.InputParameters; Def.Idempotent counts as well.
+	// Detail is the result of DescribeTool. An empty InputSchema is replaced by one made from
+	// Def.InputParameters; Def.Idempotent makes the tool idempotent, too.
 	Detail host.ToolDetail
-	// Timeout bounds one call; 0 = only the request does.
+	// Timeout bounds one call; 0 = only the request bounds it.
 	Timeout time.Duration
-	// Denied says why the tool may not be called, as the end of a sentence about it ("is
-	// withheld: …"), and then it is not listed; "" = it may be.
+	// Denied says why the tool may not be called, as the end of a sentence about the tool ("is
+	// withheld: …"); a denied tool is not listed. "" = it may be called.
 	Denied string
-	// Files says which files of the workspace a call uses, and how; nil = none that matter to
-	// others. The arguments were not checked.
+	// Files returns which files of the workspace a call uses, and how; nil = none that matter to
+	// other calls. The arguments are not checked yet.
 	Files func(args protocol.Object) []File
-	// Check reports whether arguments fit; the error is a *protocol.Error. nil holds them
-	// against Def.InputParameters, which only then have to make sense.
+	// Check checks the arguments; the error is a *protocol.Error. nil = they are checked against
+	// Def.InputParameters, which have to be valid only in this case.
 	Check func(args protocol.Object) error
 	// Call runs the tool. An error means that it could not run: a *protocol.Error is
-	// answered as it is, one of ctx as what stopped the call, any other as tool_error. It
-	// may take its time: it never runs on the goroutine that reads. args are valid until it
-	// returns.
+	// answered as it is, an error of ctx as the reason that stopped the call, any other as
+	// tool_error. Call may be slow: unless the tool is quick, it never runs on the goroutine
+	// that reads requests. args are valid until Call returns.
 	Call func(ctx context.Context, args protocol.Object, emit host.Emitter) (*Outcome, error)
 
 	quick bool // waits on nothing outside of the process: the reading goroutine may run it
-	short bool // quick, and does little whatever it is given: no limit of time matters to it
+	short bool // quick, and does little for any arguments: it needs no time limit
 }
 
-// Outcome is what a tool that ran gives back.
+// Outcome is the result of a tool that ran.
 type Outcome struct {
-	// Data is encoded as the result's `data`: a jsontext.Value, valid JSON, as it is. What
-	// is longer than the limit of output is cut, except for a protocol.Appender, which has
-	// to know its own bounds.
+	// Data is encoded as the result's `data`; a jsontext.Value must be valid JSON and is taken as
+	// it is. Data longer than the limit of output is cut, except a protocol.Appender, which has
+	// to bound itself.
 	Data      any
 	Summary   string // one line for a person; "" = none
-	Truncated bool   // there was more
+	Truncated bool   // the tool had more data than Data holds
 	Failed    bool   // the tool itself reports failure: `success:false`
 	Failure   string // with Failed: why
-	ExitCode  *int   // of a child process; nil = there was none
+	ExitCode  *int   // of a child process; nil = no process ran
 }
 
-// defaultMaxOutput is the limit on a result's data where none is set.
+// defaultMaxOutput is the limit on a result's data if the config sets none, in bytes.
 const defaultMaxOutput = 1 << 20
 
 // File is a file or folder of the workspace that a call uses; see host.FileClaim.
@@ -79,21 +79,21 @@ type File struct {
 	Access protocol.Access
 }
 
-// SetOptions say what the tools of a Set have in common.
+// SetOptions are the settings that all tools of a Set share.
 type SetOptions struct {
 	Name           string           // the plugin's, for errors
 	MaxOutputBytes int              // of one result's data; 0 = 1 MiB
-	StateDir       string           // where longer output is kept whole; "" = nowhere
-	Secrets        *redact.Set      // that what is kept there does not have; nil = there are none
+	StateDir       string           // folder that keeps longer output whole; "" = it is not kept
+	Secrets        *redact.Set      // removed from the output that is kept; nil = no secrets
 	Now            func() time.Time // nil = time.Now
-	// Await, if set, is called before the tools are listed, with "", and before a call of a
-	// tool that is not there, with its name: for a plugin whose tools are still on their
-	// way. Its error answers the call if the tool is not there after that either; nil = the
-	// tool is unknown.
+	// Await, if set, waits for tools that are still loading. It is called with "" before the tools
+	// are listed, and with the tool's name before a call of a tool that the set does not have. If
+	// the tool is still missing afterwards, the call is answered with the error of Await, or with
+	// unknown_tool if that is nil.
 	Await func(ctx context.Context, tool string) error
-	// Held has requests that bring tools, or take them away, wait for earlier calls of them.
+	// Held makes requests that add or remove tools wait for earlier calls of these tools.
 	Held bool
-	// Unknown says which files a call of a tool uses that is not there yet; nil = none.
+	// Unknown returns which files a call uses whose tool is not in the set yet; nil = none.
 	Unknown func(tool string) []File
 }
 
@@ -109,12 +109,12 @@ type Set struct {
 	held      bool
 	unknown   func(tool string) []File // may be nil
 	content   atomic.Pointer[registry] // never nil; see registry
-	late      func()                   // makes the content before its first use; nil = Replace does
-	listed    func()                   // hears of each list of tools; may be nil
+	late      func()                   // makes the content before its first use; nil = Replace sets it
+	listed    func()                   // called at each list of tools; may be nil
 	services  *host.Services           // set by Start
 }
 
-// Start takes what the set asks of the host; its plugin calls it when it is started, or embeds
+// Start stores the services of the host. A plugin calls Start of its set when it is started, or embeds
 // the set.
 func (s *Set) Start(_ context.Context, services *host.Services) error {
 	s.services = services
@@ -124,7 +124,7 @@ func (s *Set) Start(_ context.Context, services *host.Services) error {
 // Close does nothing: a set holds nothing open.
 func (s *Set) Close(context.Context) error { return nil }
 
-// Services returns what Start was given; nil before.
+// Services returns the services that Start stored, or nil before Start.
 func (s *Set) Services() *host.Services { return s.services }
 
 // NewSet makes a set without tools.
@@ -141,8 +141,8 @@ func NewSet(o SetOptions) *Set {
 	return s
 }
 
-// Replace makes all the whole content of the set, for the requests from now on; calls
-// that run go on. The error names the tool that does not fit, and then nothing changes.
+// Replace replaces the whole content of the set by all, for the requests from now on; running
+// calls go on. If a tool is not valid, the error names it and nothing changes.
 func (s *Set) Replace(all []Tool) error {
 	r, err := newRegistry(all)
 	if err != nil {
@@ -152,8 +152,8 @@ func (s *Set) Replace(all []Tool) error {
 	return nil
 }
 
-// Later has all make the content of the set when a request first needs it. The tools have to fit.
-// The caller sets this before the set has a first request, and calls no Replace.
+// Later makes the set call all for its content when a request first needs it. It panics then if a tool is
+// not valid. The caller calls Later before the first request, and does not call Replace.
 func (s *Set) Later(all func() []Tool) {
 	s.late = sync.OnceFunc(func() {
 		if err := s.Replace(all()); err != nil {
@@ -162,7 +162,7 @@ func (s *Set) Later(all func() []Tool) {
 	})
 }
 
-// registry returns the content of now.
+// registry returns the current content.
 func (s *Set) registry() *registry {
 	if s.late != nil {
 		s.late()
@@ -170,7 +170,7 @@ func (s *Set) registry() *registry {
 	return s.content.Load()
 }
 
-// Routes returns those of a plugin with these tools. A name that the set does not have may
+// Routes returns the routes of a plugin with these tools. A tool name that the set does not have may
 // be another plugin's.
 func (s *Set) Routes() []host.Route {
 	return []host.Route{
@@ -201,8 +201,8 @@ func (s *Set) claims(call protocol.Object) []protocol.Claim {
 	return claims
 }
 
-// current returns the content for a request that names a tool, or "" for a list, after
-// what is on its way had time to come. why is the error for a tool that did not.
+// current returns the content for a request that names a tool ("" = a list), after Await gave loading
+// tools time to arrive. why is the error of Await, for a tool that did not arrive.
 func (s *Set) current(ctx context.Context, tool string) (content *registry, why error) {
 	content = s.registry()
 	if s.await != nil && content.tools[tool] == nil {
@@ -222,7 +222,7 @@ type registry struct {
 // entry is a tool in the registry.
 type entry struct {
 	Tool
-	params params // with no Check
+	params params // set only without Check
 }
 
 // newRegistry makes the registry of some tools.
@@ -240,7 +240,7 @@ func newRegistry(all []Tool) (*registry, error) {
 	return r, nil
 }
 
-// add takes one tool in.
+// add checks one tool and adds it.
 func (r *registry) add(t *Tool) error {
 	e := &entry{Tool: *t}
 	switch {
@@ -265,7 +265,7 @@ func (r *registry) add(t *Tool) error {
 	return nil
 }
 
-// fit checks arguments and gives them as the tool reads them.
+// fit checks arguments and returns them as the tool reads them.
 func (t *entry) fit(args protocol.Object) (protocol.Object, error) {
 	if t.Check != nil {
 		return args, t.Check(args)
@@ -273,7 +273,7 @@ func (t *entry) fit(args protocol.Object) (protocol.Object, error) {
 	return t.params.check(args)
 }
 
-// Tools lists what Call takes, by name, the deferred ones too.
+// Tools returns the tools that Call runs, sorted by name, the deferred ones too.
 func (p *Plugin) Tools() []protocol.ToolDefinition {
 	listed := p.set.registry().listed
 	defs := make([]protocol.ToolDefinition, len(listed))
@@ -296,8 +296,8 @@ func (p *Plugin) ReadOnly(name string) bool {
 }
 
 // Call runs one tool as tool/call/req does, for another part of the host. The error
-// is a *protocol.Error, or that of ctx when that ended first; a tool that ran and
-// failed is no error.
+// is a *protocol.Error, or that of ctx if it ended first. A tool that ran and
+// failed is not an error.
 func (p *Plugin) Call(ctx context.Context, name string, args protocol.Object) (*protocol.ToolResult, error) {
 	resp, err := p.set.call(ctx, &protocol.ToolCallRequest{ToolName: name, Arguments: args}, host.Mute{})
 	if err != nil {
@@ -307,7 +307,7 @@ func (p *Plugin) Call(ctx context.Context, name string, args protocol.Object) (*
 	return res, err
 }
 
-// list answers tool/list/req, by name: the host applies the query.
+// list answers tool/list/req, sorted by name; the host applies the query.
 func (s *Set) list(ctx context.Context, req *protocol.ToolListRequest, _ host.Emitter) (*protocol.ToolListResponse,
 	error,
 ) {
@@ -324,7 +324,7 @@ func (s *Set) list(ctx context.Context, req *protocol.ToolListRequest, _ host.Em
 	return resp, nil
 }
 
-// kindNative is what the public Python SDK's pages call the built-in tools.
+// kindNative is the public Python SDK's name for the built-in tools.
 const kindNative = "native"
 
 // wanted reports whether a tool passes the filters of a request.
@@ -336,7 +336,7 @@ func (t *entry) wanted(req *protocol.ToolListRequest) bool {
 	return (kind == "" || strings.EqualFold(kind, string(t.Kind))) && wanted(&t.Def, req)
 }
 
-// wanted looks at what a definition tells, so not at the kind.
+// wanted applies the filters that need only the definition: deferred tools and tags, not the kind.
 func wanted(def *protocol.ToolDefinition, req *protocol.ToolListRequest) bool {
 	if def.DeferLoading && !req.IncludeDeferred {
 		return false
@@ -349,8 +349,8 @@ func wanted(def *protocol.ToolDefinition, req *protocol.ToolListRequest) bool {
 	return true
 }
 
-// Narrow leaves in the whole list of another program's tools what a request asks for; the host ranks what is
-// left by the query. changed reports whether resp is another.
+// Narrow removes from the list of another program's tools those that a request filters out; the host ranks
+// the rest by the query. changed reports whether it removed any.
 func Narrow(resp *protocol.ToolListResponse, req *protocol.ToolListRequest) (changed bool) {
 	n := len(resp.Tools)
 	resp.Tools = slices.DeleteFunc(resp.Tools, func(def protocol.ToolDefinition) bool { return !wanted(&def, req) })
@@ -363,13 +363,13 @@ func (p *Plugin) DescribeTool(name string) (host.ToolDetail, bool) { return p.se
 // ToolState implements host.ToolKeeper.
 func (p *Plugin) ToolState(ctx context.Context) any { return p.set.ToolState(ctx) }
 
-// ToolState returns what tells two contents of the set apart.
+// ToolState returns a value that differs after the content of the set is replaced.
 func (s *Set) ToolState(ctx context.Context) any {
 	content, _ := s.current(ctx, "")
 	return content
 }
 
-// DescribeTool tells of a tool that may be called; false = there is none of that name.
+// DescribeTool returns the detail of a tool that may be called; false = no such tool has this name.
 func (s *Set) DescribeTool(name string) (host.ToolDetail, bool) {
 	t := s.registry().tools[name]
 	if t == nil || t.Denied != "" {

@@ -14,15 +14,15 @@ import (
 	"a2e/protocol"
 )
 
-// limited returns a result's data as the answer holds it. Data longer than max
-// bytes goes whole into a spill file; the answer gets what fits of it, under
+// limited returns a result's data, cut for the answer. Data longer than maxOutput
+// bytes is kept whole in a spill file; the answer has the part that fits, under
 // the same names, and the file's path:
 //
 //	{"matches":[first ones…],"spilled":"/state/spill/….spill"}
 //
-// Data that is no object is under "head". Of a long text the beginning and the end are there, and a
-// file of its own has all of it: read_file gives that by lines. Without a spill folder, or when the
-// disk fails, there is no "spilled", and the summary says why.
+// Data that is not an object is under "head". A long text is cut to its beginning and its end, and a
+// file of its own has the whole text, which read_file reads by lines. Without a spill folder, or when
+// the disk fails, there is no "spilled", and the summary says that the rest could not be kept.
 func (s *Set) limited(ctx context.Context, tool string, out *Outcome, data []byte) []byte {
 	if s.maxOutput <= 0 || len(data) <= s.maxOutput {
 		return data
@@ -60,16 +60,16 @@ func (s *Set) limited(ctx context.Context, tool string, out *Outcome, data []byt
 
 // cutter shortens data.
 type cutter struct {
-	keep  func(text string) (uri string) // keeps a text whole; nil = nothing does
-	texts int                            // that were kept
+	keep  func(text string) (uri string) // keeps a text whole; nil = texts are not kept
+	texts int                            // number of texts passed to keep
 
-	file  func(extension string, content []byte) (uri, path string) // keeps what is no text; "" = it could not
-	files int                                                       // that it was asked for
+	file  func(extension string, content []byte) (uri, path string) // keeps binary content; "" = it failed
+	files int                                                       // number of calls of file
 }
 
-// The texts that are shortened in the middle, and those that are kept for it.
+// The bounds for texts that are shortened in the middle and kept whole in a file.
 const (
-	leastText = 512 // bytes that it may take; a shorter one has its beginning only
+	leastText = 512 // bytes of room; with less, a text has its beginning only
 	mostTexts = 8
 )
 
@@ -88,7 +88,7 @@ func (c *cutter) text(text string, limit int) []byte {
 	return protocol.AppendString(nil, spill.Shorten(text, limit, all))
 }
 
-// maxCutDepth is how far down cutting looks for the member that is too long.
+// maxCutDepth is how many levels deep cutting looks for a member that is too long.
 const maxCutDepth = 4
 
 // piece is one member of an object that is cut.
@@ -98,7 +98,7 @@ type piece struct {
 }
 
 // data shortens data, valid JSON, to about limit bytes, and adds the path of
-// the file that has the whole.
+// the file with the whole data.
 func (c *cutter) data(data []byte, spilled string, limit int) []byte {
 	var pieces []piece
 	o, err := protocol.ParseObject(data)
@@ -122,7 +122,7 @@ func (c *cutter) data(data []byte, spilled string, limit int) []byte {
 }
 
 // members makes an object of about limit bytes: the smallest members stay
-// whole, the others share the rest. Of very many only the first are kept.
+// whole, the others share the rest. If there are very many, it keeps only the first ones.
 func (c *cutter) members(pieces []piece, limit, depth int) []byte {
 	left := limit - len("{}") + len(",") // the last member has none
 	for i := range pieces {
@@ -151,9 +151,9 @@ func (c *cutter) members(pieces []piece, limit, depth int) []byte {
 	return append(dst, '}')
 }
 
-// value returns v, or what fits of it in about limit bytes: the ends of a
-// string, the first elements of an array, the members of an object each cut in
-// its turn, else null.
+// value returns v, or a part that fits in about limit bytes: both ends of a
+// string, the first elements of an array, the members of an object with each one
+// cut, or null.
 func (c *cutter) value(v []byte, limit, depth int) []byte {
 	switch {
 	case len(v) <= limit:

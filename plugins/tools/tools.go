@@ -2,17 +2,17 @@
 // tools and those that the config declares as commands.
 //
 //	tools.go     the plugin; checkpoints        builtin.go   the table of the built-in tools
-//	set.go       some tools, their routes,      call.go      tool/call: run one; tools that the
+//	set.go       a set of tools, its routes,    call.go      tool/call: run one; tools that the
 //	             tool/list                                   config declares
 //	validate.go  do the arguments fit?          spill.go     where long output goes
 //	files.go     what the file tools open; read paths.go      paths, URIs, what is wrong with them
 //	write.go  find.go  grep.go  batch.go  run.go  http.go  html.go   the tools
 //
-// Other plugins that have tools, such as mcp and toolkits, serve them by a Set too.
+// Other plugins that have tools, such as mcp and toolkits, serve them with a Set too.
 //
-// Output longer than the limit is cut in its middle. The whole of it is kept in a file of the session
-// (see package spill), which read_file and grep take by a URI such as spill:///NAME, and whose
-// absolute path is `data.spilled` of the answer, for agents that run on the same machine.
+// Output longer than the limit is cut in its middle. A file of the session keeps the whole output (see
+// package spill). read_file and grep take the file by a URI such as spill:///NAME; `data.spilled` of the
+// answer has its absolute path, for agents that run on the same machine.
 package tools
 
 import (
@@ -48,7 +48,7 @@ type Options struct {
 	// AllowedCommands are the programs that run_command may start, as bare names;
 	// nil = the usual ones that the machine has.
 	AllowedCommands []string `yaml:"allowed_commands" doc:"Programs that run_command may start, as bare names; by default the usual ones that this machine has. An entry may have fixed first arguments (python3 tools/run.py). The list is about the first program only: an interpreter or launcher on it, such as sh, env, xargs, python3, git, find or make, starts anything (see exec)."`
-	// Exec is sandbox.ExecStrict, or "" for what AllowedCommands say.
+	// Exec is sandbox.ExecStrict, or "" to allow every program of AllowedCommands.
 	Exec string `yaml:"exec" enum:"allowed,strict" doc:"strict: no interpreter or launcher (sh, python3, env, git, find, make, …) may be among allowed_commands except with the script that it may run; set for one plugin, it holds for tools, proc and mcp."`
 	// AllowedTools lists the tools that are on, as names or globs; nil = all.
 	AllowedTools []string `yaml:"allowed_tools" doc:"The tools that are on, by names or globs. Default: all."`
@@ -60,18 +60,17 @@ type Options struct {
 	Timeout float64 `yaml:"timeout"`
 	// MaxOutputBytes bounds the data of one result; 0 = limits.max_output_bytes.
 	MaxOutputBytes int `yaml:"max_output_bytes"`
-	// NetworkDisabled keeps the network from run_command, and from the tools of
-	// Commands that do not ask for it.
+	// NetworkDisabled keeps run_command off the network, and the tools of Commands that do not ask for it.
 	NetworkDisabled bool `yaml:"network_disabled" doc:"Whether run_command, and commands without network: true, are kept off the network."`
 }
 
 // DefaultOptions are the options of a config that sets none.
 func DefaultOptions() Options { return Options{NetworkDisabled: true} }
 
-// AllowList returns where allowed_commands and exec stand.
+// AllowList returns pointers to the options allowed_commands and exec.
 func (o *Options) AllowList() (names *[]string, exec *string) { return &o.AllowedCommands, &o.Exec }
 
-// ToolPatterns returns the names and globs of tools, by the key that they stand under.
+// ToolPatterns returns the names and globs of tools, by their config key.
 func (o *Options) ToolPatterns() map[string][]string {
 	return map[string][]string{"allowed_tools": o.AllowedTools, "deny": o.Deny}
 }
@@ -82,7 +81,7 @@ type Plugin struct {
 	env      host.Env
 	folder   *wall.Folder
 	set      *Set
-	launcher atomic.Pointer[sandbox.Launcher] // the plugin's own; nil until the first program, or with Env.Launcher
+	launcher atomic.Pointer[sandbox.Launcher] // the plugin's own; nil before the first program, or with Env.Launcher
 	web      *Web
 
 	ctx  context.Context // ends with the plugin
@@ -110,8 +109,8 @@ func New(name string, opts Options, env host.Env) (*Plugin, error) {
 	return p, nil
 }
 
-// equip gives the set its tools. Where the config declares none, they are made when a request first
-// needs them: their descriptions take longer than the rest of New.
+// equip fills the set with tools. If the config declares none, the built-in tools are made when a request
+// first needs them: making their descriptions takes longer than the rest of New.
 func (p *Plugin) equip(opts Options) error {
 	builtin, c, err := p.make(opts)
 	if err == nil && refusal(&Tool{Def: protocol.ToolDefinition{Name: runCommand}}, opts) == "" {
@@ -131,7 +130,7 @@ func (p *Plugin) equip(opts Options) error {
 	return p.checkPatterns(opts)
 }
 
-// fill puts the tools into the set, as the options have them.
+// fill checks the patterns, applies the options to the tools and puts these into the set.
 func (p *Plugin) fill(all []Tool, opts Options) error {
 	if err := p.checkPatterns(opts); err != nil {
 		return err
@@ -151,7 +150,7 @@ func (p *Plugin) checkPatterns(opts Options) error {
 	return nil
 }
 
-// withOptions returns the tools as the options have them.
+// withOptions returns a copy of the tools with the options applied: time limit and refusal.
 func withOptions(all []Tool, opts Options) []Tool {
 	all = slices.Clone(all)
 	for i := range all {
@@ -164,7 +163,7 @@ func withOptions(all []Tool, opts Options) []Tool {
 	return all
 }
 
-// refusal says why the options refuse a tool; "" where they do not.
+// refusal returns why the options refuse a tool, or "" if they allow it.
 func refusal(t *Tool, opts Options) string {
 	if opts.ReadOnly && !t.Detail.ReadOnly {
 		return "changes things, and read_only is set in the config"
@@ -187,7 +186,7 @@ func (p *Plugin) Info() host.PluginInfo {
 	return host.PluginInfo{Name: p.name, Capability: protocol.CapTools, Children: true}
 }
 
-// Scheme implements host.FileSource: the output that was too long for an answer has spill:///NAME.
+// Scheme implements host.FileSource: output that was too long for an answer has the URI spill:///NAME.
 func (p *Plugin) Scheme() string { return spill.Scheme }
 
 // OpenFiles implements host.FileSource.
@@ -198,7 +197,7 @@ func (p *Plugin) OpenFiles(ctx context.Context, authority string) (*os.Root, err
 // Routes implements host.Plugin.
 func (p *Plugin) Routes() []host.Route { return p.set.Routes() }
 
-// Close implements host.Plugin. The host has ended all calls before.
+// Close implements host.Plugin. The host ends all calls before it calls Close.
 func (p *Plugin) Close(context.Context) error {
 	p.stop()
 	p.goes.Wait()
@@ -212,7 +211,7 @@ func (p *Plugin) Close(context.Context) error {
 	return errors.Join(err, p.folder.Close())
 }
 
-// make returns what makes the built-in tools, and what tools that start programs have in common.
+// make returns a function that makes the built-in tools, and what the tools that start programs share.
 func (p *Plugin) make(opts Options) (all func() []Tool, c *children, err error) {
 	workspace, err := filepath.Abs(p.env.Workspace)
 	if err != nil {
@@ -228,7 +227,7 @@ func (p *Plugin) make(opts Options) (all func() []Tool, c *children, err error) 
 	if !opts.NetworkDisabled {
 		c.network = sandbox.NetworkHost
 	}
-	// all of this waits for the first use: looking up folders and programs takes
+	// folders, launcher and programs are looked up at their first use: that takes
 	// longer than the rest of the start
 	c.dirs = sync.OnceValue(func() []string { return sandbox.SafePath(os.Getenv("PATH"), workspace) })
 	if c.launcher == nil {
@@ -258,7 +257,7 @@ func (p *Plugin) make(opts Options) (all func() []Tool, c *children, err error) 
 	}, c, nil
 }
 
-// declared returns all and the tools that the config declares.
+// declared returns all with the tools that the config declares appended.
 func declared(all []Tool, commands []CommandTool, c *children) ([]Tool, error) {
 	var problems []error
 	for i, cfg := range commands {
@@ -275,7 +274,7 @@ func declared(all []Tool, commands []CommandTool, c *children) ([]Tool, error) {
 	return all, errors.Join(problems...)
 }
 
-// checkpoints are the tools for what is kept of the workspace.
+// checkpoints are the tools for the checkpoints of the workspace.
 type checkpoints struct{ keeper *checkpoint.Keeper }
 
 func (c *checkpoints) tools(restore bool) []Tool {
@@ -378,7 +377,7 @@ func (c *checkpoints) restore(ctx context.Context, a *checkpointRestoreArgs) (*O
 	return out, nil
 }
 
-// checkpointError makes an error of the user's an answer; others are the host's own.
+// checkpointError turns an error that the user caused into an answer; it returns other errors as they are.
 func checkpointError(err error) error {
 	if errors.Is(err, checkpoint.ErrUnknown) || errors.Is(err, checkpoint.ErrNone) {
 		return protocol.Errorf(protocol.CodeToolError, "%v; checkpoint_list shows those there are", err)

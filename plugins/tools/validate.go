@@ -12,16 +12,16 @@ import (
 	"a2e/protocol"
 )
 
-// maxQuoted bounds a name in a message: what a peer sends as one may be megabytes long.
+// maxQuoted bounds a name in a message, in bytes: a peer may send a name of megabytes.
 const maxQuoted = 64
 
-// maxProblems bounds what one answer lists.
+// maxProblems bounds the problems that one answer lists.
 const maxProblems = 20
 
 // valueType is the declared type of a parameter.
 type valueType string
 
-// The types there are, in the words of a tool's definition.
+// The types, as a tool's definition names them.
 const (
 	typeString  valueType = "string"
 	typeInteger valueType = "integer"
@@ -46,7 +46,7 @@ type param struct {
 type params []param
 
 // newParams makes the table of a tool's parameters, once per tool. The error
-// names a parameter whose declaration makes no sense.
+// names a parameter whose declaration is not valid.
 func newParams(declared []protocol.ToolParameter) (params, error) {
 	out := make(params, 0, len(declared))
 	for _, d := range declared {
@@ -89,9 +89,9 @@ func (ps params) names() []string {
 	return out
 }
 
-// check holds arguments against the parameters and gives them back as the tool
-// reads them: as they came, or, where an integer was written as 3.0 or 1e2, with
-// that written as digits alone. Nothing is allocated when nothing is wrong.
+// check checks arguments against the parameters and returns them as the tool
+// reads them: unchanged, or with integers such as 3.0 or 1e2 rewritten as
+// digits alone. It allocates nothing when it changes nothing and finds no problem.
 func (ps params) check(args protocol.Object) (protocol.Object, error) {
 	c := checker{}
 	c.object(ps, args, nil)
@@ -104,12 +104,12 @@ func (ps params) check(args protocol.Object) (protocol.Object, error) {
 	return protocol.ParseObject(respellObject(nil, ps, args))
 }
 
-// Check holds arguments against the parameters of a tool. It gives them as the tool reads
+// Check checks arguments against the parameters of a tool. It returns them as the tool reads
 // them; the error is a `schema_violation`.
 type Check func(args protocol.Object) (protocol.Object, error)
 
-// NewCheck makes the check of a tool that another program declares. A type that is none of
-// those known takes any value. The error names a parameter that makes no sense.
+// NewCheck makes the check of a tool that another program declares. An unknown type
+// takes any value. The error names a parameter whose declaration is not valid.
 func NewCheck(declared []protocol.ToolParameter) (Check, error) {
 	ps, err := newParams(forgiving(declared))
 	return ps.check, err
@@ -136,13 +136,13 @@ func forgiving(declared []protocol.ToolParameter) []protocol.ToolParameter {
 	return declared
 }
 
-// checker collects what is wrong with one set of arguments.
+// checker collects the problems of one set of arguments.
 type checker struct {
 	problems []protocol.FieldError
 	respell  bool // some integer is written with a fraction or an exponent
 }
 
-// place is where a value stands: the chain of names that leads to it.
+// place is the position of a value: the chain of names that leads to it.
 type place struct {
 	name string
 	up   *place
@@ -211,8 +211,8 @@ func (c *checker) value(p *param, v protocol.Value, up *place) {
 	}
 }
 
-// members checks an object inside the arguments. Only tools that declare
-// properties come here, so it may allocate.
+// members checks an object inside the arguments. It is called only for parameters that declare
+// properties, so it may allocate.
 func (c *checker) members(p *param, v protocol.Value, up *place) {
 	o, err := protocol.ParseObject(v)
 	if err != nil {
@@ -222,7 +222,7 @@ func (c *checker) members(p *param, v protocol.Value, up *place) {
 	c.object(p.nested, o, &place{name: p.name, up: up})
 }
 
-// known reports whether there is such a type.
+// known reports whether the type is one of those above.
 func (t valueType) known() bool {
 	return slices.Contains([]valueType{
 		typeString, typeInteger, typeNumber, typeBoolean, typeObject, typeArray,
@@ -263,7 +263,7 @@ func kindName(kind byte) string {
 	return "an array"
 }
 
-// inEnum compares a string by what it says, any other value by how it is written.
+// inEnum reports whether the enum has a value: a string by its decoded text, any other value by its JSON text.
 func inEnum(enum []string, v protocol.Value) bool {
 	text, ok := v.Str()
 	return ok && slices.Contains(enum, text) || v.Kind() != '"' && slices.Contains(enum, string(v))
@@ -283,12 +283,12 @@ func quotedList(values []string) string {
 // plainInteger reports whether a number is written as digits alone.
 func plainInteger(number []byte) bool { return !bytes.ContainsAny(number, ".eE") }
 
-// maxWhole bounds the integers taken from a number with a fraction or an exponent: a float64 holds
-// them all.
+// maxWhole bounds the integers taken from a number with a fraction or an exponent: a float64 represents
+// all of them exactly.
 const maxWhole = 1 << 53
 
 // wholeNumber returns the digits of a JSON number that is written with a fraction or an exponent
-// and is an integer all the same: 3.0, 1e2, 1.50e1.
+// but is an integer: 3.0, 1e2, 1.50e1.
 func wholeNumber(number []byte) ([]byte, bool) {
 	n, err := strconv.ParseFloat(string(number), 64)
 	if err != nil || n != math.Trunc(n) || math.Abs(n) > maxWhole {
@@ -297,8 +297,8 @@ func wholeNumber(number []byte) ([]byte, bool) {
 	return strconv.AppendInt(nil, int64(n), 10), true
 }
 
-// respellObject appends o, checked before, with each integer written as digits
-// alone.
+// respellObject appends o with each integer written as digits alone. The caller has
+// checked o.
 func respellObject(dst []byte, ps params, o protocol.Object) []byte {
 	dst = append(dst, '{')
 	for key, v := range o.All() {

@@ -63,8 +63,8 @@ func (f *files) writeFile(ctx context.Context, a *writeArgs) (*Outcome, error) {
 	})
 }
 
-// asRead sees that a file, nil for none, has the content that the caller has read, and returns
-// what sees that it still is that file.
+// asRead checks that the file old (nil = no file) has the content that the caller has read. It
+// returns a check that the file was not changed since.
 func (f *files) asRead(
 	ctx context.Context, dir *os.Root, base string, old *os.File, a *writeArgs,
 ) (func() error, error) {
@@ -101,7 +101,7 @@ func checkHash(hash *string) error {
 	return nil
 }
 
-// sameHash refuses to change a file that is another one than was read.
+// sameHash returns an error if the file has another hash than the one that was read.
 func (f *files) sameHash(name, wanted, now string) error {
 	if strings.EqualFold(wanted, now) {
 		return nil
@@ -115,7 +115,7 @@ func hashOf(content string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// copyUntil is io.Copy that ends with a context.
+// copyUntil is io.Copy that stops when the context ends.
 func copyUntil(ctx context.Context, to io.Writer, from io.Reader) (n int64, err error) {
 	for {
 		if err := ctx.Err(); err != nil {
@@ -130,8 +130,9 @@ func copyUntil(ctx context.Context, to io.Writer, from io.Reader) (n int64, err 
 	}
 }
 
-// change has a file changed by its bare name in its folder, one call of all hosts at a time,
-// so that no edit is lost between its reading and its writing. short is its clean path.
+// change opens the folder of a file and calls by to change the file under its bare name. A lock admits
+// one call of all hosts at a time, so that no edit is lost between reading and writing. short is
+// the file's clean path.
 func (f *files) change(ctx context.Context, name string, create bool,
 	by func(dir *os.Root, base, short string) (*Outcome, error),
 ) (*Outcome, error) {
@@ -160,10 +161,10 @@ func (f *files) change(ctx context.Context, name string, create bool,
 	return out, f.explain(name, err)
 }
 
-// parent opens the folder that a file to be written lies in, one step after the
-// other and through no link, making the missing ones when create is set. What
-// happens in that folder afterwards is done by the bare name of the file: a
-// folder swapped for a link on the way cannot lead it elsewhere.
+// parent opens the folder of a file to be written, one step after the
+// other and through no link. It makes missing folders when create is set. The caller
+// then uses the bare name of the file in that folder: a folder on the way that is
+// swapped for a link cannot lead the write elsewhere.
 func (f *files) parent(name string, create bool) (dir *os.Root, base string, err error) {
 	folder, base := path.Split(name)
 	if dir, err = f.root.OpenRoot("."); err != nil {
@@ -195,8 +196,8 @@ func (f *files) parent(name string, create bool) (dir *os.Root, base string, err
 	return dir, base, nil
 }
 
-// target opens the file that is to be replaced, also for reading if asked: nil when there is none.
-// It has to be one that this process may write to, and none of the host's own.
+// target opens the file that is to be replaced for writing, and with read for reading as well. It returns
+// nil if the file does not exist. It refuses the host's own files.
 func (f *files) target(dir *os.Root, base, short string, read bool) (*os.File, error) {
 	flag := os.O_WRONLY
 	if read {
@@ -274,7 +275,7 @@ func (f *files) editFile(ctx context.Context, a *editArgs) (*Outcome, error) {
 	})
 }
 
-// check refuses an edit that says nothing.
+// check refuses an edit without an old text or without a change, and an invalid hash.
 func (a *editArgs) check() error {
 	switch {
 	case a.Old == "":
@@ -303,7 +304,7 @@ func readText(file *os.File, name string) (string, error) {
 	return text.String(), nil
 }
 
-// edited returns the text after the edit and how many pieces were replaced.
+// edited returns the text after the edit and the number of replacements.
 func edited(text string, a *editArgs) (string, int, error) {
 	before, after := a.Old, a.New
 	if breaks := strings.Count(text, "\n"); breaks > 0 && breaks == strings.Count(text, "\r\n") {
@@ -340,8 +341,8 @@ func withCRLF(s string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(s, "\r\n", "\n"), "\n", "\r\n")
 }
 
-// unchanged sees that the file is still the one that was read, so that what
-// another process wrote in the meantime is not lost.
+// unchanged returns an error if the file is not the one that was read any more, so that
+// what another process wrote in the meantime is not lost.
 func unchanged(dir *os.Root, base string, old fs.FileInfo) error {
 	now, err := dir.Lstat(base)
 	if err != nil {

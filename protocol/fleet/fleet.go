@@ -222,7 +222,7 @@ type Result struct {
 	TaskID          string         `json:"task_id"`
 	Status          Status         `json:"status"`
 	TokensSpent     int            `json:"tokens_spent"`
-	TokensEstimated bool           `json:"tokens_estimated,omitzero"` // tokens_spent is estimated from the worker's text
+	TokensEstimated bool           `json:"tokens_estimated,omitzero"` // tokens_spent is an estimate from the text
 	NextSteps       []string       `json:"next_steps"`
 	BlockedReason   *string        `json:"blocked_reason"`
 	Artifacts       Artifacts      `json:"artifacts"`

@@ -125,7 +125,9 @@ func (x *executors) has(name string, may func(string) bool) bool {
 
 // starting reports whether a tool, by its name, belongs to a server that is being connected.
 func (x *executors) starting(tool string) bool {
-	return slices.ContainsFunc(x.connecting, func(id string) bool { return strings.HasPrefix(tool, protocol.MCPName(id, "")) })
+	return slices.ContainsFunc(x.connecting, func(id string) bool {
+		return strings.HasPrefix(tool, protocol.MCPName(id, ""))
+	})
 }
 
 // executors asks the workers what they have. For workers with the host's tools it also asks the host. It does not wait

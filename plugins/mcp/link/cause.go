@@ -22,15 +22,16 @@ const (
 	maxOdd   = 120 // bytes of a line of stdout that an error shows
 )
 
-// ending says how a process ended, and the line of its output that tells why, as far as one does.
+// ending returns an error that says how a process ended, with the line of its output that tells why, if
+// there is one.
 func (p *process) ending() error {
 	e := *p.End()
 	e.Words = ""
 	return broken("%w%s", &e, p.hints(p.End().Words))
 }
 
-// whyNot says more of a server that could not be started: where its program is, or what its sandbox
-// hides. An agent is not told which files there are.
+// whyNot explains why a server could not be started: where its program is, or what its sandbox hides. An
+// agent is not told which files there are.
 func (p *process) whyNot(err error) string {
 	l := p.conn.link
 	if !l.cfg.Foreign && errors.As(err, new(*sandbox.NotFoundError)) {
@@ -45,8 +46,8 @@ func (p *process) whyNot(err error) string {
 	return ""
 }
 
-// Unseen tells what the sandbox hides of what a server of the config needs, or of what a text names
-// that is not its own home: a *host.Lack; nil = nothing.
+// Unseen returns a *host.Lack for files that a server of the config needs, or that the text said names, if
+// the sandbox hides them; nil = it hides none. The server's own home does not count.
 func (l *Link) Unseen(said string) error {
 	if l.cfg.Foreign || l.cfg.Kind() != Stdio {
 		return nil
@@ -58,8 +59,8 @@ func (l *Link) Unseen(said string) error {
 	return program.Unseen(said)
 }
 
-// Look tells which program a stdio server is started by, or what is wrong with it, and starts nothing.
-// The error may be a *host.Lack.
+// Look returns which program starts a stdio server, or an error that says what is wrong with it. It starts
+// nothing. The error may be a *host.Lack.
 func (c *Config) Look(workspace string, launcher func() (*sandbox.Launcher, error)) (string, error) {
 	program := c.Program(workspace, launcher)
 	found, err := program.Look()
@@ -80,8 +81,8 @@ func (c *Config) Look(workspace string, launcher func() (*sandbox.Launcher, erro
 	return found, nil
 }
 
-// hints says what the output of a server tells about why it does not work, and what its sandbox
-// hides. words is the end of its stderr.
+// hints returns what the output of a server tells about why it does not work, and what its sandbox hides.
+// words is the end of its stderr.
 func (p *process) hints(words string) (text string) {
 	l := p.conn.link
 	if line := cause(words); line != "" {
@@ -99,9 +100,9 @@ func (p *process) hints(words string) (text string) {
 	return text
 }
 
-// cause picks the line of a stderr that says why a program ended: of tracebacks of Python the last
-// exception, of Node.js the first error above the stack, of npm the first line that is more than
-// a code; else a short text as a whole, or the last line that speaks of a failure, or the last one.
+// cause picks the line of a stderr that says why a program ended: for Python the last exception of a
+// traceback, for Node.js the first error above the stack, for npm the first line that is more than a code.
+// Otherwise it is a short text as a whole, or the last line that speaks of a failure, or the last line.
 func cause(words string) string {
 	var last, failed, named string
 	python := false
@@ -124,19 +125,19 @@ func cause(words string) string {
 	return protocol.Clip(cmp.Or(named, failed, last), maxCause)
 }
 
-// namedError begins a line that names an error, as interpreters and installers print it.
+// namedError matches a line that names an error, as interpreters and installers print it.
 var namedError = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^([A-Za-z_][\w.]*)?(Error|Exception|Interrupt|SystemExit)( \[\w+\])?(:|$)` +
 		`|^npm (error|ERR!) |^╰─▶ `)
 })
 
-// failure is in a line that speaks of one.
+// failure matches a line that speaks of a failure.
 var failure = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(?i)error|fail|required|missing|not found|no module|no such|not set|cannot|can't` +
 		`|could not|unable|denied|refused|invalid|must`)
 })
 
-// noise is a line of an interpreter or installer that says nothing of the cause.
+// noise matches a line of an interpreter or installer that says nothing about the cause.
 var noise = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^npm notice|^npm (error|ERR!)( (code|syscall|errno|path|dest|A complete log)\b.*)?$` +
 		`|^Node\.js v|^at |^node:internal|^throw |^Require stack:|^- /|^(code|requireStack): |^[\^{}\[\],~]+$`)

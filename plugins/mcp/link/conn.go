@@ -199,7 +199,7 @@ func (c *conn) client() *mcp.Client {
 	if l.env.Setup != nil {
 		l.env.Setup(l.cfg.ID, client)
 	}
-	_ = mcp.AddSendingCustomMethod[*rawParams, *rawResult](client, rawMethod) // it is none of MCP's own
+	_ = mcp.AddSendingCustomMethod[*rawParams, *rawResult](client, rawMethod) // rawMethod is not a method of MCP
 	client.AddReceivingMiddleware(c.guard)
 	return client
 }

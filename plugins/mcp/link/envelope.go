@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	maxToken = 300 // bytes of a name or an id that count
-	maxHeads = 64  // messages of a batch that count
+	maxToken = 300 // bytes of a name or an id that are kept
+	maxHeads = 64  // messages of a batch that are looked at
 )
 
 // envelope finds the ids of answers in a text that cannot be decoded, such as one that is too long
@@ -37,7 +37,7 @@ func (e *envelope) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// take takes a piece of the text.
+// take reads a piece of the text.
 func (e *envelope) take(p []byte) {
 	for _, c := range p {
 		switch {
@@ -57,7 +57,7 @@ func (e *envelope) take(p []byte) {
 	}
 }
 
-// structure takes a character that is part of no string and no number.
+// structure handles a character that is not part of a string or a number.
 func (e *envelope) structure(c byte) {
 	if e.level == 0 && c == '[' && e.top == 0 {
 		e.top = 2
@@ -81,7 +81,7 @@ func (e *envelope) structure(c byte) {
 	}
 }
 
-// named takes the name of a member.
+// named handles the name of a member.
 func (e *envelope) named() {
 	if e.level != e.top || len(e.heads) == 0 || e.name != "" {
 		return
@@ -98,7 +98,7 @@ func (e *envelope) named() {
 	}
 }
 
-// valued takes the value of a member.
+// valued handles the value of a member.
 func (e *envelope) valued(last bool) {
 	if len(e.heads) == 0 {
 		return
@@ -111,8 +111,8 @@ func (e *envelope) valued(last bool) {
 	e.name, e.token = "", nil
 }
 
-// failed returns errors for the requests that the text answers. own is that of an answer without an
-// id of its own.
+// failed returns errors for the requests that the text answers. own is the request of an answer without an
+// id.
 func (e *envelope) failed(own jsonrpc.ID, why error) (all []message) {
 	for _, h := range e.heads {
 		if !h.version || h.call || !h.answer && !h.closed {

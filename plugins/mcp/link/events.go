@@ -16,35 +16,35 @@ import (
 	"a2e/host/child"
 )
 
-// lastEvent is what the SDK reads at the end of a connection: as it is no message, the SDK closes
-// the connection at once.
+// lastEvent is what the SDK reads at the end of a connection: it is not a message, so the SDK closes the
+// connection at once.
 const lastEvent = "data: closed\n\n"
 
 // How a stream is opened again.
 const (
 	minRetry   = 100 * time.Millisecond // the least that a server may ask for
-	firstRetry = time.Second            // where the server asks for nothing; it doubles
+	firstRetry = time.Second            // if the server asks for no time; it doubles
 	mostRetry  = 30 * time.Second
 	maxResumes = 5           // in a row without news, for the stream of an answer
 	openWait   = time.Second // how long the handshake waits for the stream of notifications
 )
 
-// events is a stream of server-sent events, as the SDK reads it: what is no message is left out, and
-// a server that gets too far ahead is not read. Where the stream ends too soon, it goes on with
-// another one, which the SDK does not see.
+// events is a stream of server-sent events, as the SDK reads it. Texts that are not messages are left out,
+// and a server that is too far ahead is not read. If the stream ends too soon, another one continues it,
+// and the SDK does not notice.
 type events struct {
 	conn    *conn
 	ctx     context.Context // of the request; ends with the connection
 	release func()
 	closed  sync.Once
 
-	web      *web       // has open; nil = there is none
-	own      jsonrpc.ID // of the request that the stream answers; not valid = it answers none
+	web      *web       // the server that open uses; nil = there is none
+	own      jsonrpc.ID // id of the request that the stream answers; not valid = none
 	open     opener     // makes the next stream; nil = there is none
 	standing bool       // it lasts as long as the session
-	spent    bool       // the answer was there: the SDK throws away what comes after it
+	spent    bool       // the answer was passed on: the SDK ignores all that follows
 
-	first   chan opened  // has the first stream, if open makes that too; nil = it has come
+	first   chan opened  // gets the first stream, if open makes it; nil = it was taken
 	reader  *eventReader // nil = there is no stream now
 	session int          // the number of the session that the stream belongs to
 	last    string       // id of the last event; "" = it has none
@@ -56,16 +56,16 @@ type events struct {
 
 	queue []message // to be passed on
 	ready []byte    // to be read next
-	err   error     // comes behind it
+	err   error     // returned after ready was read
 
 	mu   sync.Mutex // guards body
 	body io.Closer  // of the stream; nil = there is none
 }
 
-// opener opens a stream that goes on behind the event with the id last. It gives up with ctx.
+// opener opens a stream that continues after the event with the id last. It gives up when ctx ends.
 type opener func(ctx context.Context, last string) opened
 
-// opened is a stream of a session, or why there is none.
+// opened is a stream of a session, or the error for it.
 type opened struct {
 	body    io.ReadCloser
 	session int // its number
@@ -84,7 +84,7 @@ func newEvents(ctx context.Context, c *conn, body io.ReadCloser, release func())
 	return e
 }
 
-// begin takes a new stream.
+// begin starts to read a new stream.
 func (e *events) begin(o opened) {
 	e.mu.Lock()
 	e.body = o.body
@@ -113,7 +113,7 @@ func (e *events) Close() (err error) {
 	e.closed.Do(func() {
 		e.release()
 		err = e.drop()
-		if e.first != nil { // it is made, or will fail now
+		if e.first != nil { // the first stream is open, or fails now
 			o := <-e.first
 			if o.err == nil {
 				err = o.body.Close()
@@ -134,7 +134,7 @@ func (e *events) drop() error {
 	return e.body.Close()
 }
 
-// next returns the text of the next event that may pass, maybe nothing.
+// next returns the text of the next event for the SDK, which may be empty.
 func (e *events) next() ([]byte, error) {
 	switch {
 	case len(e.queue) > 0:
@@ -153,7 +153,7 @@ func (e *events) next() ([]byte, error) {
 	return e.take(&ev), nil
 }
 
-// take takes an event: its messages are to be passed on.
+// take handles an event: it queues the messages in it. It returns text only for the endpoint event of SSE.
 func (e *events) take(ev *event) []byte {
 	if ev.retry != 0 {
 		e.retry = ev.retry
@@ -176,8 +176,8 @@ func (e *events) take(ev *event) []byte {
 	return nil
 }
 
-// answerLast moves the answer to the request with the id own behind the other messages: the SDK
-// stops reading there.
+// answerLast moves the answer to the request with the id own behind the other messages: the SDK stops
+// reading after it.
 func answerLast(all []message, own jsonrpc.ID) []message {
 	slices.SortStableFunc(all, func(a, b message) int { return rank(a, own) - rank(b, own) })
 	return all
@@ -196,10 +196,10 @@ func answers(m message, own jsonrpc.ID) bool {
 	return ok && own.IsValid() && answer.ID == own
 }
 
-// pass returns the text of a message, if it may pass.
+// pass waits until a message may pass and returns its text as events.
 func (e *events) pass(m message) (text []byte) {
 	if e.spent {
-		return nil // a mark would never be answered
+		return nil // the SDK would never answer a mark
 	}
 	for _, m := range e.conn.admit(m) {
 		line, err := m.encoded()
@@ -216,7 +216,7 @@ func (e *events) pass(m message) (text []byte) {
 	return text
 }
 
-// ended takes the end of the stream. The error is that of the whole, if there is no other stream.
+// ended handles the end of the stream. It returns an error if no other stream is to follow.
 func (e *events) ended(why error) error {
 	_ = e.drop() // it has ended
 	e.reader = nil
@@ -231,8 +231,8 @@ func (e *events) ended(why error) error {
 	return e.pause()
 }
 
-// reopen opens the stream again. One that cannot be opened is the end of a request, but not of the
-// notifications: the server may have them later.
+// reopen opens the stream again. If that fails again and again, a request gets an error, but the stream of
+// notifications is tried on: the server may have one later.
 func (e *events) reopen() error {
 	var o opened
 	if e.first != nil {
@@ -264,12 +264,12 @@ func (e *events) reopen() error {
 	return e.pause()
 }
 
-// isNever reports whether a refusal says that the server has no such stream at all.
+// isNever reports whether a refusal says that the server never has such a stream.
 func (r *refusal) isNever() bool {
 	return r.status == http.StatusMethodNotAllowed || r.status == http.StatusNotImplemented || r.status < 300
 }
 
-// giveUp makes the error the answer to the request.
+// giveUp ends the stream and makes the error the answer to the request.
 func (e *events) giveUp(why error) error {
 	e.open = nil
 	text := "the stream of its answer was lost, and cannot be resumed: " + e.conn.link.text(why)
@@ -291,7 +291,7 @@ func (e *events) pause() error {
 	return e.sleep(timer.C)
 }
 
-// sleep waits until the time has come, or the session is another one.
+// sleep waits for until, for another session, or for the end of ctx, which is an error.
 func (e *events) sleep(until <-chan time.Time) error {
 	if now := e.web.current(); now.count == e.session {
 		select {
@@ -307,8 +307,8 @@ func (e *events) sleep(until <-chan time.Time) error {
 	return nil
 }
 
-// listen answers the request of the SDK for notifications by a stream that lasts as long as the
-// connection. The server's own stream is optional: losing it costs what it would carry, no more.
+// listen answers the SDK's request for notifications with a stream that lasts as long as the connection.
+// The server's own stream is optional: if it is lost, only its notifications are lost.
 func (w *web) listen(req *http.Request) *http.Response {
 	ctx, release := w.bound(req)
 	e := newEvents(ctx, w.conn, nil, release)
@@ -321,7 +321,7 @@ func (w *web) listen(req *http.Request) *http.Response {
 		defer close(here)
 		e.first <- e.open(ctx, "")
 	})
-	timer := time.NewTimer(openWait) // what the server says first should not be missed
+	timer := time.NewTimer(openWait) // so the first notifications are not missed
 	defer timer.Stop()
 	select {
 	case <-here:
@@ -331,8 +331,8 @@ func (w *web) listen(req *http.Request) *http.Response {
 	return made
 }
 
-// answering has the stream be the one that answers a call. It can be resumed where its events have
-// ids. One of notifications, as the newest MCP has them, is asked for again.
+// answering makes the stream the one that answers a call. It can be resumed if its events have ids. A
+// stream of notifications, as in the newest MCP, is requested again instead.
 func (e *events) answering(w *web, req *http.Request, call *jsonrpc.Request) {
 	e.web, e.own, e.session = w, call.ID, w.current().count
 	header := req.Header.Clone()
@@ -345,7 +345,7 @@ func (e *events) answering(w *web, req *http.Request, call *jsonrpc.Request) {
 	e.open = w.opener(http.MethodGet, req.URL.String(), header, nil)
 }
 
-// opener returns what opens a stream by a request.
+// opener returns a function that opens a stream by a request.
 func (w *web) opener(method, to string, header http.Header, body []byte) opener {
 	return func(ctx context.Context, last string) opened {
 		in := w.current()
@@ -366,7 +366,7 @@ func (w *web) opener(method, to string, header http.Header, body []byte) opener 
 	}
 }
 
-// inSession returns what opens a stream that ends with its session.
+// inSession returns an opener whose streams end with their session.
 func (w *web) inSession(open opener) opener {
 	return func(ctx context.Context, last string) opened {
 		ctx, cancel := context.WithCancel(ctx)

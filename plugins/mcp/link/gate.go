@@ -11,9 +11,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 )
 
-// The SDK queues what a server sends without a bound. So a server gets ahead by at most
-// three windows of notifications, and by so many requests; then it is not read any more
-// until some were handled.
+// The SDK queues the messages of a server without a bound. So a server may be ahead by about three windows
+// of notifications and by a number of requests; then it is not read until some are handled.
 const (
 	windowNotes   = 64
 	windowBytes   = 1 << 20
@@ -22,9 +21,9 @@ const (
 	maxAskedBytes = 32 << 20 // and their size, unless it is one alone
 )
 
-// markPrefix begins the ids of marks. A mark is a ping that seems to come from the
-// server: as notifications are handled in order, its answer says that all before it were. No id of
-// the server begins like this: a string of JSON begins with a quotation mark.
+// markPrefix begins the ids of marks. A mark is a ping that seems to come from the server: notifications
+// are handled in order, so its answer says that all notifications before it were handled. No id of the
+// server begins like this: a JSON string begins with a quotation mark.
 const markPrefix = "a2e-mark-"
 
 // gate bounds what one server may send ahead of its handling.
@@ -42,11 +41,11 @@ type gate struct {
 	heard   time.Time   // when the last message came
 	changed chan struct{}
 
-	told, taken uint64 // notifications of progress that came, and of those the ones that were taken in
+	told, taken uint64 // progress notifications that came, and how many of them were handled
 }
 
-// errID is that of a request to which there would be no answer: the SDK gives none to the
-// second of two with the same id.
+// errID is the error of a request that would get no answer: the SDK does not answer the second of two
+// requests with the same id.
 var errID = errors.New("a request with the id of another one that has no answer yet")
 
 func newGate(stop <-chan struct{}) *gate {
@@ -67,7 +66,7 @@ func (g *gate) tell() {
 	g.mu.Unlock()
 }
 
-// take notes that progress was taken in.
+// take notes that progress was handled.
 func (g *gate) take() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -76,8 +75,8 @@ func (g *gate) take() {
 	g.changed = make(chan struct{})
 }
 
-// awaitTaken waits until the progress that has come is taken in, or ctx ends: then what is
-// left is given up, as it is none that the SDK knows.
+// awaitTaken waits until the progress that has come is handled, or ctx ends. Then the rest counts as
+// handled: the SDK does not know it.
 func (g *gate) awaitTaken(ctx context.Context) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -94,7 +93,7 @@ func (g *gate) awaitTaken(ctx context.Context) {
 	}
 }
 
-// silence tells for how long no message came; 0 if it is this side that does not read.
+// silence returns how long no message has come, or 0 if this side does not read at the moment.
 func (g *gate) silence() time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -104,9 +103,9 @@ func (g *gate) silence() time.Duration {
 	return time.Since(g.heard)
 }
 
-// admit waits until one more request or notification of the server may pass; id is nil for
-// the latter. A mark that comes back must follow it. The error is errID for a request that
-// is to be left out, or else says that the connection ended.
+// admit waits until one more request or notification of the server may pass; id is nil for a notification.
+// A mark that it returns must follow the message. The error is errID for a request that must be left out,
+// or else says that the connection ended.
 func (g *gate) admit(id any, size int) (mark *jsonrpc.Request, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -181,8 +180,8 @@ func (g *gate) fullLocked(call bool, size int) bool {
 	return g.given-g.handled >= maxMarks
 }
 
-// answer notes that an answer goes to the server. True means that it is that of a mark,
-// which the server must not see.
+// answer notes that an answer goes to the server. mark = it is the answer to a mark, which the server must
+// not see.
 func (g *gate) answer(id any) (mark bool) {
 	mark = isMark(id)
 	g.mu.Lock()

@@ -9,20 +9,20 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// unversioned is what a server speaks that names no version of MCP: the specification has HTTP
-// servers assume it of clients.
+// unversioned is the version of a server that names no MCP version: by the specification HTTP servers
+// assume it for clients.
 const unversioned = "2025-03-26"
 
-// members are those of a JSON object.
+// members are the members of a JSON object.
 type members map[string]jsontext.Value
 
-// membersOf returns the members of a value; ok = it is an object.
+// membersOf returns the members of a value; ok = the value is an object.
 func membersOf(v jsontext.Value) (m members, ok bool) {
 	ok = v.Kind() == '{' && json.Unmarshal(v, &m, lenient()) == nil
 	return m, ok
 }
 
-// value returns the object.
+// value returns the object as JSON.
 func (m members) value() jsontext.Value {
 	v, err := json.Marshal(m, lenient(), json.Deterministic(true))
 	if err != nil {
@@ -31,7 +31,7 @@ func (m members) value() jsontext.Value {
 	return v
 }
 
-// keep drops the members of these names whose values are of another kind.
+// keep drops the named members whose values are not of this kind.
 func (m members) keep(kind jsontext.Kind, names ...string) {
 	for _, name := range names {
 		if m[name].Kind() != kind {
@@ -40,7 +40,7 @@ func (m members) keep(kind jsontext.Kind, names ...string) {
 	}
 }
 
-// text makes the members of these names strings.
+// text makes the named members strings.
 func (m members) text(names ...string) {
 	for _, name := range names {
 		switch m[name].Kind() {
@@ -59,8 +59,8 @@ func quote(text string) jsontext.Value {
 	return v
 }
 
-// introduction returns the result of initialize or server/discover as the SDK can decode it. The SDK
-// refuses it whole for one odd member; here such a member is left out alone, or made what it means.
+// introduction returns the result of initialize or server/discover in a form that the SDK can decode. The
+// SDK refuses the whole result for one wrong member; here such a member is left out, or corrected.
 func introduction(result jsontext.Value) (jsontext.Value, error) {
 	m, ok := membersOf(result)
 	if !ok {
@@ -86,8 +86,8 @@ func introduction(result jsontext.Value) (jsontext.Value, error) {
 	return m.value(), nil
 }
 
-// capabilities returns those of a server. One that is there has an object; a server that says true
-// means one without members, and one that says false or null has not got it.
+// capabilities returns the capabilities of a server, each as an object. A capability that is true becomes
+// an empty object; one that is false or null is left out.
 func capabilities(v jsontext.Value) jsontext.Value {
 	m, ok := membersOf(v)
 	if !ok {
@@ -113,7 +113,7 @@ func capabilities(v jsontext.Value) jsontext.Value {
 	return m.value()
 }
 
-// implementation returns what a server says of itself.
+// implementation returns the name, version and so on of a server in the types that the SDK expects.
 func implementation(v jsontext.Value) jsontext.Value {
 	m, ok := membersOf(v)
 	if !ok {

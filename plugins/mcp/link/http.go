@@ -27,7 +27,7 @@ const (
 	deleteTimeout = time.Second
 	maxHops       = 5
 	maxHeader     = 64 << 10 // bytes of the headers of an answer
-	maxPlain      = 64 << 10 // bytes of an answer that is no message, such as that of an error
+	maxPlain      = 64 << 10 // bytes of an answer that is not a message, such as an error page
 )
 
 // The headers of MCP.
@@ -37,23 +37,23 @@ const (
 	lastHeader    = "Last-Event-ID"
 )
 
-// web is a server that is reached by HTTP. It is the carrier, and the RoundTripper of the SDK's
-// transport. The SDK gives a whole connection up for one request that fails or one stream that ends;
-// so it sees neither: a request fails alone, streams are opened again here, and a session that the
-// server has lost is begun anew.
+// web is a server that is reached by HTTP. It is the carrier, and the RoundTripper of the SDK's transport.
+// The SDK would give up the whole connection for one failed request or one stream that ends. So web hides
+// both: a request fails alone, streams are opened again, and a session that the server has lost is replaced
+// by a new one.
 type web struct {
 	mcp.Transport
 	conn   *conn
-	client *http.Client // what goes to the server; it follows redirects
+	client *http.Client // sends requests to the server and follows redirects
 	base   *http.Transport
 	origin *url.URL
-	guard  *webguard.Guard // nil = it may lead anywhere
+	guard  *webguard.Guard // nil = all addresses are allowed
 	goes   sync.WaitGroup
 
 	mu       sync.Mutex // guards the fields below
-	status   int        // of the first answer to a POST that refused it; 0 = none has
+	status   int        // HTTP status of the first refused POST of the handshake; 0 = none
 	sessions            // the one that lasts now
-	over     bool       // goes takes nothing more
+	over     bool       // release was called: goes takes no more goroutines
 }
 
 func newWeb(c *conn) (carrier, error) {
@@ -98,7 +98,7 @@ func (w *web) Connect(ctx context.Context) (mcp.Connection, error) {
 	return patient{c}, nil
 }
 
-// patient is a connection of the older transport that outlives a message the server refuses.
+// patient is a connection of the SSE transport that survives a message that the server refuses.
 type patient struct{ mcp.Connection }
 
 // Write implements mcp.Connection.
@@ -110,7 +110,7 @@ func (p patient) Write(ctx context.Context, msg jsonrpc.Message) error {
 	return err
 }
 
-// RoundTrip implements http.RoundTripper: it takes a request of the SDK.
+// RoundTrip implements http.RoundTripper: it handles a request of the SDK.
 func (w *web) RoundTrip(req *http.Request) (*http.Response, error) {
 	msg, err := carried(req)
 	if err = errors.Join(err, closeBody(req)); err != nil {
@@ -135,8 +135,8 @@ func (w *web) RoundTrip(req *http.Request) (*http.Response, error) {
 	return w.take(ctx, resp, msg, release)
 }
 
-// bound returns the context of a request, which ends with the connection. Only the one
-// that ends the session comes after that.
+// bound returns the context of a request, which ends with the connection. The DELETE that ends the session
+// may come after that; it has deleteTimeout.
 func (w *web) bound(req *http.Request) (ctx context.Context, release func()) {
 	if req.Method == http.MethodDelete {
 		return context.WithTimeout(req.Context(), deleteTimeout)
@@ -155,17 +155,17 @@ func (w *web) send(ctx context.Context, method, to string, header http.Header, b
 	req.Header = header
 	resp, err := w.client.Do(req)
 	if outer, ok := errors.AsType[*url.Error](err); ok {
-		err = outer.Err // its text shows the URL
+		err = outer.Err // the text of err shows the URL
 	}
 	return resp, err
 }
 
-// outward is the RoundTripper of what goes to the server.
+// outward is the RoundTripper for requests to the server.
 type outward struct{ *web }
 
 // RoundTrip implements http.RoundTripper.
 func (o outward) RoundTrip(req *http.Request) (*http.Response, error) {
-	if o.guard != nil { // also for where a redirect or the server itself leads
+	if o.guard != nil { // this also checks redirects and URLs from the server
 		if bad := o.guard.CheckURL(req.URL); bad != nil {
 			return nil, errors.Join(bad, closeBody(req))
 		}
@@ -179,7 +179,7 @@ func (o outward) RoundTrip(req *http.Request) (*http.Response, error) {
 	return o.base.RoundTrip(req)
 }
 
-// take bounds and filters what came for a request that carried msg.
+// take bounds and filters the answer to a request that carried msg.
 func (w *web) take(
 	ctx context.Context, resp *http.Response, msg jsonrpc.Message, release func(),
 ) (*http.Response, error) {
@@ -219,8 +219,7 @@ func isStream(resp *http.Response) bool {
 	return media == "text/event-stream"
 }
 
-// whole reads an answer that is no stream. What is wrong with it is the failure of the request,
-// not that of the connection.
+// whole reads an answer that is not a stream. If it is faulty, only the request fails, not the connection.
 func (w *web) whole(
 	ctx context.Context, resp *http.Response, call *jsonrpc.Request, release func(),
 ) (*http.Response, error) {
@@ -250,7 +249,7 @@ func (w *web) whole(
 	return resp, replace(resp, all[0])
 }
 
-// unanswered says what came instead of the answer to a request.
+// unanswered returns an error that says what came in place of the answer to a request.
 func (w *web) unanswered(resp *http.Response, text []byte, all []message) error {
 	if len(all) == 0 {
 		return fmt.Errorf("a text of the type %q that is not a message", resp.Header.Get("Content-Type"))
@@ -264,7 +263,7 @@ func (w *web) unanswered(resp *http.Response, text []byte, all []message) error 
 	return err
 }
 
-// replace puts a message in the place of an answer's body.
+// replace makes a message the body of an answer.
 func replace(resp *http.Response, m message) error {
 	text, err := m.encoded()
 	if err != nil {
@@ -275,8 +274,8 @@ func replace(resp *http.Response, m message) error {
 	return nil
 }
 
-// refused reads an answer whose status refuses the request. If it has an error of JSON-RPC, that
-// is the answer to call.
+// refused reads an answer whose status refuses the request. If it contains a JSON-RPC error, that is the
+// answer to call.
 func (w *web) refused(resp *http.Response, call *jsonrpc.Request) (*http.Response, error) {
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, maxPlain)) // what there is of it
 	_ = resp.Body.Close()                                      // it was read
@@ -294,7 +293,7 @@ func (w *web) refused(resp *http.Response, call *jsonrpc.Request) (*http.Respons
 	return resp, replace(resp, message{Message: answer})
 }
 
-// finish implements carrier. What is under way is cut, so that the session can end.
+// finish implements carrier. It cancels what is under way, so that the session can end.
 func (w *web) finish(_ context.Context, session *mcp.ClientSession) {
 	w.conn.kill(errClosed)
 	if session != nil {
@@ -312,7 +311,7 @@ func (w *web) release() {
 	w.base.CloseIdleConnections()
 }
 
-// why implements carrier: what the status of the handshake tells.
+// why implements carrier: it adds what the status of a failed handshake means.
 func (w *web) why(err error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -357,7 +356,7 @@ func closeBody(req *http.Request) error {
 	return req.Body.Close()
 }
 
-// made is an answer that did not come over the network.
+// made returns an answer that did not come over the network.
 func made(req *http.Request, status int, media, body string) *http.Response {
 	return &http.Response{
 		Status: http.StatusText(status), StatusCode: status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
@@ -366,7 +365,7 @@ func made(req *http.Request, status int, media, body string) *http.Response {
 	}
 }
 
-// limited is the start of a body.
+// limited is a body of which Reader reads only a part or a copy.
 type limited struct {
 	io.Reader
 	body    io.Closer
@@ -379,8 +378,8 @@ func (l *limited) Close() error {
 	return l.body.Close()
 }
 
-// redirect follows a redirect. The headers of the config stay behind where it leads to
-// another host, see RoundTrip.
+// redirect decides whether a redirect is followed. Another host does not get the headers of the config, see
+// outward.RoundTrip.
 func (w *web) redirect(req *http.Request, via []*http.Request) error {
 	if len(via) > maxHops {
 		return fmt.Errorf("there were more than %d redirects", maxHops)
@@ -392,7 +391,8 @@ func (w *web) redirect(req *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// own reports whether a URL leads to the host of the config, by no weaker a way.
+// own reports whether a URL leads to the host and port of the config. An upgrade from http to https also
+// counts.
 func (w *web) own(u *url.URL) bool {
 	if !strings.EqualFold(u.Hostname(), w.origin.Hostname()) {
 		return false

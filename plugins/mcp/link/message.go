@@ -18,21 +18,21 @@ import (
 // The bounds of one message.
 const (
 	maxLine     = 16 << 20 // bytes
-	maxBranches = 1 << 18  // JSON objects and arrays: one of two or three bytes becomes one of hundreds
+	maxBranches = 1 << 18  // JSON objects and arrays: one of two bytes needs hundreds in memory
 	maxDepth    = 1000     // levels of them, as for the SDK
 	maxQuoted   = 100      // bytes of a message that an error shows
 )
 
-// errLong is that of a message of more than maxLine bytes.
+// errLong is the error for a message of more than maxLine bytes.
 var errLong = errors.New("it is longer than 16 MiB, the limit for one message")
 
-// The codes of errors that this side puts in the place of an answer. No server uses them.
+// The codes of errors that this side puts in place of an answer. No server uses them.
 const (
 	codeUnfit = math.MinInt64 + iota // the answer cannot be used
 	codeLost                         // there will be no answer
 )
 
-// The methods that are looked at on their way.
+// The methods of messages that this package inspects.
 const (
 	methodInitialize = "initialize"
 	methodDiscover   = "server/discover"
@@ -41,11 +41,11 @@ const (
 	methodProgress   = "notifications/progress"
 )
 
-// message is a message of the server. The id of a request is the text of the id as it came:
-// the SDK would read another number than 1765432109876543210.
+// message is a message of the server. The id of a request is the text of the id as it came: the SDK would
+// change a number such as 1765432109876543210.
 type message struct {
 	jsonrpc.Message
-	text []byte // as it came, where the SDK reads the same message from it; nil = it does not
+	text []byte // as it came; nil = the SDK would read another message from it
 	size int    // bytes, as it came
 }
 
@@ -57,7 +57,8 @@ func (m *message) encoded() ([]byte, error) {
 	return jsonrpc.EncodeMessage(m.Message)
 }
 
-// lenient reads and writes what servers send: some repeat names, some cut characters in half.
+// lenient returns the options for JSON of servers: some repeat names in an object, some cut characters in
+// half.
 func lenient() json.Options {
 	return json.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 }
@@ -67,9 +68,9 @@ func trim(text []byte) []byte {
 	return bytes.TrimSpace(bytes.TrimPrefix(bytes.TrimSpace(text), []byte("\ufeff")))
 }
 
-// read decodes a text of the server: one message, or a batch of them. A part that is no message is
-// skipped alone; if it is an answer, its request gets an error. own is the id of the request that
-// the text belongs to, if it is valid: an answer without an id of its own is meant for that one.
+// read decodes a text of the server: one message, or a batch of them. A part that is not a message is
+// skipped alone; if it is an answer, its request gets an error. own is the id of the request that the text
+// belongs to, if it is valid: an answer without an id of its own is the answer to that request.
 func (c *conn) read(text []byte, own jsonrpc.ID) (all []message) {
 	text = trim(text)
 	parts, err := split(text)
@@ -179,7 +180,7 @@ func decode(text jsontext.Value, own jsonrpc.ID) (message, error) {
 	return m, err
 }
 
-// readsAlike reports whether the SDK reads this message as it came.
+// readsAlike reports whether the SDK reads the same message from the text as it came.
 func (w *wire) readsAlike(m jsonrpc.Message) bool {
 	switch m := m.(type) {
 	case *jsonrpc.Request:
@@ -203,7 +204,7 @@ func (w *wire) request() (jsonrpc.Message, error) {
 	default:
 		return nil, fmt.Errorf("its id is %s; it should be a string or a number", quoted(w.ID))
 	}
-	if req.Method == methodCancelled { // it names a request by the id as it came
+	if req.Method == methodCancelled { // requestId becomes the text of the id, as in message
 		var params map[string]jsontext.Value
 		if json.Unmarshal(w.Params, &params, lenient()) != nil || params["requestId"] == nil {
 			return nil, errors.New("it cancels no request")
@@ -218,7 +219,7 @@ func (w *wire) request() (jsonrpc.Message, error) {
 	return req, nil
 }
 
-// textID makes an id of a text.
+// textID makes an id from a text.
 func textID(text string) jsonrpc.ID {
 	id, _ := jsonrpc.MakeID(text) // a text is always an id
 	return id
@@ -258,12 +259,12 @@ func (w *wire) answer(own jsonrpc.ID) (jsonrpc.Message, error) {
 	return answer, nil
 }
 
-// unfit is the answer in the place of one that cannot be used.
+// unfit returns the answer that replaces one that cannot be used.
 func unfit(id jsonrpc.ID, why error) *jsonrpc.Response {
 	return &jsonrpc.Response{ID: id, Error: &jsonrpc.Error{Code: codeUnfit, Message: plain(why.Error())}}
 }
 
-// integer returns the whole number that a JSON number is, or a string of digits.
+// integer returns the whole number in a JSON number or in a string of digits; false = there is none.
 func integer(v jsontext.Value) (int64, bool) {
 	text := string(v)
 	switch v.Kind() {
@@ -280,7 +281,7 @@ func integer(v jsontext.Value) (int64, bool) {
 	return int64(f), err == nil && f == math.Trunc(f) && math.Abs(f) < 1<<53
 }
 
-// words returns a JSON string as text, anything else as it is written, and "" for null.
+// words returns the text of a JSON string, any other value as it is written, and "" for null.
 func words(v jsontext.Value) string {
 	var text string
 	switch {
@@ -292,7 +293,7 @@ func words(v jsontext.Value) string {
 	return string(v)
 }
 
-// quoted shows the head of a value.
+// quoted returns the beginning of a value for an error.
 func quoted(v jsontext.Value) string {
 	if len(v) == 0 {
 		return "missing"
@@ -300,8 +301,8 @@ func quoted(v jsontext.Value) string {
 	return protocol.Clip(string(v), maxQuoted)
 }
 
-// encode returns the text of a message for the server: a request of Raw has its own method, and an
-// answer the id that the request came with.
+// encode returns the text of a message to the server: a request of Raw gets its own method, and an answer
+// the id with which the request came.
 func encode(msg jsonrpc.Message) ([]byte, error) {
 	switch msg := msg.(type) {
 	case *jsonrpc.Request:

@@ -17,12 +17,12 @@ import (
 	"a2e/protocol"
 )
 
-// The SDK decodes what servers say into Go types: numbers and members that those do not hold
-// are lost, and one member of another type fails the whole. So requests are made by Raw, whose
-// params and result stay JSON; the SDK carries them.
+// The SDK decodes messages of servers into Go types: it loses numbers and members that these cannot hold,
+// and one member of another type makes the whole message fail. So Raw sends requests whose params and
+// results stay JSON; the SDK only carries them.
 
-// rawMethod is what the SDK takes for the method of these requests. Their own stands in the
-// params, and takes its place on the way out.
+// rawMethod is the method of these requests for the SDK. The real method is in the params and replaces
+// rawMethod when the request is sent.
 const rawMethod = "a2e/raw"
 
 type rawParams struct {
@@ -42,8 +42,8 @@ func (r *rawResult) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Raw makes a request, within a Call, whose result is as the server wrote it: valid JSON without
-// a key that stands twice in an object. params is a JSON object.
+// Raw sends a request, within a Call. The result is the JSON of the server, made valid if it is not: no
+// object has a name twice. params is a JSON object.
 func Raw(
 	ctx context.Context, session *mcp.ClientSession, method string, params jsontext.Value,
 ) (jsontext.Value, error) {
@@ -55,14 +55,14 @@ func Raw(
 	return tidy(res.raw)
 }
 
-// tidy returns JSON that has no key twice in an object, of which the last counts, and no text
-// that is no Unicode. JSON that is so already keeps its bytes.
+// tidy returns JSON without a name that is twice in an object (the last one counts) and without invalid
+// Unicode. Valid JSON keeps its bytes.
 func tidy(raw jsontext.Value) (jsontext.Value, error) {
 	if raw.IsValid() {
 		return raw, nil
 	}
 	numbers := json.UnmarshalFromFunc(func(dec *jsontext.Decoder, v *any) error {
-		*v = nil // the value of the same key before is gone
+		*v = nil // drops the value of an earlier member of the same name
 		if dec.PeekKind() != '0' {
 			return errors.ErrUnsupported
 		}
@@ -81,11 +81,11 @@ func tidy(raw jsontext.Value) (jsontext.Value, error) {
 // MarshalJSON implements json.Marshaler.
 func (r *rawResult) MarshalJSON() ([]byte, error) { return r.raw, nil }
 
-// rawKey is the member of _meta that has the params of what a server sends, as a text: on their
-// way to Env.Handle the SDK decodes them.
+// rawKey is the member of _meta that holds the params of a server's message as a text: the SDK decodes the
+// params before Env.Handle gets them.
 const rawKey = "a2e/raw"
 
-// isHandled reports whether Env.Handle is for a method.
+// isHandled reports whether Env.Handle handles a method.
 func isHandled(method string) bool {
 	switch method {
 	case "sampling/createMessage", "elicitation/create", "roots/list", methodProgress,
@@ -108,7 +108,7 @@ func (l *Link) wrap(req *jsonrpc.Request) bool {
 	return true
 }
 
-// handled has Env.Handle take in what was wrapped; ok = false means that it was not.
+// handled passes a wrapped message to Env.Handle; ok = false: the message was not wrapped.
 func (l *Link) handled(ctx context.Context, method string, req mcp.Request) (_ mcp.Result, ok bool, err error) {
 	params := req.GetParams()
 	if l.env.Handle == nil || !isHandled(method) || params == nil || reflect.ValueOf(params).IsNil() {
@@ -129,7 +129,7 @@ func (l *Link) handled(ctx context.Context, method string, req mcp.Request) (_ m
 	return &rawResult{raw: res}, true, nil
 }
 
-// unwrap returns a request as it goes out.
+// unwrap returns a request as it is sent, with the method and params of Raw.
 func unwrap(req *jsonrpc.Request) *jsonrpc.Request {
 	if req.Method != rawMethod {
 		return req
@@ -147,7 +147,7 @@ func unwrap(req *jsonrpc.Request) *jsonrpc.Request {
 	return &out
 }
 
-// withMeta adds the members of meta to those that the _meta of params has.
+// withMeta adds the members of meta to the _meta of params, whose own members win.
 func withMeta(params, meta jsontext.Value) jsontext.Value {
 	if len(meta) == 0 {
 		return params
@@ -170,14 +170,14 @@ func withMeta(params, meta jsontext.Value) jsontext.Value {
 	return out
 }
 
-// The headers by which newer versions of MCP tell a request of HTTP.
+// The HTTP headers in which newer versions of MCP describe a request.
 const (
 	headerMethod = "Mcp-Method"
 	headerName   = "Mcp-Name"
 	headerParam  = "Mcp-Param-"
 )
 
-// nameRequest puts the right headers in the place of those that the SDK made for rawMethod.
+// nameRequest replaces the headers that the SDK made for rawMethod by those of the real request.
 func nameRequest(header http.Header, msg *jsonrpc.Request) {
 	req := unwrap(msg)
 	if req == msg || header.Get(headerMethod) == "" {
@@ -196,7 +196,7 @@ func nameRequest(header http.Header, msg *jsonrpc.Request) {
 	}
 }
 
-// headerText returns a text as a header can carry it.
+// headerText returns a text in the form in which a header can carry it.
 func headerText(text string) string {
 	strange := strings.ContainsFunc(text, func(c rune) bool { return c < ' ' || c > '~' })
 	if strange || strings.TrimSpace(text) != text || strings.HasPrefix(text, "=?base64?") {

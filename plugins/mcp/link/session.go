@@ -15,34 +15,35 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// sessions is the session at an HTTP server. The SDK keeps the first one; those that come after it,
-// because the server has lost the one before, take its place on the way out.
+// sessions is the session at an HTTP server. The SDK knows only the first one. If the server loses it, a
+// new session replaces it in the requests that are sent.
 type sessions struct {
 	id       string   // "" = the server gave none
-	version  string   // of MCP, as it was agreed on anew; "" = the one that the SDK knows
+	version  string   // MCP version agreed on in a new session; "" = the one that the SDK knows
 	count    int      // sessions before this one
 	known    bool     // the SDK has an id
 	hello    []byte   // the request that begins a session
-	renewing *renewal // the one under way; nil = none is
+	renewing *renewal // the one under way; nil = there is none
 
 	life context.Context // of the session
 	end  context.CancelFunc
 }
 
-// renewal is a session that is being begun.
+// renewal is the start of a new session.
 type renewal struct {
 	done chan struct{} // closed at the end
-	err  error         // set before that
+	err  error         // set before done is closed
 }
 
-// current returns the session that lasts now.
+// current returns the current session.
 func (w *web) current() sessions {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.sessions
 }
 
-// met notes the session that an answer names. The SDK breaks with a server that names another one.
+// met notes the session id in an answer, and hides later ids from the SDK: it would end the connection for
+// another id.
 func (w *web) met(resp *http.Response) {
 	id := resp.Header.Get(sessionHeader)
 	if id == "" {
@@ -69,8 +70,8 @@ func (s *sessions) header(of http.Header) http.Header {
 	return h
 }
 
-// exchange sends a request of the SDK. If the server has lost the session, it has not accepted the
-// request: there is a new session then, and the request is sent once more.
+// exchange sends a request of the SDK. If the server has lost the session, it has not accepted the request:
+// then a new session is begun, and the request is sent once more.
 func (w *web) exchange(ctx context.Context, req *http.Request, msg jsonrpc.Message) (*http.Response, error) {
 	var body []byte
 	header := req.Header.Clone()
@@ -122,7 +123,7 @@ func forgotten(resp *http.Response) bool {
 	return !ok || !errors.Is(answer.Error, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound})
 }
 
-// renew begins a session in the place of the one with this number, once for all that ask for it.
+// renew begins a session in place of the one with this number, once for all callers.
 func (w *web) renew(ctx context.Context, number int) error {
 	w.mu.Lock()
 	r := w.renewing
@@ -130,7 +131,7 @@ func (w *web) renew(ctx context.Context, number int) error {
 	case w.over:
 		w.mu.Unlock()
 		return errClosed
-	case w.count != number: // it was begun meanwhile
+	case w.count != number: // another caller has begun it
 		w.mu.Unlock()
 		return nil
 	case r == nil:

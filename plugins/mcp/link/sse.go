@@ -15,11 +15,11 @@ type event struct {
 	id    string
 	retry time.Duration // 0 = it names none
 	data  []byte        // with a line break behind each line
-	over  *envelope     // of the data, where the event is too long; nil = data is all of it
+	over  *envelope     // of the data, if the event is too long; nil = data is complete
 	size  int
 }
 
-// field takes one line of an event.
+// field handles one line of an event.
 func (ev *event) field(line []byte) {
 	name, value, _ := bytes.Cut(line, []byte(":"))
 	value = bytes.TrimPrefix(value, []byte(" "))
@@ -41,14 +41,14 @@ func (ev *event) field(line []byte) {
 type eventReader struct {
 	src   *bufio.Reader
 	line  []byte // the one under way
-	begun bool   // the first line is past, which may begin with a byte order mark
+	begun bool   // the start, maybe with a byte order mark, was read
 }
 
 func newEventReader(r io.Reader) *eventReader {
 	return &eventReader{src: bufio.NewReaderSize(r, 64<<10)}
 }
 
-// next returns the next event. One without its end does not count.
+// next returns the next event. An event without its end is dropped.
 func (r *eventReader) next() (ev event, err error) {
 	for {
 		line, blank, err := r.read(&ev)
@@ -63,8 +63,8 @@ func (r *eventReader) next() (ev event, err error) {
 	}
 }
 
-// read reads the next line of an event. It returns no line where the event is too long: the data
-// goes into ev.over.
+// read reads the next line of an event. It returns no line if the event is too long: then the data goes to
+// ev.over.
 func (r *eventReader) read(ev *event) (line []byte, blank bool, err error) {
 	r.line = r.line[:0]
 	data := false // the line is one of data

@@ -270,7 +270,7 @@ func readCodex(line *protocol.Line, o *cliOutput) {
 			o.changed(c.Path)
 		}
 	case "turn.completed":
-		o.tokens, o.over, o.failure = o.tokens+e.Usage.Input+e.Usage.Output, true, "" // the input tokens include cached ones
+		o.tokens, o.over, o.failure = o.tokens+e.Usage.Input+e.Usage.Output, true, "" // input includes cached
 	case "turn.failed", "error":
 		o.failure = cmp.Or(e.Error.Message, e.Text, "it failed")
 	}

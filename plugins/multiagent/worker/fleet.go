@@ -54,7 +54,7 @@ func (r *runner) delegate(ctx context.Context, t *task) (outcome, error) {
 
 // follow waits for the result of a task at a child.
 func (r *runner) follow(ctx context.Context, t *task, c *peer, job *job) (outcome, error) {
-	greeted, steer := c.greeted, (<-chan host.Steering)(nil) // no text is sent before the child has announced whether it takes any
+	greeted, steer := c.greeted, (<-chan host.Steering)(nil) // no text before the child has announced itself
 	for {
 		select {
 		case <-greeted:
@@ -161,13 +161,13 @@ func (r *runner) lacks(t *task) string {
 	return lacks
 }
 
-// lost is what a task comes to whose child ended, perhaps by another task's doing; a nil job
-// is one that it did not get.
+// lost returns the outcome of a task whose child ended, perhaps because of another task; job is nil
+// if the child did not get the task.
 func (t *task) lost(c *peer, job *job) outcome {
 	res := t.failed("%v", c.why())
 	if job != nil {
 		select {
-		case obj := <-job.result: // it came at the last moment
+		case obj := <-job.result: // the result arrived just before the end
 			return t.told(context.Background(), obj)
 		default:
 		}
@@ -178,17 +178,17 @@ func (t *task) lost(c *peer, job *job) outcome {
 	return outcome{res: res, lost: !ends, fresh: job == nil, moot: ends || errors.As(c.End().Cause, &restart)}
 }
 
-// dispatchOf is the message that gives a task to a child, which learns of the worker's
-// timeout as a deadline.
+// dispatchOf returns the message that hands a task to a child. Its deadline includes the worker's
+// timeout.
 func (r *runner) dispatchOf(ctx context.Context, t *task, id string) *fleet.Dispatch {
 	d := t.Dispatch
-	d.Brief = t.brief(r.pool.workspace) // its contract are the fields
+	d.Brief = t.brief(r.pool.workspace) // without a contract, as the message has fields for it
 	d.Type, d.ProtocolVersion, d.AuthToken = fleet.TypeDispatch, fleet.Version, r.AuthToken.Reveal()
 	d.Task.TaskID, d.Task.TokenBudget, d.Deadline = id, t.budget(), r.due(ctx, t)
 	return &d
 }
 
-// announces reports whether the child said that it takes an extension of the protocol.
+// announces reports whether the child has announced an extension of the protocol.
 func (r *runner) announces(extension string) bool {
 	r.pool.mu.Lock()
 	defer r.pool.mu.Unlock()
@@ -196,10 +196,10 @@ func (r *runner) announces(extension string) bool {
 	return a != nil && slices.Contains(a.Capabilities.Extensions, extension)
 }
 
-// queued reports whether it is a fleet that does the tasks.
+// queued reports whether a fleet does the worker's tasks.
 func (w *Worker) queued() bool { return w.Fleet.Reveal() != "" }
 
-// validateQueue tells what is wrong with a worker that is a fleet.
+// validateQueue returns an error if the config of a worker that is a fleet is wrong.
 func (w *Worker) validateQueue() error {
 	_, err := fleetdb.Open(w.Fleet.Reveal())
 	switch {

@@ -249,20 +249,20 @@ func (h *hands) memoryStore(ctx context.Context, args protocol.Object) (*protoco
 	return told(map[string]any{"stored": in.Key})
 }
 
-// Bounds of what the description of skill says.
+// Limits of the list of skills in the description of the tool skill.
 const (
 	maxSkills     = 50
 	maxSkillAbout = 160 // bytes for each
 )
 
-// skill is the tool that calls skills; nil = there are none.
+// skill returns the tool that calls skills, or nil if there are no skills.
 func (h *hands) skill(ctx context.Context) *hand {
 	if !h.run.serves(protocol.CapSkill) || !h.may("skill", string(protocol.CapSkill)) {
 		return nil
 	}
 	var all protocol.SkillDiscoverResponse
 	if err := h.ask(ctx, protocol.TypeSkillDiscoverReq, &protocol.SkillDiscoverRequest{}, &all); err != nil {
-		return nil // it is one tool fewer; a call would meet the same error
+		return nil // the tool is left out, as a call would fail with the same error
 	}
 	var about strings.Builder
 	n := 0
@@ -317,5 +317,5 @@ func (h *hands) callSkill(ctx context.Context, args protocol.Object) (*protocol.
 	}, nil
 }
 
-// skillTimeout is how long a skill may run that a model calls, in seconds.
+// skillTimeout is how long a skill that a model calls may run, in seconds.
 const skillTimeout = 600

@@ -34,7 +34,7 @@ type Options struct {
 	Durable bool
 }
 
-// Env is what the host gives to the plugin.
+// Env is what the host passes to the plugin.
 type Env = host.Env
 
 // Pool has the workers of the config. It implements host.WorkerPool and is safe for

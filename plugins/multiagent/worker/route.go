@@ -261,7 +261,7 @@ func (p *Pool) amongLocked(t *task) ([]*runner, *protocol.Error) {
 // matter if the task names its worker. If no worker has a known model, any worker may have the wanted
 // one, as each child agent names a model on the wire.
 func (r *runner) wantedLocked(t *task) bool {
-	if t.Worker != "" || r.Mode == ModeQueue && r.Model == "" && r.ModelTier == "" { // the models of its workers are unknown
+	if t.Worker != "" || r.Mode == ModeQueue && r.Model == "" && r.ModelTier == "" { // models are unknown
 		return true
 	}
 	fits := t.Model == "" || r.modelLocked() == t.Model || !slices.ContainsFunc(r.pool.runners,
