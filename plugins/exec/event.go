@@ -17,17 +17,17 @@ import (
 	"a2e/protocol"
 )
 
-// sort is what a message of the child is for.
+// sort is the purpose of a message of the child.
 type sort int
 
 const (
 	noSort   sort = iota
 	answer        // of a request
-	event         // before an answer, after it, or of no request at all
+	event         // before or after an answer, or without a request
 	question      // to the agent
 )
 
-// sortOf tells what a type is for; those of the child's own go by their end.
+// sortOf returns the sort of a type; for the child's own types the end of the name decides.
 func sortOf(t protocol.Type) sort {
 	if info, ok := protocol.Lookup(t); ok {
 		switch info.Direction {
@@ -53,7 +53,7 @@ func sortOf(t protocol.Type) sort {
 	return event
 }
 
-// receive takes one line of stdout.
+// receive handles one line of stdout.
 func (c *peer) receive(text []byte) {
 	c.busy.Store(true)
 	defer c.busy.Store(false)
@@ -78,8 +78,8 @@ func (c *peer) receive(text []byte) {
 	c.skip(text)
 }
 
-// faulty fails the request that a line with a fault answers, such as one with a NaN: it
-// need not wait for an answer that has come. It returns false for any other line.
+// faulty fails the request that a line with a fault answers, such as a line with a NaN, so
+// that the request does not wait any longer. It returns false if the line answers none.
 func (c *peer) faulty(fault error) bool {
 	r, waits := c.calls.Get(number(c.line.ReqID))
 	t := protocol.Canonical(protocol.Type(c.line.Type))
@@ -87,19 +87,19 @@ func (c *peer) faulty(fault error) bool {
 		return false
 	}
 	if own, ok := errors.AsType[*protocol.Error](fault); ok {
-		fault = errors.New(own.Message) // its code is that of a line of the agent
+		fault = errors.New(own.Message) // its code is meant for lines of the agent
 	}
 	c.answer(r, c.line.Object(), protocol.Errorf(
 		protocol.CodeRuntimeError, "plugin %q: the child's %s does not fit: %w", c.plugin.name, t, fault))
 	return true
 }
 
-// printed stands before each message that the public Python SDK's executor sends: it
-// prints them for a look at them, and its host for stdin and stdout writes nothing else.
-// A child that writes messages as they should be is not listened to twice.
+// printed is the prefix of each message that the executor of the public Python SDK writes: it
+// prints messages for people to read, and its host for stdin and stdout writes nothing else.
+// Once a child has written a message without the prefix, lines with the prefix are ignored.
 var printed = []byte("line: ")
 
-// take finds what a message belongs to.
+// take passes a message on to the request, the stream or the agent that it belongs to.
 func (c *peer) take() {
 	t := protocol.Canonical(protocol.Type(c.line.Type))
 	obj, misfit := protocol.Mend(t, c.line.Object())
@@ -144,13 +144,13 @@ func (c *peer) take() {
 		c.junk = 0
 	case kind == event && nameless && c.open(t):
 		c.junk = 0
-		_ = c.plugin.services.Push(t, jsontext.Value(bodyOf(obj))) // there may be no session now
+		_ = c.plugin.services.Push(t, jsontext.Value(bodyOf(obj))) // an error means that there is no session now
 	default:
 		c.stray("it belongs to no request that waits")
 	}
 }
 
-// tooSoon keeps a message that should follow the answer.
+// tooSoon keeps a message that was sent before the answer, but must follow it.
 func (c *peer) tooSoon(r *pending, m after) {
 	if r.size += len(m.body); len(r.early) == maxEarly || r.size > maxEarlyBytes {
 		c.stray("too much comes before the answer that it should follow")
@@ -159,8 +159,8 @@ func (c *peer) tooSoon(r *pending, m after) {
 	r.early = append(r.early, m)
 }
 
-// only returns the request that an answer without req_id must be for: the only one that
-// waits for its type. Some answers of the public Python SDK have none.
+// only returns the only request that waits for an answer of type t, or nil if there are none or several. It
+// serves answers without req_id, as the public Python SDK sends some.
 func (c *peer) only(t protocol.Type) (only *pending) {
 	for _, r := range c.calls.Requests() {
 		if r.want == t {
@@ -173,7 +173,7 @@ func (c *peer) only(t protocol.Type) (only *pending) {
 	return only
 }
 
-// unfit tells what an answer must have and does not.
+// unfit returns an error if an answer lacks something that its type requires.
 func (c *peer) unfit(t protocol.Type, obj protocol.Object, misfit error) error {
 	fail := func(format string, args ...any) error {
 		return protocol.Errorf(protocol.CodeRuntimeError, "plugin %q: the child's %s %w", c.plugin.name, t,
@@ -193,7 +193,7 @@ func (c *peer) unfit(t protocol.Type, obj protocol.Object, misfit error) error {
 		if field := lacks(data, []string{"success", "tool_name", "duration_ms"}); !ok || field != "" {
 			return fail("has no %q in its data, which should be an object at /data", field)
 		}
-	case protocol.TypeEnvStepResp: // an agent cannot learn from a reward that is no finite number
+	case protocol.TypeEnvStepResp: // an agent cannot learn from a reward that is not a finite number
 		obs, ok := obj.Child("obs")
 		reward, given := obs.Get("reward")
 		if _, err := strconv.ParseFloat(string(reward), 64); !ok || given && reward.Kind() != 'n' && err != nil {
@@ -203,7 +203,7 @@ func (c *peer) unfit(t protocol.Type, obj protocol.Object, misfit error) error {
 	return nil
 }
 
-// lacks returns the first field that an object does not have; "" = it has all.
+// lacks returns the first of the fields that an object does not have, or "" if it has all.
 func lacks(obj protocol.Object, fields []string) string {
 	for _, field := range fields {
 		if _, ok := obj.Get(field); !ok {
@@ -213,14 +213,14 @@ func lacks(obj protocol.Object, fields []string) string {
 	return ""
 }
 
-// open reports whether a session that uses the child has the capability of a message that
-// belongs to no request.
+// open reports whether a session that uses the child has the capability of type t, for a message
+// that belongs to no request.
 func (c *peer) open(t protocol.Type) bool {
 	o := c.offer.Load()
 	if o == nil {
 		return false
 	}
-	name := o.custom[t] // "" for one that was not named
+	name := o.custom[t] // "" if the child did not name the type
 	if info, ok := protocol.Lookup(t); ok && info.Capability != protocol.CapCore {
 		if name = info.Capability; !slices.Contains(o.caps, name) {
 			return false
@@ -229,7 +229,7 @@ func (c *peer) open(t protocol.Type) bool {
 	return c.session.any(func(u *host.Session) bool { return name == "" || u.Caps[name] })
 }
 
-// event passes on what comes before the answer of a request.
+// event passes on a message that is sent before the answer of a request.
 func (c *peer) event(r *pending, t protocol.Type, obj protocol.Object) {
 	if r.ctx == nil {
 		return
@@ -245,8 +245,8 @@ func (c *peer) event(r *pending, t protocol.Type, obj protocol.Object) {
 	})
 }
 
-// emit passes on an event of a tool or skill. One of a kind that the protocol does not
-// have goes out as a log event, which every protocol of the host can show.
+// emit passes on an event of a tool or skill. An event whose kind the protocol does not
+// have is sent as a log event, which every protocol of the host can show.
 func (c *peer) emit(to host.Emitter, obj protocol.Object) {
 	kind, named := obj.Get("kind")
 	data, _ := obj.Get("data")
@@ -263,11 +263,11 @@ func (c *peer) emit(to host.Emitter, obj protocol.Object) {
 	}
 }
 
-// maxAsking is how many requests of one child the agent may owe an answer to.
+// maxAsking bounds the requests of one child that wait for the agent.
 const maxAsking = 32
 
-// ask passes a request of the child on to the agent, and the answer back. r is the
-// request of the agent that it names, or nil.
+// ask passes a request of the child on to the agent, and the answer back to the child. r is the
+// request of the agent that it belongs to, or nil.
 func (c *peer) ask(r *pending, t protocol.Type, obj protocol.Object) {
 	id := bytes.Clone(c.line.ID)
 	if len(id) == 0 {
@@ -294,8 +294,8 @@ func (c *peer) ask(r *pending, t protocol.Type, obj protocol.Object) {
 	})
 }
 
-// last returns the last request of the agent that the child works on: the one that asks
-// something most likely asks on behalf of it.
+// last returns the newest request of the agent that the child works on: a question of the child
+// most likely belongs to that request.
 func (c *peer) last() (last *pending) {
 	for _, r := range c.calls.Requests() {
 		if r.ctx != nil && !r.gone.Load() && (last == nil || r.id > last.id) {
@@ -305,7 +305,7 @@ func (c *peer) last() (last *pending) {
 	return last
 }
 
-// askAgent asks, on behalf of the request that ctx belongs to.
+// askAgent asks the agent on behalf of the request of ctx, and sends the answer to the child.
 func (c *peer) askAgent(ctx context.Context, id protocol.Value, t protocol.Type, body jsontext.Value) {
 	ctx, cancel := context.WithTimeout(ctx, c.plugin.times.ask)
 	defer cancel()

@@ -1,11 +1,11 @@
 // Package exec is the plugin in any language: a child process that speaks A2E itself.
-// The host shakes hands with it as an agent does, learns what it serves, and passes on
-// what belongs to it.
+// The host makes a handshake with the child as an agent does, learns what it serves, and passes
+// its requests on to it.
 //
 //	exec.go      the plugin, its options  messages.go  the message types, what a child serves
 //	health.go    keeps a child running    peer.go      one process: requests and answers
-//	forward.go   one request              lists.go     what is the child's: its tools and other things
-//	event.go     what else it says        stream.go    messages after an answer
+//	forward.go   one request              lists.go     what the child owns: its tools and processes
+//	event.go     other messages of it     stream.go    messages after an answer
 //	session.go   its session
 //
 // The way of a request and its answer:
@@ -44,7 +44,7 @@ type Plugin struct {
 	log       zerolog.Logger
 	workspace string // absolute
 	known     map[protocol.Type]message
-	secrets   *redact.Set // what the child is given and neither a log nor an error shows
+	secrets   *redact.Set // given to the child; no log and no error shows them
 	times     times
 
 	services *host.Services  // set by Start
@@ -59,14 +59,14 @@ type Plugin struct {
 	mu       sync.Mutex // guards the fields below
 	started  bool
 	closed   bool
-	child    *peer         // that runs and has shaken hands; nil = none
-	offer    *offer        // of the last child; nil = there was none yet
-	starting chan struct{} // closed when the start under way has ended; nil = there is none
-	down     child.Backoff // why there was no child the last time
+	child    *peer         // running, after its handshake; nil = none
+	offer    *offer        // of the last child; nil = no child yet
+	starting chan struct{} // closed when the current start has ended; nil = none
+	down     child.Backoff // the last failure, and when the next start is
 }
 
-// New makes the plugin called name. It starts nothing. The error says which option does
-// not fit.
+// New makes the plugin called name. It starts nothing. The error says which option is not
+// valid.
 func New(name string, opts Options, env host.Env) (*Plugin, error) {
 	fail := func(err error) (*Plugin, error) { return nil, fmt.Errorf("plugin %q: %w", name, err) }
 	if err := opts.check(env.Exclusive); err != nil {
@@ -95,8 +95,8 @@ func New(name string, opts Options, env host.Env) (*Plugin, error) {
 	return p, nil
 }
 
-// Info implements host.Plugin. What the plugin serves is what its child does, as far as
-// that is known, else what the config says.
+// Info implements host.Plugin. The plugin serves what its child offered, or, before the first
+// handshake, what the config says.
 func (p *Plugin) Info() host.PluginInfo {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -112,8 +112,8 @@ func (p *Plugin) Info() host.PluginInfo {
 	return info
 }
 
-// Routes implements host.Plugin: every request that a child may serve, and one for the
-// types of its own.
+// Routes implements host.Plugin: a route for every request that a child may serve, and one for
+// types of the child's own.
 func (p *Plugin) Routes() []host.Route {
 	var all []host.Route
 	for _, info := range protocol.Types() {
@@ -125,13 +125,13 @@ func (p *Plugin) Routes() []host.Route {
 	for _, t := range p.opts.Types {
 		all = append(all, host.Raw(protocol.Type(t), p.custom(protocol.Type(t))))
 	}
-	if !p.env.Exclusive { // it would take the types of all other plugins
+	if !p.env.Exclusive { // an exclusive route would take the types of all other plugins
 		all = append(all, host.Raw(host.CatchAll, p.custom("")))
 	}
 	return all
 }
 
-// Start implements host.Starter: the child is started behind the host's back.
+// Start implements host.Starter: it starts the child in the background.
 func (p *Plugin) Start(ctx context.Context, s *host.Services) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -140,15 +140,15 @@ func (p *Plugin) Start(ctx context.Context, s *host.Services) error {
 	}
 	p.started, p.services = true, s
 	stop := p.stop
-	p.ctx, p.stop = context.WithCancelCause(context.WithoutCancel(ctx)) // that ends before Close
+	p.ctx, p.stop = context.WithCancelCause(context.WithoutCancel(ctx)) // ctx ends before Close
 	stop(nil)
 	p.starting = make(chan struct{})
 	p.goes.Go(p.supervise)
 	return nil
 }
 
-// Ready implements host.Readier: without capabilities in the config the handshake waits
-// until the child has told them.
+// Ready implements host.Readier: without capabilities in the config, the handshake of the host waits
+// until the first start of the child has ended.
 func (p *Plugin) Ready(ctx context.Context) {
 	if len(p.opts.Capabilities) > 0 {
 		return
@@ -159,10 +159,10 @@ func (p *Plugin) Ready(ctx context.Context) {
 	}
 }
 
-// errClosed is why a child ends with the host.
+// errClosed is the reason for the end of a child when the host ends.
 var errClosed = errors.New("the host ends")
 
-// Close implements host.Plugin: it tells the child to end, and ends it when it does not.
+// Close implements host.Plugin: it tells the child to end, and kills it if it does not.
 func (p *Plugin) Close(ctx context.Context) error {
 	p.mu.Lock()
 	again := p.closed
@@ -179,8 +179,8 @@ func (p *Plugin) Close(ctx context.Context) error {
 	return child.WaitFor(ctx, fmt.Sprintf("plugin %q: the child", p.name), &p.goes)
 }
 
-// secretsOf returns the secrets of the host with those of the child: its token, and what
-// of its environment is no ordinary setting.
+// secretsOf returns the secrets of the host and those of the child: its token, and the
+// variables of its environment that may be secret.
 func secretsOf(opts *Options, host *redact.Set) *redact.Set {
 	s := redact.New(host)
 	s.AddSecret(opts.AuthToken.Reveal())
@@ -190,8 +190,7 @@ func secretsOf(opts *Options, host *redact.Set) *redact.Set {
 	return s
 }
 
-// Options are the plugin's options in the config. DefaultOptions has what holds where
-// the config says nothing.
+// Options are the plugin's options in the config; DefaultOptions returns the defaults.
 type Options struct {
 	Command      []string              `yaml:"command" doc:"The program that speaks A2E, and its arguments. A bare name is looked up on the PATH, one with a slash is relative to the workspace."`
 	Env          map[string]string     `yaml:"env" secret:"yes" doc:"Further environment variables of the program."`
@@ -210,13 +209,13 @@ type Options struct {
 // DefaultOptions are the options of a config that sets none.
 func DefaultOptions() Options { return Options{} }
 
-// What holds where the config says nothing, and what it cannot go beyond.
+// The defaults of the config, and the bounds that it cannot exceed.
 const (
 	defaultStartTimeout = 5 * time.Second
 	defaultTimeout      = time.Minute
 	defaultMaxRestarts  = 5
 	maxPlaces           = 1024 // of max_parallel
-	maxTypes            = 1000 // that one child may name
+	maxTypes            = 1000 // of types that one child may name
 	maxTypeName         = 128  // bytes
 )
 
@@ -226,7 +225,7 @@ func (o *Options) setDefaults() {
 	o.MaxRestarts = cmp.Or(o.MaxRestarts, defaultMaxRestarts)
 }
 
-// check tells what in the options cannot work.
+// check returns an error for an option that is not valid.
 func (o *Options) check(exclusive bool) error {
 	if err := child.CheckCommand(o.Command, "the program that speaks A2E, such as [python3, tools.py]"); err != nil {
 		return err
@@ -259,7 +258,7 @@ func (o *Options) check(exclusive bool) error {
 	return nil
 }
 
-// capabilities lists the names that may be negotiated.
+// capabilities returns the names that may be negotiated.
 func capabilities() []protocol.Capability {
 	return append(protocol.PluginCapabilities(), protocol.CapTest)
 }
@@ -272,8 +271,8 @@ func joined(names []protocol.Capability) string {
 	return strings.Join(texts, ", ")
 }
 
-// isCustom reports whether a type is one of a plugin's own: a name that can stand in a line
-// as it is, and none that the protocol or the host has.
+// isCustom reports whether a type can be a plugin's own: it needs no escape in JSON, and neither
+// the protocol nor the host has it.
 func isCustom(t protocol.Type) bool {
 	if t == "" || len(t) > maxTypeName || t == protocol.TypeCancel || t == "*" {
 		return false

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	stopGrace  = 150 * time.Millisecond // for the answer to a cancel: the host waits a little longer
-	listWithin = 5 * time.Second        // for a list: those of other plugins wait for it
+	stopGrace  = 150 * time.Millisecond // wait for the answer to a cancel; the host waits a little longer
+	listWithin = 5 * time.Second        // wait for a list; the lists of other plugins wait for it
 )
 
 // request is a request of the agent on its way to the child.
@@ -23,17 +23,17 @@ type request struct {
 	message
 	typ   protocol.Type
 	want  protocol.Type // type of the answer
-	about string        // the name of what it is about; "" = nothing that has one
+	about string        // name of the tool, process or other thing it is about; "" = none
 	obj   protocol.Object
 	emit  host.Emitter
 }
 
-// handler returns what answers a request of the protocol.
+// handler returns the function that answers a request type of the protocol.
 func (p *Plugin) handler(t protocol.Type, m message) handler {
 	info, _ := protocol.Lookup(t)
 	return func(ctx context.Context, obj protocol.Object, emit host.Emitter) (jsontext.Value, error) {
 		q := &request{message: m, typ: t, want: info.Response, obj: obj, emit: emit}
-		if !q.list && t != protocol.TypeMCPServerRegisterReq { // which gives a server its name
+		if !q.list && t != protocol.TypeMCPServerRegisterReq { // there the name is for a new server
 			q.about = named(obj, info)
 		}
 		c, err := p.childFor(ctx, q)
@@ -55,7 +55,7 @@ func (p *Plugin) handler(t protocol.Type, m message) handler {
 	}
 }
 
-// custom returns what answers a type of the child's own; "" = the one that the request says.
+// custom returns the function that answers a type of the child's own; "" = the type in the request.
 func (p *Plugin) custom(t protocol.Type) handler {
 	return func(ctx context.Context, obj protocol.Object, emit host.Emitter) (jsontext.Value, error) {
 		q := &request{message: message{feeds: true}, typ: t, obj: obj, emit: emit}
@@ -76,8 +76,8 @@ func (p *Plugin) custom(t protocol.Type) handler {
 	}
 }
 
-// childFor returns the child, if it serves such requests and runs. It waits for a start
-// under way if nobody else can have the answer.
+// childFor returns the child if it runs and serves the request. It waits for a child that is being
+// started, if no other plugin can answer.
 func (p *Plugin) childFor(ctx context.Context, q *request) (*peer, error) {
 	for waited := false; ; waited = true {
 		p.mu.Lock()
@@ -95,7 +95,7 @@ func (p *Plugin) childFor(ctx context.Context, q *request) (*peer, error) {
 			}
 			o, starting = nil, c.renew()
 		}
-		// another plugin that did it in its place would do it somewhere else
+		// another plugin must not do it instead: it would act on other things
 		itsTool := q.typ == protocol.TypeToolCallReq && p.lists.tools.Load().has(q.about)
 		mine := o != nil && !q.list && (q.about == "" || itsTool)
 		if starting == nil || waited || !mine && o != nil {
@@ -114,7 +114,7 @@ func (p *Plugin) childFor(ctx context.Context, q *request) (*peer, error) {
 	}
 }
 
-// notServed is the refusal of a type that the child does not have.
+// notServed returns the error for a type that the child does not serve.
 func notServed(t protocol.Type) *protocol.Error {
 	if _, standard := protocol.Lookup(t); standard {
 		return protocol.Errorf(protocol.CodeCapabilityMissing, "no loaded plugin serves %s", t)
@@ -122,7 +122,7 @@ func notServed(t protocol.Type) *protocol.Error {
 	return protocol.Errorf(protocol.CodeInvalidMessage, "unknown type %.64q; `a2e schema protocol` lists the types", t)
 }
 
-// serve passes a request on, and learns from the answer.
+// serve sends a request to the child, checks the answer and records the call.
 func (p *Plugin) serve(ctx context.Context, c *peer, q *request) (jsontext.Value, error) {
 	if q.list && (c.owesList(q.want) || host.WantsKnown(ctx) && c.owes() >= slowAfter) {
 		return nil, host.NotOwner(protocol.Errorf(protocol.CodeTimeout, "plugin %q: the child is busy", p.name))
@@ -142,7 +142,7 @@ func (p *Plugin) serve(ctx context.Context, c *peer, q *request) (jsontext.Value
 	return body, err
 }
 
-// forward returns a request to the child and waits for its answer.
+// forward sends a request to the child and waits for its answer.
 func (p *Plugin) forward(ctx context.Context, c *peer, q *request) (body []byte, err error) {
 	host.HandOff(ctx)
 	if err := c.join(ctx, host.SessionFrom(ctx)); err != nil {
@@ -169,13 +169,13 @@ func (p *Plugin) forward(ctx context.Context, c *peer, q *request) (body []byte,
 	if err := c.send(r, q.obj); err != nil {
 		return nil, err
 	}
-	if info != nil && (info.Ahead || info.Capability == protocol.CapMultiAgent) { // the child keeps their order itself
+	if info != nil && (info.Ahead || info.Capability == protocol.CapMultiAgent) { // the child keeps their order
 		host.ReleaseOrder(ctx)
 	}
 	return c.await(limited, r)
 }
 
-// limited bounds a request in time, unless the host does.
+// limited bounds the time of a request, unless the host does. A list is always bounded.
 func (p *Plugin) limited(ctx context.Context, c *peer, q *request) (limited context.Context, cancel context.CancelFunc,
 	limit time.Duration,
 ) {
@@ -191,7 +191,7 @@ func (p *Plugin) limited(ctx context.Context, c *peer, q *request) (limited cont
 	return limited, cancel, limit
 }
 
-// place waits for one of the child's places.
+// place waits for one of the child's places for requests.
 func (c *peer) place(ctx context.Context) error {
 	select {
 	case c.places <- struct{}{}:
@@ -203,7 +203,7 @@ func (c *peer) place(ctx context.Context) error {
 	}
 }
 
-// notOwned reports whether an error of the child says that it does not have the thing that
+// notOwned reports whether an error code of the child means that it does not have the thing that
 // the request names, or does not know such requests.
 func notOwned(code protocol.ErrorCode) bool {
 	return slices.Contains([]protocol.ErrorCode{
@@ -214,7 +214,7 @@ func notOwned(code protocol.ErrorCode) bool {
 	}, code)
 }
 
-// fits checks an answer that is put together with those of other plugins.
+// fits checks an answer that is merged with those of other plugins.
 func (p *Plugin) fits(body []byte, q *request) error {
 	obj, err := protocol.ParseObject(body)
 	if err == nil {
@@ -227,7 +227,7 @@ func (p *Plugin) fits(body []byte, q *request) error {
 	return nil
 }
 
-// record counts a call of a tool or skill.
+// record records a call of a tool or skill.
 func (p *Plugin) record(ctx context.Context, q *request, body []byte, err error, took time.Duration) {
 	rec := host.CallRecord{Component: q.about, Duration: took, Correlation: q.obj.Text("correlation_id")}
 	switch {
@@ -249,8 +249,8 @@ func (p *Plugin) record(ctx context.Context, q *request, body []byte, err error,
 	p.services.Record(ctx, rec)
 }
 
-// refusal reads an error of the child. What it says of its own session is no news of the
-// agent's.
+// refusal decodes an error of the child. It changes the code unauthorized, which is about the child's
+// session and not about the agent's.
 func (c *peer) refusal(obj protocol.Object) *protocol.Error {
 	var said struct {
 		Code       protocol.ErrorCode        `json:"code"`
@@ -278,8 +278,8 @@ func (c *peer) refusal(obj protocol.Object) *protocol.Error {
 	return e
 }
 
-// notKnown is the refusal of a child for a name that it does not know. The names that it knows are no part of the text
-// any more: the host lists those of all plugins.
+// notKnown returns the error of a child for a name that it does not know. It removes the child's names from the text,
+// since the host lists those of all plugins.
 func notKnown(e *protocol.Error, name string) error {
 	val, _ := e.Detail["known"].(jsontext.Value)
 	names, ok := protocol.Value(val).Strings()

@@ -12,17 +12,17 @@ import (
 	"a2e/protocol"
 )
 
-// times are the plugin's waits, apart from those of the config.
+// times are the plugin's waits, except those of the config.
 type times struct {
-	firstDelay time.Duration // before the start after one failure; twice as long after each further one
+	firstDelay time.Duration // before the start after the first failure; doubled after each further one
 	maxDelay   time.Duration
-	open       time.Duration // between starts once there were too many failures
-	soon       time.Duration // a child that ends sooner, and has served little, is a failure
-	ping       time.Duration // how often the child is asked whether it lives
-	pong       time.Duration // for its answer
-	ask        time.Duration // for the agent's answer to the child
-	listing    time.Duration // for the first list of tools, after which calls do not wait for it any more
-	farewell   time.Duration // for the end of a child that was told to end
+	open       time.Duration // between starts after too many failures
+	soon       time.Duration // a child that ends sooner, and has served little, counts as a failure
+	ping       time.Duration // a child that is silent for this time gets a ping
+	pong       time.Duration // wait for the answer to a ping
+	ask        time.Duration // wait for the agent's answer to the child
+	listing    time.Duration // for the first list of tools; then calls do not wait for it any more
+	farewell   time.Duration // wait for the end of a child that was told to end
 }
 
 func usualTimes(o *Options) times {
@@ -33,17 +33,17 @@ func usualTimes(o *Options) times {
 	}
 }
 
-// servedEnough is how many answers make up for a child that ended soon.
+// servedEnough is the number of answers after which an early end of the child is not a failure.
 const servedEnough = 20
 
-// refuse is the answer to a request while there is no child.
+// refuse returns the error for a request while there is no child.
 func (p *Plugin) refuse(down child.Backoff) *protocol.Error {
 	wait := down.Wait(p.env.Now())
 	return protocol.Errorf(protocol.CodeRuntimeError, "plugin %q is down: %w; it is started again in %s", p.name,
 		cmp.Or(down.Last, errStarts), wait.Round(time.Millisecond)).With("retry_after", wait.Seconds())
 }
 
-// errStarts is why there is no child yet.
+// errStarts is the reason why there is no child before the first start.
 var errStarts = errors.New("its child has not started yet")
 
 // supervise keeps a child running until the plugin is closed.
@@ -56,7 +56,7 @@ func (p *Plugin) supervise() {
 		c, err := p.begin()
 		lived, good := time.Duration(0), false
 		if err == nil {
-			// before all requests: else one that hangs at its first looks like one that knows no pings
+			// before all requests: else a child that hangs at its first request looks like one without pings
 			asked := c.ping()
 			p.set(c, nil)
 			p.watch(c, asked)
@@ -87,7 +87,7 @@ func (p *Plugin) supervise() {
 	}
 }
 
-// restarting says that there is no child now, and will be one soon.
+// restarting notes that there is no child now, and that another one is being started.
 func (p *Plugin) restarting() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -96,7 +96,7 @@ func (p *Plugin) restarting() {
 	}
 }
 
-// set says which child there is, or why there is none, to those that wait for it.
+// set stores the child, or why there is none, and wakes the requests that wait for it.
 func (p *Plugin) set(c *peer, why error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -112,22 +112,22 @@ func (p *Plugin) set(c *peer, why error) {
 	p.settle()
 }
 
-// begin starts a child and shakes hands with it.
+// begin starts a child and makes the handshake with it.
 func (p *Plugin) begin() (*peer, error) {
 	c, err := p.launch()
 	if err != nil {
 		return nil, err
 	}
 	if c.greet(p.ctx, p.name) != nil {
-		c.Kill(errClosed) // unless it was for another reason
+		c.Kill(errClosed) // has no effect if the child was killed for another reason
 		<-c.Done()
 		return nil, c.End()
 	}
 	return c, nil
 }
 
-// watch waits for the end of a child. One that answers a ping has to go on doing so,
-// unless a request keeps it busy; asked is the first.
+// watch waits for the end of a child. A child that has answered a ping must answer the next ones, too,
+// unless a request keeps it busy. asked is the first ping.
 func (p *Plugin) watch(c *peer, asked *pending) {
 	var listing sync.WaitGroup
 	defer listing.Wait()
@@ -148,7 +148,7 @@ func (p *Plugin) watch(c *peer, asked *pending) {
 		default:
 		}
 		switch {
-		case !answers: // it knows no pings
+		case !answers: // it has not answered a ping yet
 		case owed && c.hung(asked):
 			c.Kill(fmt.Errorf("it says nothing, not even to a ping, for %s", c.silent().Round(time.Millisecond)))
 		case !owed && c.silent() >= p.times.ping:
@@ -157,7 +157,7 @@ func (p *Plugin) watch(c *peer, asked *pending) {
 	}
 }
 
-// ping asks the child whether it lives.
+// ping sends a ping to the child.
 func (c *peer) ping() *pending {
 	r := &pending{asks: protocol.TypePing, want: protocol.TypePong, reply: make(chan reply, 1)}
 	if err := c.send(r, protocol.Object{}); err != nil {
@@ -166,20 +166,20 @@ func (c *peer) ping() *pending {
 	return r
 }
 
-// hung reports whether a child that owes a pong is past hope: it may be busy with a request
-// and do one thing at a time, but not for longer than the request may take.
+// hung reports whether a child that owes a pong hangs. It may do one thing at a time and be busy with
+// a request, but not for longer than the request may take.
 func (c *peer) hung(asked *pending) bool {
 	if c.busy.Load() {
 		return false
 	}
 	limit := c.plugin.times.pong
-	for _, r := range c.calls.Requests() { // the ping itself has none
+	for _, r := range c.calls.Requests() { // the ping itself has no limit
 		limit = max(limit, c.plugin.times.pong+r.limit)
 	}
 	return min(c.silent(), c.plugin.env.Now().Sub(asked.since)) > limit
 }
 
-// sweep gives back the places of requests that were given up long ago: the child has lost
+// sweep frees the places of requests that were given up long ago: the child has lost
 // them.
 func (c *peer) sweep() {
 	now := c.plugin.env.Now()
@@ -190,9 +190,9 @@ func (c *peer) sweep() {
 	}
 }
 
-// farewell tells the child to end and waits until it has, but not for long.
+// farewell tells the child to end and waits for that, at most for grace.
 func (c *peer) farewell(ctx context.Context, grace time.Duration) {
-	if end, ok := ctx.Deadline(); ok { // its tree has to be ended in time
+	if end, ok := ctx.Deadline(); ok { // some of the time is left to kill its process tree
 		grace = min(grace, time.Until(end)/2)
 	}
 	c.tell(protocol.TypeShutdown, nil, &protocol.Shutdown{Timeout: int(grace / time.Second)})

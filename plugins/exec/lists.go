@@ -14,21 +14,21 @@ import (
 )
 
 const (
-	maxNames     = 10000   // tools and processes of one child that are remembered
+	maxNames     = 10000   // of tools, and of processes, of one child that are remembered
 	maxNameBytes = 1 << 10 // of one of them
 	slowAfter    = 100 * time.Millisecond
 )
 
-// lists is what a child says that it has.
+// lists has the tools and processes that a child owns.
 type lists struct {
-	tools atomic.Pointer[toolList] // the last; nil = it has not listed its tools
+	tools atomic.Pointer[toolList] // the last list; nil = the child has not listed its tools
 
 	mu    sync.Mutex      // guards the field below
-	procs map[string]bool // processes that it has started
+	procs map[string]bool // processes that the child has started
 }
 
-// toolList is a child's list of tools. It is authoritative: a call of a tool which is not in it is not the child's,
-// and is not given to it.
+// toolList is a child's list of tools. It is authoritative: a call of a tool that is not in the list is not sent to
+// the child.
 type toolList struct {
 	defs   map[string]protocol.ToolDefinition
 	checks sync.Map // tools.Check of the arguments, by name; made when a tool is called
@@ -43,14 +43,14 @@ func (l *toolList) has(name string) bool {
 	return ok
 }
 
-// naming are the fields that name what a request of a capability is about.
+// naming has the fields that name the thing that a request of a capability is about.
 var naming = map[protocol.Capability][]string{
 	protocol.CapTools: {"tool_name"}, protocol.CapToolkits: {"toolkit_name"}, protocol.CapSkill: {"name"},
 	protocol.CapEnv: {"episode_id", "env_name"}, protocol.CapProc: {"proc_id"}, protocol.CapMemory: {"memory_id"},
 	protocol.CapPlanning: {"plan_id"}, protocol.CapMCP: {"server_id"}, protocol.CapMultiAgent: {"subagent_id"},
 }
 
-// named returns the name of what a request is about; "" = it is about nothing that has one.
+// named returns the name of the thing that a request is about; "" = none.
 func named(obj protocol.Object, info *protocol.Info) string {
 	for _, field := range naming[info.Capability] {
 		if name := obj.Text(field); name != "" {
@@ -60,7 +60,8 @@ func named(obj protocol.Object, info *protocol.Info) string {
 	return ""
 }
 
-// hear learns from an answer to a request of type t. It comes before all that the child says later.
+// hear stores the tools or the process in an answer to a request of type t. It is called before later messages of
+// the child are read.
 func (l *lists) hear(t protocol.Type, body []byte) {
 	switch t {
 	case protocol.TypeToolListReq:
@@ -98,7 +99,7 @@ func (l *lists) hasProc(id string) bool {
 	return l.procs[id]
 }
 
-// noTool is the refusal of a tool that the child does not list.
+// noTool returns the error for a tool that the child does not list.
 func (p *Plugin) noTool(name string) error {
 	list := p.lists.tools.Load()
 	if list == nil {
@@ -109,8 +110,8 @@ func (p *Plugin) noTool(name string) error {
 	return host.NotKnown(protocol.Errorf(protocol.CodeUnknownTool, "unknown tool %.64q", name), name, known)
 }
 
-// fit holds the arguments of a call against what the tool declares. What is no object is the child's to refuse, and
-// a tool that declares nothing takes anything.
+// fit checks the arguments of a call against the tool's parameters, and replaces them by the form that the tool
+// reads. The child itself refuses arguments that are not an object. A tool without parameters takes anything.
 func (l *toolList) fit(q *request) error {
 	val, _ := q.obj.Get("arguments")
 	args, err := protocol.ParseObject(val)
@@ -133,7 +134,7 @@ func (l *toolList) fit(q *request) error {
 	return err
 }
 
-// allTools is the request for all tools of a child: what an agent does not want is left out here.
+// allTools is the request for all tools of a child; the host applies the filters of the agent.
 const allTools = `{"include_deferred":true}`
 
 // listTools answers a request for tools from the whole list of the child.
@@ -165,8 +166,8 @@ func (p *Plugin) listTools(ctx context.Context, c *peer, q *request) ([]byte, er
 	return protocol.AppendJSON(nil, &resp)
 }
 
-// learnTools asks the child for its tools. Calls wait for the answer, but not for ever; what comes later is heard
-// all the same.
+// learnTools asks the child for its tools. Calls wait for the answer, but only for a limited time; a later answer is
+// stored, too.
 func (p *Plugin) learnTools(c *peer) {
 	defer c.endListing()
 	defer time.AfterFunc(p.times.listing, c.endListing).Stop()
@@ -175,20 +176,20 @@ func (p *Plugin) learnTools(c *peer) {
 	}
 }
 
-// owns tells, without asking the child, whether a tool or a process that a request names is not its own; the error
-// is host.NotOwner. Of other things the child's answer says so.
+// owns returns a host.NotOwner error if a request names a tool or a process that is not the child's. For other
+// things the child's answer decides.
 func (p *Plugin) owns(ctx context.Context, c *peer, q *request) error {
 	switch {
 	case q.typ == protocol.TypeToolCallReq && c.offer.Load().types[protocol.TypeToolListReq]:
 		return p.ownsTool(ctx, c, q)
-	case q.about != "" && q.obj.Text("proc_id") == q.about && !p.lists.hasProc(q.about): // its answer may be no error
+	case q.about != "" && q.obj.Text("proc_id") == q.about && !p.lists.hasProc(q.about): // it may answer with success
 		return host.NotOwner(protocol.Errorf(protocol.CodeUnknownProc, "unknown process %.64q", q.about))
 	}
 	return nil
 }
 
-// ownsTool reports whether the child lists a tool. It waits for the first list, and for another one where that
-// may have become old.
+// ownsTool returns an error if the child does not list a tool. It waits for the first list, and for a new one if
+// the list may be outdated.
 func (p *Plugin) ownsTool(ctx context.Context, c *peer, q *request) error {
 	select {
 	case <-c.listed:
@@ -206,7 +207,7 @@ func (p *Plugin) ownsTool(ctx context.Context, c *peer, q *request) error {
 	}
 	if !c.slow(protocol.TypeToolListResp) && c.changed.CompareAndSwap(true, false) {
 		host.HandOff(ctx)
-		_, _ = c.own(ctx, protocol.TypeToolListReq, []byte(allTools), listWithin) // else the old list holds
+		_, _ = c.own(ctx, protocol.TypeToolListReq, []byte(allTools), listWithin) // after an error the old list holds
 	}
 	if p.lists.tools.Load().has(q.about) {
 		return nil

@@ -13,18 +13,18 @@ import (
 	"a2e/protocol"
 )
 
-// handler answers requests with the body of an answer.
+// handler answers a request with the body of the answer.
 type handler = func(context.Context, protocol.Object, host.Emitter) (jsontext.Value, error)
 
-// message is what the plugin knows of one request type beyond the protocol's table.
+// message has what the plugin knows about one request type beyond the protocol's table.
 type message struct {
 	route func(protocol.Type, handler) host.Route
-	list  bool                        // answers of several plugins are put together
+	list  bool                        // answers of several plugins are merged
 	feeds bool                        // messages with its id may follow the answer
-	valid func(protocol.Object) error // does an answer fit? nil = it is not looked at
+	valid func(protocol.Object) error // checks an answer; nil = answers are not checked
 }
 
-// merged says how the answers of several plugins to a request are put together.
+// merged returns the message of a request whose answers from several plugins are merged.
 func merged[Resp any](merge func(dst, src *Resp)) message {
 	return message{
 		list:  true,
@@ -33,7 +33,7 @@ func merged[Resp any](merge func(dst, src *Resp)) message {
 	}
 }
 
-// known says what is known of each request that an agent may send.
+// known returns the message of each request type that a child may serve.
 func known() map[protocol.Type]message {
 	all := map[protocol.Type]message{
 		protocol.TypeToolListReq:          merged(protocol.MergeTools),
@@ -76,23 +76,23 @@ func feeds(t protocol.Type) bool {
 	return false
 }
 
-// The entries of a capability's metadata that name message types: all of them, or those
-// beside the standard ones.
+// The entries of a capability's metadata that name message types: all types, or those in addition
+// to the standard ones.
 const (
 	allTypes    = "types"
 	customTypes = "custom_types"
 )
 
-// offer is what a child said in its handshake that it serves.
+// offer is what a child serves, as its handshake says.
 type offer struct {
 	caps     []protocol.Capability
 	types    map[protocol.Type]bool                // standard requests
-	custom   map[protocol.Type]protocol.Capability // its own; "" = of no capability that can be negotiated
+	custom   map[protocol.Type]protocol.Capability // its own types; "" = of no capability that can be negotiated
 	parallel int                                   // requests at once
 }
 
-// newOffer reads an answered handshake. The config may leave out capabilities, and add
-// types.
+// newOffer makes the offer from the answer to a handshake. The config may leave out capabilities and
+// add types.
 func newOffer(resp *protocol.HandshakeResponse, opts *Options) *offer {
 	o := &offer{
 		types: make(map[protocol.Type]bool), custom: make(map[protocol.Type]protocol.Capability),
@@ -120,7 +120,7 @@ func newOffer(resp *protocol.HandshakeResponse, opts *Options) *offer {
 	return o
 }
 
-// take notes the types of one capability.
+// take adds the types of one capability.
 func (o *offer) take(name protocol.Capability, meta map[string]any) {
 	listed, exact := meta[allTypes].([]any)
 	if !exact && name != "" {
@@ -147,8 +147,8 @@ func (o *offer) take(name protocol.Capability, meta map[string]any) {
 	}
 }
 
-// allows reports whether a session got the capability of a type of the child's own; one of
-// no capability goes with any of the child's.
+// allows reports whether a session may use a type of the child's own: it needs the capability of the type, or, if
+// the type has none, any capability of the child.
 func (o *offer) allows(t protocol.Type, sess *host.Session) bool {
 	if name := o.custom[t]; name != "" {
 		return sess.Caps[name]
@@ -157,13 +157,13 @@ func (o *offer) allows(t protocol.Type, sess *host.Session) bool {
 	return len(o.caps) == 0 || slices.ContainsFunc(o.caps, got)
 }
 
-// serves reports whether the child takes a type.
+// serves reports whether the child serves a type.
 func (o *offer) serves(t protocol.Type) bool {
 	_, own := o.custom[t]
 	return own || o.types[t]
 }
 
-// customNames lists the child's own types.
+// customNames returns the names of the child's own types, sorted.
 func (o *offer) customNames() []string {
 	var names []string
 	for _, t := range slices.Sorted(maps.Keys(o.custom)) {

@@ -18,7 +18,7 @@ import (
 	"a2e/protocol"
 )
 
-// maxJunk is how many bytes in a row that are no messages of use end a child.
+// maxJunk is the number of bytes in a row without a useful message after which a child is killed.
 const maxJunk = 64 << 20
 
 // peer is one process of the child, and the conversation with it.
@@ -29,24 +29,24 @@ type peer struct {
 	calls  child.Pending[uint64, *pending]
 	lastID atomic.Uint64
 
-	// Of the goroutine that reads stdout.
+	// Only the goroutine that reads stdout uses these.
 	line  protocol.Line
-	junk  int  // bytes since the last message of use
-	spoke bool // it wrote a message as it should be
+	junk  int  // bytes since the last useful message
+	spoke bool // it has written a valid message without the prefix printed
 
 	endListing func()        // closes listed
-	listed     chan struct{} // closed when it has listed its tools, or will not
-	changed    atomic.Bool   // something may have given it other tools since
+	listed     chan struct{} // closed when it has listed its tools, or need not be waited for
+	changed    atomic.Bool   // its tools may have changed since it listed them
 
-	heard  atomic.Int64  // when the last line came: how long it had lived
-	busy   atomic.Bool   // a line is being taken in, which an agent that does not read holds up
+	heard  atomic.Int64  // time of the last line, as time since its start
+	busy   atomic.Bool   // a line is being handled; an agent that does not read delays this
 	served atomic.Int64  // answers so far
-	asking chan struct{} // holds a place for each request of the child that the agent has not answered
+	asking chan struct{} // holds a token for each request of the child that the agent has not answered
 	offer  atomic.Pointer[offer]
-	folder *wall.Folder // that it works in; nil = nobody looks after it
-	remade atomic.Bool  // that was removed and made again
+	folder *wall.Folder // the folder it works in; nil = it is not watched
+	remade atomic.Bool  // folder was removed and made again
 
-	places  chan struct{} // of requests at once; made by the first handshake
+	places  chan struct{} // one for each request at once; made by the first handshake
 	session session
 	streams streams
 }
@@ -54,19 +54,19 @@ type peer struct {
 // pending is a request that the child has not answered.
 type pending struct {
 	id    uint64
-	asks  protocol.Type   // its own type
+	asks  protocol.Type   // type of the request
 	want  protocol.Type   // of the answer
 	ctx   context.Context // of the agent's request; nil = the plugin's own
 	emit  host.Emitter
-	feed  *host.Stream // of messages after the answer; nil = there are none
-	place bool         // it holds one
+	feed  *host.Stream // for messages after the answer; nil = none
+	place bool         // it holds a place
 	since time.Time
-	limit time.Duration // that it may take, from since
+	limit time.Duration // the time it may take, from since
 	reply chan reply    // takes one
 	gone  atomic.Bool   // nobody waits for the answer
 
 	size  int     // bytes of early
-	early []after // what came before the answer that it should follow; of the goroutine that reads stdout
+	early []after // messages sent before the answer that they must follow; only for the reader of stdout
 }
 
 // reply is an answer of the child.
@@ -75,14 +75,14 @@ type reply struct {
 	err  error
 }
 
-// launch starts a child. It has not shaken hands yet.
+// launch starts a child, without the handshake.
 func (p *Plugin) launch() (*peer, error) {
 	policy, err := p.program().Policy()
 	if err != nil {
 		return nil, err
 	}
 	c := &peer{plugin: p, log: p.log, listed: make(chan struct{}), asking: make(chan struct{}, maxAsking)}
-	// without it, only a restart of the host follows a folder that was made again
+	// if this fails, a folder that is made again has no effect until the host restarts
 	c.folder, _ = wall.OpenFolder(child.Absolute(p.workspace, policy.Dir))
 	c.endListing = sync.OnceFunc(func() { close(c.listed) })
 	c.session.turn = make(chan struct{}, 1)
@@ -97,7 +97,7 @@ func (p *Plugin) launch() (*peer, error) {
 	return c, nil
 }
 
-// program is what the child is started by.
+// program returns the program that the child runs.
 func (p *Plugin) program() *child.Program {
 	return &child.Program{
 		Command: p.opts.Command, Workspace: p.workspace, Cwd: p.opts.Cwd, Env: p.opts.Env, Read: p.opts.Read,
@@ -106,7 +106,7 @@ func (p *Plugin) program() *child.Program {
 	}
 }
 
-// Needs implements host.Needer: the program.
+// Needs implements host.Needer: the child needs its program.
 func (p *Plugin) Needs() []host.Need {
 	return []host.Need{{
 		Of: "plugin " + p.name, Option: "command", Look: p.program().Look,
@@ -121,7 +121,7 @@ func (p *Plugin) Needs() []host.Need {
 	}}
 }
 
-// send sends a request to the child: the members of obj that are no envelope.
+// send sends a request to the child: the members of obj without the envelope.
 func (c *peer) send(r *pending, obj protocol.Object) error {
 	r.id, r.since = c.lastID.Add(1), c.plugin.env.Now()
 	line := make([]byte, 0, len(obj.Raw())+192)
@@ -143,8 +143,8 @@ func (c *peer) send(r *pending, obj protocol.Object) error {
 	return protocol.Errorf(protocol.CodeRuntimeError, "plugin %q: %w", c.plugin.name, err)
 }
 
-// tell sends a message that has no answer. What the child's input does not take is lost,
-// and the child about to end.
+// tell sends a message that has no answer. If the child's input does not take it, the message is lost;
+// then the child is about to end.
 func (c *peer) tell(t protocol.Type, reqID protocol.Value, body any) {
 	c.calls.Told()
 	now := c.plugin.env.Now()
@@ -159,22 +159,22 @@ func (c *peer) tell(t protocol.Type, reqID protocol.Value, body any) {
 	}
 }
 
-// forget takes a request out that has no answer, and gives back its place.
+// forget removes a request that has no answer, and frees its place.
 func (c *peer) forget(r *pending) {
 	if c.calls.Drop(r.id) {
 		c.release(r)
 	}
 }
 
-// release gives back the place of a request that was taken out.
+// release frees the place of a request that was removed.
 func (c *peer) release(r *pending) {
 	if r.place {
 		<-c.places
 	}
 }
 
-// abandon says that nobody waits for an answer any more: the child is told to stop, and
-// holds the place of the request until it has.
+// abandon tells the child to stop a request, because nobody waits for the answer any more. The request
+// keeps its place until the child has answered.
 func (c *peer) abandon(r *pending) {
 	if _, there := c.calls.Get(r.id); there {
 		r.gone.Store(true)
@@ -182,7 +182,7 @@ func (c *peer) abandon(r *pending) {
 	}
 }
 
-// answer hands an answer to who waits for it.
+// answer passes an answer to the caller that waits for it.
 func (c *peer) answer(r *pending, obj protocol.Object, err error) {
 	var body []byte
 	if err == nil {
@@ -206,13 +206,13 @@ func (c *peer) answer(r *pending, obj protocol.Object, err error) {
 	}
 }
 
-// changesTools reports whether a child may have other tools after a request of a type.
+// changesTools reports whether a request of type t may change the tools of a child.
 func changesTools(t protocol.Type) bool {
 	info, ok := protocol.Lookup(t)
 	return ok && slices.Contains(info.Order, protocol.Claim{Key: protocol.KeyTools, Access: protocol.Exclusive})
 }
 
-// own makes a request of the plugin itself, which needs no place.
+// own sends a request of the plugin itself, which needs no place, and waits for the answer.
 func (c *peer) own(ctx context.Context, t protocol.Type, body []byte, within time.Duration) ([]byte, error) {
 	obj, err := protocol.ParseObject(body)
 	if err != nil {
@@ -229,8 +229,8 @@ func (c *peer) own(ctx context.Context, t protocol.Type, body []byte, within tim
 	return c.await(ctx, r)
 }
 
-// await waits for an answer. Where it does not come in time the child is told, and has a
-// moment to say what became of the request; what it says later is dropped.
+// await waits for an answer. When ctx ends first, it cancels the request and waits for stopGrace,
+// so that the child can still answer. A later answer is dropped.
 func (c *peer) await(ctx context.Context, r *pending) ([]byte, error) {
 	select {
 	case got := <-r.reply:
@@ -250,8 +250,8 @@ func (c *peer) await(ctx context.Context, r *pending) ([]byte, error) {
 	return nil, context.Cause(ctx)
 }
 
-// died is the error of a request that the child does not answer any more. sent tells
-// whether it may have begun with it.
+// died returns the error for a request that the child does not answer any more. sent = the child may have
+// begun with it.
 func (c *peer) died(sent bool) error {
 	hint := ""
 	if sent {
@@ -260,8 +260,8 @@ func (c *peer) died(sent bool) error {
 	return protocol.Errorf(protocol.CodeRuntimeError, "plugin %q: %w%s", c.plugin.name, c.End(), hint)
 }
 
-// over tells all that wait for an answer that the child has ended. Whoever asks again waits
-// for the next one.
+// over fails all requests that wait for an answer, because the child has ended. New requests wait
+// for the next child.
 func (c *peer) over(*child.Ended) {
 	all := c.calls.End()
 	c.streams.leave(nil)
@@ -274,17 +274,17 @@ func (c *peer) over(*child.Ended) {
 
 func (c *peer) closeFolder() {
 	if c.folder != nil {
-		_ = c.folder.Close() // it was only looked at
+		_ = c.folder.Close() // it was only opened to watch it
 	}
 }
 
 // stale reports whether the child works in a folder that was removed and made again.
 func (c *peer) stale() bool { return c.folder != nil && c.folder.Remade() }
 
-// errRemade is why a stale child ends.
+// errRemade is the reason for the end of a stale child.
 var errRemade = errors.New("its folder was removed and made again; it is started in the new one")
 
-// renew ends a stale child, and returns what is closed once another one has started in its place.
+// renew kills a stale child, and returns the channel that is closed once its successor has started.
 func (c *peer) renew() (starting chan struct{}) {
 	c.remade.Store(true)
 	c.plugin.restarting()
@@ -294,7 +294,7 @@ func (c *peer) renew() (starting chan struct{}) {
 	return c.plugin.starting
 }
 
-// owes tells how long the child has owed an answer; 0 = it owes none.
+// owes returns how long the oldest request has waited for the child; 0 = none waits.
 func (c *peer) owes() (longest time.Duration) {
 	now := c.plugin.env.Now()
 	for _, r := range c.calls.Requests() {
@@ -305,22 +305,22 @@ func (c *peer) owes() (longest time.Duration) {
 	return longest
 }
 
-// owesList reports whether it has not given a list that it was asked for.
+// owesList reports whether the child has not answered a request for a list that was given up.
 func (c *peer) owesList(answer protocol.Type) bool {
 	return slices.ContainsFunc(c.calls.Requests(), func(r *pending) bool { return r.want == answer && r.gone.Load() })
 }
 
-// slow reports whether it has owed an answer for long, or a list that it was asked for.
+// slow reports whether a request has waited for long, or the child owes a list.
 func (c *peer) slow(list protocol.Type) bool { return c.owes() >= slowAfter || c.owesList(list) }
 
-// silent is how long the child has said nothing.
+// silent returns the time since the last line of the child.
 func (c *peer) silent() time.Duration { return c.Lived() - time.Duration(c.heard.Load()) }
 
-// tooLong deals with a line that is longer than the limit: the request that it answers,
-// if its head tells, fails.
+// tooLong handles a line that is longer than the limit: it fails the request that the line answers,
+// if the head of the line names one.
 func (c *peer) tooLong(head []byte) {
 	c.heard.Store(int64(c.Lived()))
-	_ = c.line.Scan(head) // broken off, of course; only the envelope counts
+	_ = c.line.Scan(head) // it is incomplete; only the envelope counts
 	if r, ok := c.calls.Get(number(c.line.ReqID)); ok {
 		c.answer(r, protocol.Object{}, protocol.Errorf(protocol.CodeRuntimeError,
 			"plugin %q: the child's answer is longer than %d bytes, which limits.max_line_bytes allows", c.plugin.name,
@@ -329,33 +329,33 @@ func (c *peer) tooLong(head []byte) {
 	c.skip(head)
 }
 
-// skip notes a line that is no message.
+// skip logs and counts a line that is not a message.
 func (c *peer) skip(text []byte) {
 	c.Skip(text)
 	c.wasted(len(text))
 }
 
-// stray notes a message that belongs to nothing.
+// stray logs and counts a message that is dropped.
 func (c *peer) stray(why string) {
 	c.Complain(zerolog.InfoLevel, c.line.Raw(), "dropped a message of the child: "+why)
 	c.wasted(len(c.line.Raw()))
 }
 
-// wasted ends a child that writes nothing but what nobody can use.
+// wasted counts useless bytes, and kills a child that writes more than maxJunk in a row.
 func (c *peer) wasted(n int) {
 	if c.junk += n + 1; c.junk > maxJunk {
 		c.Kill(fmt.Errorf("it wrote %d MiB in a row to its stdout without a useful message", maxJunk>>20))
 	}
 }
 
-// number reads an id that the plugin gave; 0 = it gave no such one.
+// number returns the number in an id of the plugin; 0 = it is not such an id.
 func number(id protocol.Value) uint64 {
 	text, _ := id.Str()
 	n, _ := strconv.ParseUint(text, 10, 64)
 	return n
 }
 
-// appendMembers appends the members of a message that are no envelope, each behind a
+// appendMembers appends the members of a message without the envelope, each after a
 // comma.
 func appendMembers(dst []byte, obj protocol.Object) []byte {
 	for key, val := range obj.All() {
@@ -369,7 +369,7 @@ func appendMembers(dst []byte, obj protocol.Object) []byte {
 	return dst
 }
 
-// bodyOf returns a message without its envelope, in memory of its own.
+// bodyOf returns a copy of a message without its envelope.
 func bodyOf(obj protocol.Object) []byte {
 	body := append(appendMembers(make([]byte, 0, len(obj.Raw())), obj), '}')
 	if len(body) == 1 {
@@ -379,7 +379,7 @@ func bodyOf(obj protocol.Object) []byte {
 	return body
 }
 
-// decode reads an answer without its envelope.
+// decode decodes an answer without its envelope.
 func decode(raw []byte, dst any) error {
 	obj, err := protocol.ParseObject(raw)
 	if err != nil {

@@ -10,17 +10,17 @@ import (
 	"a2e/protocol"
 )
 
-// session is what the child's session is used for. A child has one at a time: sessions of the agent that overlap,
-// as those of several protocols on one pipe may, share it. The first after them begins with a new handshake, so
-// that nothing of them is left for it.
+// session has the agent's sessions that use the session of the child. A child has one session at a time, so sessions
+// of the agent that overlap share it, as those of several protocols on one pipe may. The first one after all of them
+// have ended begins with a new handshake, so that no state of theirs is left.
 type session struct {
-	turn chan struct{} // held while a session begins; takes one
+	turn chan struct{} // holds a token while a session begins
 
 	mu    sync.Mutex // guards the field below
 	users []*host.Session
 }
 
-// any reports whether something holds for one of the sessions.
+// any reports whether holds returns true for one of the sessions.
 func (s *session) any(holds func(*host.Session) bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -31,7 +31,7 @@ func (s *session) uses(sess *host.Session) bool {
 	return s.any(func(u *host.Session) bool { return u == sess })
 }
 
-// join makes the child's session one of the agent's session, before its first request.
+// join adds the agent's session to the users of the child's session, before its first request.
 func (c *peer) join(ctx context.Context, sess *host.Session) error {
 	s := &c.session
 	if sess == nil || s.uses(sess) {
@@ -49,7 +49,7 @@ func (c *peer) join(ctx context.Context, sess *host.Session) error {
 	switch {
 	case s.uses(sess):
 		return nil
-	case ctx.Err() != nil: // a session that ends meanwhile must not come back: nobody would leave for it
+	case ctx.Err() != nil: // a session that has ended meanwhile must not be added: nobody would remove it
 		return context.Cause(ctx)
 	case !s.any(func(*host.Session) bool { return true }):
 		c.changed.Store(true)
@@ -77,15 +77,15 @@ func (p *Plugin) EndSession(_ context.Context, sess *host.Session) {
 	c.streams.leave(sess)
 }
 
-// greet shakes hands: the child begins a session, and says what it serves. A child that
-// refuses, or does not answer in time, is ended.
+// greet makes the handshake: the child begins a session and says what it serves. A child that
+// refuses, or does not answer in time, is killed.
 func (c *peer) greet(ctx context.Context, agent string) error {
 	p := c.plugin
 	wanted := p.opts.Capabilities
 	if len(wanted) == 0 {
 		wanted = capabilities()
 	}
-	if slices.Contains(wanted, protocol.CapEnv) { // who gets the pushes is decided here
+	if slices.Contains(wanted, protocol.CapEnv) { // the host decides which session gets the pushes
 		wanted = append(slices.Clone(wanted), protocol.FlagEnvPush)
 	}
 	body, err := protocol.AppendJSON(nil, &protocol.HandshakeRequest{
@@ -100,7 +100,7 @@ func (c *peer) greet(ctx context.Context, agent string) error {
 	if err == nil {
 		err = decode(raw, &resp)
 	}
-	if err != nil && ctx.Err() != nil { // who waits for it has gone
+	if err != nil && ctx.Err() != nil { // nobody waits for it any more
 		return err
 	}
 	if err == nil && !resp.OK {

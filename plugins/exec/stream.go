@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	maxStreams = 256 // answered requests that messages may still come for
+	maxStreams = 256 // answered requests that may still get messages
 
-	// of messages that a child writes before the answer that they should follow
+	// bounds of the messages that a child writes before the answer that they must follow
 	maxEarly      = 100
 	maxEarlyBytes = 1 << 20
 )
 
-// streams are what messages after answers go to, by the ids of the requests. While the agent
+// streams has the streams for messages after answers, by the ids of the requests. While the agent
 // does not read, the child's output is not read either.
 type streams struct {
 	mu   sync.Mutex // guards the field below
@@ -30,14 +30,14 @@ type streams struct {
 type after struct {
 	typ  protocol.Type
 	body jsontext.Value
-	last bool // nothing follows it in its stream
+	last bool // it is the last one of its stream
 }
 
 func newAfter(t protocol.Type, obj protocol.Object) after {
 	return after{t, bodyOf(obj), isLast(t, obj)}
 }
 
-// open begins the stream of a request that was answered. When there are too many the oldest ends.
+// open begins the stream of a request that was answered. If there are too many, it closes the oldest.
 func (s *streams) open(id uint64, feed *host.Stream) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -50,7 +50,7 @@ func (s *streams) open(id uint64, feed *host.Stream) {
 	}
 }
 
-// send sends a message in the stream of its request; false means that there is none. It waits while the agent
+// send sends a message in the stream of its request; false = the request has no stream. It waits while the agent
 // does not read.
 func (s *streams) send(id uint64, m after) bool {
 	s.mu.Lock()
@@ -78,7 +78,7 @@ func (s *streams) endLocked(id uint64) {
 	delete(s.byID, id)
 }
 
-// leave ends the streams of a session; nil = of all.
+// leave closes the streams of a session; nil = of all sessions.
 func (s *streams) leave(sess *host.Session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,7 +89,7 @@ func (s *streams) leave(sess *host.Session) {
 	}
 }
 
-// follows reports whether messages of a standard type come after an answer.
+// follows reports whether messages of a standard type are sent after an answer.
 func follows(t protocol.Type) bool {
 	switch t {
 	case protocol.TypeProcReadEvent, protocol.TypeEnvStatePush, protocol.TypeMCPServerPush, protocol.TypeSubagentEvent:
@@ -98,7 +98,7 @@ func follows(t protocol.Type) bool {
 	return false
 }
 
-// isLast reports whether nothing follows a message in its stream.
+// isLast reports whether a message is the last one of its stream.
 func isLast(t protocol.Type, obj protocol.Object) bool {
 	switch t {
 	case protocol.TypeProcReadEvent:

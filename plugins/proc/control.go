@@ -38,8 +38,8 @@ func (p *Plugin) write(ctx context.Context, req *protocol.ProcWriteRequest,
 	return resp, nil
 }
 
-// resize returns the terminal another size, if one is asked for. It says in words
-// why it does not.
+// resize changes the size of the terminal if the request has one. It returns the error as
+// text; "" = no error.
 func (l *live) resize(size protocol.ProcTerminal) string {
 	if size.Cols == 0 && size.Rows == 0 {
 		return ""
@@ -60,7 +60,7 @@ func (l *live) write(data string, eof bool) string {
 	return l.input.push(data, eof)
 }
 
-// maxInput is how much input may wait for a process that does not read it.
+// maxInput bounds the input that waits for a process that does not read, in bytes.
 const maxInput = 16 << 20
 
 // veof is the character that ends the input of a terminal.
@@ -69,15 +69,15 @@ const veof = "\x04"
 // stdin is the input of one process: a queue, and the goroutine that empties it.
 type stdin struct {
 	w   io.WriteCloser
-	tty bool // its end is a character
+	tty bool // the end of input is the character veof
 
 	mu      sync.Mutex // guards the fields below
 	changed sync.Cond  // on mu
 	queue   []string
 	size    int  // bytes in queue
-	eof     bool // the agent said so
+	eof     bool // the agent sent eof
 	refused bool // the process has closed its side
-	ended   bool // the process is over
+	ended   bool // the process has ended
 }
 
 func newStdin(w io.WriteCloser, tty bool) *stdin {
@@ -86,7 +86,7 @@ func newStdin(w io.WriteCloser, tty bool) *stdin {
 	return s
 }
 
-// push adds input, and says in words why it does not; "" means that it did.
+// push adds input to the queue. It returns the error as text; "" = no error.
 func (s *stdin) push(data string, eof bool) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,12 +107,12 @@ func (s *stdin) push(data string, eof bool) string {
 		s.queue = append(s.queue, data)
 		s.size += len(data)
 	}
-	s.eof = eof && !s.tty // a terminal stays open
+	s.eof = eof && !s.tty // a terminal stays open after eof
 	s.changed.Signal()
 	return ""
 }
 
-// feed writes what comes until the end of the input, or of the process.
+// feed writes the queue to the process until the end of the input or of the process.
 func (s *stdin) feed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,7 +129,7 @@ func (s *stdin) feed() {
 	}
 }
 
-// writeLocked writes the first of the queue, without the lock meanwhile.
+// writeLocked writes the first element of the queue. It releases the lock meanwhile.
 func (s *stdin) writeLocked() {
 	data := s.queue[0]
 	s.mu.Unlock()
@@ -145,8 +145,8 @@ func (s *stdin) writeLocked() {
 	}
 }
 
-// refuseLocked closes the host's side of a pipe and takes nothing more. A
-// terminal belongs to its own owner.
+// refuseLocked drops the queue, refuses more input and closes the host's side of a pipe. It
+// does not close a terminal, which finish or discard closes.
 func (s *stdin) refuseLocked() {
 	s.refused = true
 	s.queue, s.size = nil, 0
@@ -155,7 +155,7 @@ func (s *stdin) refuseLocked() {
 	}
 }
 
-// close ends feed, which may wait for a process that is over.
+// close ends feed, because the process has ended.
 func (s *stdin) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -164,12 +164,12 @@ func (s *stdin) close() {
 	s.changed.Signal()
 }
 
-// killWait bounds how long the answer to a SIGKILL waits for the end that it
-// brings about.
+// killWait bounds how long the answer to a SIGKILL waits for the end of the
+// process.
 const killWait = 10 * time.Second
 
-// signalWait bounds how long the answer to any other signal waits for the end:
-// most processes end at once, and one that handles the signal may run on.
+// signalWait bounds how long the answer to any other signal waits for the end of the process:
+// most processes end at once, but a process that handles the signal may run on.
 const signalWait = 300 * time.Millisecond
 
 // kill sends a signal to a whole process tree and answers with the state after it.
@@ -195,7 +195,7 @@ func (p *Plugin) kill(ctx context.Context, req *protocol.ProcKillRequest, _ host
 	return &protocol.ProcKillResponse{OK: sent, State: r.state}, nil
 }
 
-// signal sends a signal, unless the process is over.
+// signal sends a signal, unless the process has ended.
 func (r *process) signal(sig syscall.Signal) (sent bool) {
 	l, err := r.running()
 	if err != nil {
@@ -218,8 +218,8 @@ func (r *process) signal(sig syscall.Signal) (sent bool) {
 	return false
 }
 
-// awaitEnd waits for at most limit for the end of a process that was signalled, or
-// could not be signalled because it is just ending.
+// awaitEnd waits at most limit for the end of a process that got a signal, or
+// got none because it was just ending.
 func (r *process) awaitEnd(ctx context.Context, limit time.Duration) {
 	select {
 	case <-r.done:
@@ -236,7 +236,7 @@ func (r *process) awaitEnd(ctx context.Context, limit time.Duration) {
 	}
 }
 
-// parseSignal reads the name of a signal, with or without SIG, in any case.
+// parseSignal returns the signal with a name, which may lack SIG and may be in upper or lower case.
 func parseSignal(text string) (syscall.Signal, error) {
 	name := strings.ToUpper(text)
 	if !strings.HasPrefix(name, "SIG") {
@@ -251,7 +251,7 @@ func parseSignal(text string) (syscall.Signal, error) {
 	})
 }
 
-// signalName returns the name of a signal, of which some are only ever received.
+// signalName returns the name of a signal, or its number if it is not one that an agent may send.
 func signalName(sig syscall.Signal) string {
 	for name, s := range signals() {
 		if s == sig {
@@ -261,7 +261,7 @@ func signalName(sig syscall.Signal) string {
 	return fmt.Sprintf("signal %d (%s)", int(sig), sig)
 }
 
-// status tells how one process does, or all of the session.
+// status answers proc/status/req: the state of one process, or of all processes of the session.
 func (p *Plugin) status(ctx context.Context, req *protocol.ProcStatusRequest,
 	_ host.Emitter,
 ) (*protocol.ProcStatusResponse, error) {
@@ -289,7 +289,7 @@ func (p *Plugin) status(ctx context.Context, req *protocol.ProcStatusRequest,
 	return resp, nil
 }
 
-// info is a line of the list of processes.
+// info returns the entry of a process in the list of processes.
 func (r *process) info() protocol.ProcInfo {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -300,5 +300,5 @@ func (r *process) info() protocol.ProcInfo {
 	return info
 }
 
-// unixSeconds is a time as messages carry it.
+// unixSeconds returns a time as in messages, in seconds since 1970.
 func unixSeconds(t time.Time) float64 { return float64(t.UnixMicro()) / 1e6 }

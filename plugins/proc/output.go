@@ -13,19 +13,19 @@ import (
 	"a2e/protocol"
 )
 
-// stream is the Writer of one stream of a process: it puts the output into the backlog as
-// it came, without the secrets and in whole lines where their ends come in time.
+// stream is the Writer of one stream of a process. It puts the output into the backlog, with secrets
+// masked, and in whole lines if the end of a line follows in time.
 type stream struct {
 	to   *backlog
 	name protocol.ProcStream
-	max  int           // bytes of a line that go in one event
-	wait time.Duration // of silence, until a line goes on without its end; 0 = none
+	max  int           // most bytes of a line in one event
+	wait time.Duration // time after which a line is passed on without its end; 0 = at once
 
 	mu    sync.Mutex // guards the fields below
 	shown *redact.Writer
-	begun []byte // what is held back for its line; at most max bytes between writes
+	begun []byte // a line that has no end yet; at most max bytes between writes
 	late  *time.Timer
-	rest  *time.Timer // passes on what may begin a secret
+	rest  *time.Timer // passes on text that may be the start of a secret
 }
 
 func newStream(to *backlog, name protocol.ProcStream, wait time.Duration, secrets *redact.Set) *stream {
@@ -48,14 +48,14 @@ func (s *stream) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// reveal passes on what may have begun a secret and was not gone on with for a while.
+// reveal passes on text that may be the start of a secret, because nothing followed it for secretWait.
 func (s *stream) reveal() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	_ = s.shown.Flush() // to lines, which have no error
 }
 
-// lines takes the output of a stream, whose lock is held, without the secrets.
+// lines writes the output of a stream after secrets are masked. The lock of the stream is held.
 type lines stream
 
 // Write implements io.Writer.
@@ -76,15 +76,15 @@ func (l *lines) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// silence passes on a line that got no end for a while.
+// silence passes on a line whose end did not follow in time.
 func (s *stream) silence() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.putLocked(wholeRunes(s.begun))
 }
 
-// putLocked puts the first n bytes that were held back into the backlog, in pieces that end
-// with a line where they can, else with a character.
+// putLocked moves the first n bytes of begun into the backlog, in pieces that end
+// with a line if possible, else with a whole character.
 func (s *stream) putLocked(n int) {
 	for data := s.begun[:n]; len(data) > 0; {
 		end := len(data)
@@ -99,7 +99,7 @@ func (s *stream) putLocked(n int) {
 	s.begun = s.begun[:copy(s.begun, s.begun[n:])]
 }
 
-// end passes on what was held back: nothing more is written.
+// end passes on all that is held back. Nothing more is written afterwards.
 func (s *stream) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,7 +109,7 @@ func (s *stream) end() {
 	s.putLocked(len(s.begun))
 }
 
-// wholeRunes returns how much of text comes before a character that is cut off at
+// wholeRunes returns the length of text without an incomplete character at
 // its end.
 func wholeRunes(text []byte) int {
 	for n := len(text) - 1; n >= 0 && len(text)-n < utf8.UTFMax; n-- {
@@ -123,7 +123,7 @@ func wholeRunes(text []byte) int {
 	return len(text)
 }
 
-// readEvent is a protocol.ProcReadEvent that encodes itself: there may be one for
+// readEvent is a protocol.ProcReadEvent that encodes itself, for speed: there may be one for
 // each line.
 type readEvent struct {
 	kind   protocol.EventKind
@@ -132,7 +132,7 @@ type readEvent struct {
 	stream protocol.ProcStream
 
 	text []byte // of an output event
-	data string // of any other, as JSON
+	data string // of any other event, as JSON
 }
 
 // AppendJSON implements protocol.Appender.
@@ -154,16 +154,16 @@ func (e *readEvent) AppendJSON(dst []byte) ([]byte, error) {
 	return append(dst, `"}`...), nil
 }
 
-// eventRoom is about what an event has beside its text, in bytes.
+// eventRoom is about the size of an event without its text, in bytes.
 const eventRoom = 512
 
-// appendLines ends the data of an output event: it says how many ends of lines are in it.
+// appendLines ends the data of an output event with the number of line ends in its text.
 func (e *readEvent) appendLines(dst []byte) []byte {
 	n := bytes.Count(e.text, []byte{'\n'})
 	return append(strconv.AppendInt(append(dst, `,"lines":`...), int64(n), 10), '}')
 }
 
-// sender puts the output of one process into events.
+// sender sends the output of one process as events.
 type sender struct {
 	send   func(*readEvent) error
 	procID string
@@ -176,7 +176,7 @@ func (s *sender) event(e *readEvent) error {
 	return s.send(e)
 }
 
-// run sends what comes through the backlog until it ends. The error says that
+// run sends the output from the backlog until the backlog ends. An error means that
 // nobody takes events any more.
 func (s *sender) run(from *backlog) error {
 	for {
@@ -201,8 +201,8 @@ func (s *sender) loss(lost loss) error {
 		lost.bytes, lost.bytes)})
 }
 
-// block sends one block in one event. Where some of it is no UTF-8 each line is an event, so
-// that the others stay text.
+// block sends one block in one event. If the block is not valid UTF-8, it sends each line as an event, so
+// that valid lines stay text.
 func (s *sender) block(b block) error {
 	lines := slices.Values([][]byte{b.data})
 	if !utf8.Valid(b.data) {
@@ -216,7 +216,7 @@ func (s *sender) block(b block) error {
 	return nil
 }
 
-// exit sends the last event of a process: code is -1 for one that was killed.
+// exit sends the last event of a process. code is -1 for a process that was killed.
 func (s *sender) exit(code int) error {
 	e := &readEvent{kind: protocol.EventStatus, stream: protocol.StreamStdout, data: fmt.Sprintf(`{"code":%d}`, code)}
 	switch {
@@ -233,24 +233,24 @@ const (
 	maxLine = 64 << 10
 	// blockSize is how much output is kept in one piece of memory.
 	blockSize = 32 << 10
-	// fullWait is how long a child that prints more than is read is held up at
-	// each of its writes, before the oldest output is dropped.
+	// fullWait bounds how long each write of a child waits for room in a full
+	// backlog, before the oldest output is dropped.
 	fullWait = 50 * time.Millisecond
-	// lineWait is how long the begin of a line waits for its end.
+	// lineWait is how long the start of a line waits for its end.
 	lineWait = 50 * time.Millisecond
-	// secretWait is how long what may be the begin of a secret waits for the rest of it.
+	// secretWait is how long text that may be the start of a secret waits for the rest.
 	secretWait = 2 * time.Second
 )
 
-// block is output of one stream.
+// block is a piece of output of one stream.
 type block struct {
 	stream protocol.ProcStream
 	data   []byte
 }
 
-// backlog is the output of one process on its way to the agent, at most limit
-// bytes of it. Whoever puts waits a little when it is full; then the oldest
-// output gives way.
+// backlog has the output of one process that is not sent yet, at most limit
+// bytes. When it is full, put waits a little and then drops the oldest
+// output.
 type backlog struct {
 	limit int
 
@@ -258,16 +258,16 @@ type backlog struct {
 	changed sync.Cond  // on mu
 	blocks  []block    // the oldest first
 	size    int        // bytes in blocks
-	dropped loss       // what stood before blocks, and was not told yet
-	hurried bool       // nobody waits for room any more
-	ended   bool       // nothing is put any more
-	closed  bool       // nothing is taken any more
+	dropped loss       // output before blocks that was dropped and not reported yet
+	hurried bool       // put does not wait for room any more
+	ended   bool       // no further output will be put
+	closed  bool       // all output is thrown away
 }
 
 // loss is output that was dropped.
 type loss struct {
 	bytes  int
-	stream protocol.ProcStream // of the first that was dropped
+	stream protocol.ProcStream // of the first output that was dropped
 }
 
 func newBacklog(limit int) *backlog {
@@ -301,7 +301,7 @@ func (b *backlog) waitRoomLocked(n int) {
 	}
 }
 
-// appendLocked puts data into the last block, or into one of its own.
+// appendLocked appends data to the last block, or adds a new block.
 func (b *backlog) appendLocked(stream protocol.ProcStream, data []byte) {
 	b.size += len(data)
 	if n := len(b.blocks); n > 0 {
@@ -329,8 +329,8 @@ func (b *backlog) trimLocked() {
 	}
 }
 
-// cut returns how many bytes to drop so that at least n are gone and what is left begins with
-// a line, or where there is none with a character.
+// cut returns how many bytes to drop, at least n, so that the rest begins with a line, or, if no further
+// line begins, with a whole character.
 func (f *block) cut(n int) int {
 	if n >= len(f.data) {
 		return len(f.data)
@@ -351,8 +351,8 @@ func (b *backlog) popLocked() block {
 	return first
 }
 
-// take waits for output and gives the oldest, with what was dropped before it;
-// either may be empty. ok is false when there is nothing left and nothing to come.
+// take waits for output and returns the oldest block, and the loss before it;
+// either may be empty. ok is false when the backlog is closed, or has ended and is empty.
 func (b *backlog) take() (next block, lost loss, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -371,19 +371,19 @@ func (b *backlog) take() (next block, lost loss, ok bool) {
 	return next, lost, true
 }
 
-// hurry ends every wait for room: the process is to end, and must not wait for
+// hurry ends all waiting for room: the process is being stopped, and must not wait for
 // an agent that does not read.
 func (b *backlog) hurry() { b.set(func() { b.hurried = true }) }
 
-// end says that nothing more comes.
+// end notes that no further output follows.
 func (b *backlog) end() { b.set(func() { b.ended = true }) }
 
-// close throws everything away, now and from now on.
+// close throws away all output, also output that is put later.
 func (b *backlog) close() {
 	b.set(func() { b.closed, b.hurried, b.blocks, b.size = true, true, nil, 0 })
 }
 
-// set changes what others wait for.
+// set runs change under the lock and wakes all that wait.
 func (b *backlog) set(change func()) {
 	b.mu.Lock()
 	change()

@@ -1,12 +1,12 @@
 // Package proc is the capability `proc`: processes that go on after the request
-// that started them, any number of them at once.
+// that started them, several at once (see Options.MaxProcs).
 //
-//	proc.go      the plugin, its routes,      output.go    lines, the events they go in, and
-//	             what may be started                       what nobody has read yet
+//	proc.go      the plugin, its routes,      output.go    lines, their events, and output
+//	             what may be started                       that is not sent yet
 //	spawn.go     start one; run one to its    control.go   write, kill, status
 //	             end, for others; a pty
 //	process.go   one process from start to    system_*.go  signals and terminals of the systems
-//	             end, and whose is which
+//	             end; the processes of sessions
 //
 // The way of the output of one process:
 //
@@ -14,9 +14,9 @@
 //	child ◄── pipe ── feeder ◄── queue ◄── proc/write
 //
 // A pump and a feeder are goroutines that may wait for the child, a sender is
-// one that may wait for the agent; the backlog is between them, and what does
-// not fit into it pushes the oldest out. So an agent that does not read costs
-// its own output, and never stops a child for good.
+// one that may wait for the agent. The backlog is between them; when it is full,
+// the oldest output is dropped. So an agent that does not read loses output of
+// its processes, but never blocks a child forever.
 package proc
 
 import (
@@ -45,8 +45,8 @@ const (
 	defaultMaxOutput = 1 << 20
 )
 
-// Options are the plugin's options in the config. DefaultOptions has what holds
-// where the config says nothing.
+// Options are the plugin's options in the config; DefaultOptions returns the
+// defaults.
 type Options struct {
 	AllowedCommands []string `yaml:"allowed_commands" doc:"Programs that may be started, as bare names; by default the usual ones that this machine has. An entry may have fixed first arguments (python3 tools/run.py). The list is about the first program only: an interpreter or launcher on it, such as sh, env, xargs, python3, git, find or make, starts anything (see exec)."`
 	Exec            string   `yaml:"exec" enum:"allowed,strict" doc:"strict: no interpreter or launcher (sh, python3, env, git, find, make, …) may be among allowed_commands except with the script that it may run; set for one plugin, it holds for tools, proc and mcp."`
@@ -60,7 +60,7 @@ type Options struct {
 // DefaultOptions are the options of a config that sets none.
 func DefaultOptions() Options { return Options{MaxProcs: defaultMaxProcs, NetworkDisabled: true} }
 
-// AllowList returns where allowed_commands and exec stand.
+// AllowList returns pointers to the options allowed_commands and exec.
 func (o *Options) AllowList() (names *[]string, exec *string) { return &o.AllowedCommands, &o.Exec }
 
 // Plugin is one `proc` plugin.
@@ -71,9 +71,9 @@ type Plugin struct {
 	workspace string // absolute
 	folder    *wall.Folder
 	maxOutput int
-	spill     *spill.Keeper // of what RunProc does not return
-	endWait   time.Duration // see endTimeout; tests have more
-	mildWait  time.Duration // see signalWait; tests have more
+	spill     *spill.Keeper // keeps output of RunProc that is too long
+	endWait   time.Duration // see endTimeout; tests set more
+	mildWait  time.Duration // see signalWait; tests set more
 	allow     func() (*sandbox.AllowList, error)
 
 	ctx    context.Context // of all processes
@@ -113,7 +113,7 @@ func New(name string, opts Options, env host.Env) (*Plugin, error) {
 			names = sandbox.StrictCommands()
 		}
 	}
-	// this waits for the first use: looking programs up takes longer than all else here
+	// programs are looked up at the first use: that takes longer than all else here
 	p.allow = sync.OnceValues(func() (*sandbox.AllowList, error) {
 		return sandbox.NewAllowList(names, sandbox.SafePath(os.Getenv("PATH"), workspace), workspace,
 			opts.Exec == sandbox.ExecStrict)
@@ -123,7 +123,7 @@ func New(name string, opts Options, env host.Env) (*Plugin, error) {
 	return p, nil
 }
 
-// check tells what in the options cannot work.
+// check returns an error for an option that is not valid.
 func check(opts Options, env host.Env) error {
 	if env.Launcher == nil {
 		return errors.New("it needs a launcher to start processes with")
@@ -162,7 +162,7 @@ func (p *Plugin) Routes() []host.Route {
 const endTimeout = 2 * time.Second
 
 // EndSession implements host.SessionEnder: it kills the session's processes and
-// waits until their last events are sent, until ctx ends but not for long.
+// waits until their last events are sent, at most until endTimeout or the end of ctx.
 func (p *Plugin) EndSession(ctx context.Context, s *host.Session) {
 	all := p.procs.end(s)
 	for _, r := range all {
@@ -174,7 +174,7 @@ func (p *Plugin) EndSession(ctx context.Context, s *host.Session) {
 		case <-ctx.Done():
 		}
 	}
-	ctx, stop := context.WithTimeout(ctx, p.endWait) // from here on it is the agent that is waited for
+	ctx, stop := context.WithTimeout(ctx, p.endWait) // the processes have ended; from here on it waits for the agent
 	defer stop()
 	for _, r := range all {
 		select {
@@ -185,8 +185,8 @@ func (p *Plugin) EndSession(ctx context.Context, s *host.Session) {
 	}
 }
 
-// Close implements host.Plugin: it kills every process and waits until all are
-// gone. What their events still had to say is given up when ctx ends.
+// Close implements host.Plugin: it kills every process and waits until all have
+// ended. When ctx ends, it drops events that are not sent yet.
 func (p *Plugin) Close(ctx context.Context) error {
 	p.procs.close()
 	p.cancel(errClosed)
@@ -199,15 +199,15 @@ func (p *Plugin) Close(ctx context.Context) error {
 	return errors.Join(err, p.folder.Close())
 }
 
-// refusal is an error that a spawn answers with ok false, in these words.
+// refusal is an error that a spawn answers with ok false and the text of the error.
 type refusal struct{ error }
 
 func (r refusal) Unwrap() error { return r.error }
 
 func refuse(format string, args ...any) error { return refusal{fmt.Errorf(format, args...)} }
 
-// policy says what to start: cmd in the folder cwd of the workspace. release
-// gives back what it holds. The error is a refusal.
+// policy makes the policy to run cmd in the folder cwd of the workspace. release
+// closes the folder. The error is a refusal.
 func (p *Plugin) policy(cmd []string, cwd string, env map[string]string) (policy sandbox.Policy, release func(),
 	err error,
 ) {
@@ -241,7 +241,7 @@ func (p *Plugin) policy(cmd []string, cwd string, env map[string]string) (policy
 	return policy, func() { dir.Close() }, nil
 }
 
-// checkEnv tells which variable of a request may not be set.
+// checkEnv returns an error for a variable that a request may not set.
 func (p *Plugin) checkEnv(env map[string]string) error {
 	for name, value := range env {
 		if err := sandbox.CheckEnv(name, value); err != nil {
@@ -255,8 +255,8 @@ func (p *Plugin) checkEnv(env map[string]string) error {
 	return nil
 }
 
-// command starts a child, unless ctx, the request's, ends first. It lives as
-// long as own. The error is a refusal when the child cannot be started.
+// command starts a child, unless ctx, the request's, ends first. The child is killed
+// when own ends. The error is a refusal if the child cannot be started.
 func (p *Plugin) command(ctx, own context.Context, policy sandbox.Policy) (*sandbox.Process, error) {
 	launcher, err := p.env.Launcher()
 	if err != nil {

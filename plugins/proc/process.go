@@ -15,7 +15,7 @@ import (
 	"a2e/protocol"
 )
 
-// Why a process was stopped; these are causes of its context.
+// The reasons why a process was stopped; they are causes of its context.
 var (
 	errTimedOut     = errors.New("its time was up")
 	errKilled       = errors.New("killed with SIGKILL")
@@ -23,8 +23,8 @@ var (
 	errClosed       = protocol.Errorf(protocol.CodeRuntimeError, "the host shuts down; nothing is started any more")
 )
 
-// process is one spawned process. It outlives its end, so that it can be asked
-// about.
+// process is one spawned process. It is kept after its end, so that the agent can ask for its
+// status.
 type process struct {
 	id      string
 	cmd     []string // shortened
@@ -39,7 +39,7 @@ type process struct {
 	mu      sync.Mutex              // guards the fields below
 	state   protocol.ProcState      //
 	code    int                     // exit code, once it is not running
-	failure string                  // why it is neither running nor completed
+	failure string                  // why its state is neither running nor completed
 	asked   map[syscall.Signal]bool // signals that the agent sent
 	live    *live                   // nil once the last event is sent
 }
@@ -49,11 +49,11 @@ type live struct {
 	child  *sandbox.Process
 	feed   *host.Stream
 	output *backlog
-	ends   []func()  // flush what the writers of output still hold
+	ends   []func()  // flush output that the writers still hold
 	input  *stdin    // nil with stdin_mode null
 	tty    *terminal // nil without a pty
 
-	secrets *redact.Set // which the output does not show
+	secrets *redact.Set // masked in the output
 }
 
 // ended reports whether the process is over.
@@ -63,8 +63,8 @@ func (r *process) ended() bool {
 	return r.state != protocol.ProcRunning
 }
 
-// running returns what can be done with a running process. The error says that it
-// is over.
+// running returns the live part of a process, or an error if the process has
+// ended.
 func (r *process) running() (*live, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -78,7 +78,7 @@ func (r *process) running() (*live, error) {
 	return nil, protocol.Errorf(protocol.CodeProcDead, "the process %s is over (%s%s)", r.id, r.state, reason)
 }
 
-// drop gives up what its events still had to say.
+// drop drops the events that are not sent yet.
 func (r *process) drop() {
 	r.mu.Lock()
 	l := r.live
@@ -90,7 +90,7 @@ func (r *process) drop() {
 }
 
 // begin starts the goroutines of a process. ctx is the process's own; free is
-// called when it is over.
+// called after its end.
 func (p *Plugin) begin(ctx context.Context, r *process, free func()) {
 	l := r.live
 	hurry := context.AfterFunc(ctx, l.output.hurry)
@@ -105,7 +105,7 @@ func (p *Plugin) begin(ctx context.Context, r *process, free func()) {
 	}
 }
 
-// await waits for the end of a process and settles what became of it.
+// await waits for the end of a process and stores its final state.
 func (p *Plugin) await(r *process, l *live) {
 	state, err := l.child.Wait()
 	if l.input != nil {
@@ -127,7 +127,7 @@ func (p *Plugin) await(r *process, l *live) {
 	l.output.end()
 }
 
-// settle makes the end of a process its state.
+// settle sets the final state of a process.
 func (r *process) settle(end sandbox.State, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -157,7 +157,7 @@ func (r *process) settle(end sandbox.State, err error) {
 }
 
 // askedLocked reports whether a process ended by a signal that the agent sent, or
-// says so itself in the way of shells.
+// reports such an end by its exit code, as shells do.
 func (r *process) askedLocked(end sandbox.State) bool {
 	return end.Signal != 0 && r.asked[end.Signal] || end.Code > 128 && r.asked[syscall.Signal(end.Code-128)]
 }
@@ -167,7 +167,7 @@ func (r *process) report(l *live) {
 	defer close(r.sent)
 	s := &sender{procID: r.id, send: func(e *readEvent) error { return l.feed.Send(protocol.TypeProcReadEvent, e) }}
 	err := s.run(l.output)
-	if err != nil { // nobody listens any more: the session is over, or the spawn was answered with an error
+	if err != nil { // nobody reads events any more: the session has ended, or the spawn was answered with an error
 		l.output.close()
 		r.stop(errSessionEnded)
 	}
@@ -180,31 +180,31 @@ func (r *process) report(l *live) {
 	r.live = nil
 	r.mu.Unlock()
 	if err == nil {
-		_ = s.exit(code) // the session may end meanwhile; then nobody listens
+		_ = s.exit(code) // after an error the session has ended, and nobody reads events
 	}
 	l.feed.Close()
 }
 
-// maxRemembered is how many ended processes a session can still ask about.
+// maxRemembered is the number of ended processes that each session keeps.
 const maxRemembered = 1000
 
-// registry knows the processes of each session.
+// registry has the processes of each session.
 type registry struct {
 	plugin string
 	limit  int // processes at once
 
 	mu       sync.Mutex // guards the fields below
 	closed   bool
-	busy     int // running, or being started
-	last     int // number of the last id given out
+	busy     int // number of processes that run or are being started
+	last     int // number in the last id
 	sessions map[*host.Session]*session
 }
 
-// session is the processes of one session. Its fields are guarded by registry.mu.
+// session has the processes of one session. Its fields are guarded by registry.mu.
 type session struct {
 	ended  bool
 	procs  map[string]*process
-	order  []*process // as they were started
+	order  []*process // in the order of their start
 	buried int        // how many of procs have ended
 }
 
@@ -212,8 +212,8 @@ func (g *registry) init(plugin string, limit int) {
 	g.plugin, g.limit, g.sessions = plugin, limit, make(map[*host.Session]*session)
 }
 
-// enter takes one of the places for running processes, which leave gives back, and counts
-// the caller among the plugin's goroutines.
+// enter takes one of the places for running processes, which leave or bury frees, and counts
+// the caller as one of the plugin's goroutines.
 func (p *Plugin) enter() error {
 	g := &p.procs
 	g.mu.Lock()
@@ -231,15 +231,15 @@ func (p *Plugin) enter() error {
 	return nil
 }
 
-// leave returns a place back.
+// leave frees a place.
 func (g *registry) leave() {
 	g.mu.Lock()
 	g.busy--
 	g.mu.Unlock()
 }
 
-// newID returns an id that no other process of this host has or had: the plugin's
-// name, which is unique in a host, tells those of several plugins apart.
+// newID returns an id that no other process of this host has or had: it contains the
+// plugin's name, which is unique in a host.
 func (g *registry) newID() string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -247,7 +247,7 @@ func (g *registry) newID() string {
 	return fmt.Sprintf("p%d-%s", g.last, g.plugin)
 }
 
-// add makes a process known to its session; false means that the session has
+// add adds a process to its session; false = the session or the plugin has
 // ended meanwhile.
 func (g *registry) add(s *host.Session, r *process) bool {
 	g.mu.Lock()
@@ -262,7 +262,7 @@ func (g *registry) add(s *host.Session, r *process) bool {
 	return true
 }
 
-// of returns what is known of a session, which need not have a process yet.
+// of returns the entry of a session, and makes it if the session has none.
 func (g *registry) of(s *host.Session) *session {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -274,8 +274,8 @@ func (g *registry) of(s *host.Session) *session {
 	return in
 }
 
-// bury notes that a process has ended, gives back its place and forgets the
-// oldest of too many.
+// bury notes that a process has ended and frees its place. If the session has too many
+// ended processes, it forgets the oldest.
 func (g *registry) bury(r *process) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -295,7 +295,7 @@ func (g *registry) bury(r *process) {
 	}
 }
 
-// find returns a process of a session. The error is that of an unknown one.
+// find returns a process of a session, or the error for an unknown process.
 func (g *registry) find(s *host.Session, id string) (*process, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -317,8 +317,8 @@ func (g *registry) list(s *host.Session) []*process {
 	return nil
 }
 
-// end forgets a session and gives the processes it had. Those being started for
-// it will find out.
+// end forgets a session and returns its processes. For processes that are being
+// started, add returns false.
 func (g *registry) end(s *host.Session) []*process {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -333,7 +333,7 @@ func (g *registry) end(s *host.Session) []*process {
 	return all
 }
 
-// close lets nothing start any more.
+// close makes enter and add refuse further processes.
 func (g *registry) close() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -27,8 +27,8 @@ const (
 	stdinNull = "null"
 )
 
-// spawn starts a process. What the plugin does not want to start, or cannot, is
-// an answer with ok false.
+// spawn answers proc/spawn/req. If the plugin refuses to start the process, or cannot start it,
+// the answer has ok false.
 func (p *Plugin) spawn(ctx context.Context, req *protocol.ProcSpawnRequest,
 	_ host.Emitter,
 ) (*protocol.ProcSpawnResponse, error) {
@@ -51,8 +51,8 @@ func (p *Plugin) spawn(ctx context.Context, req *protocol.ProcSpawnRequest,
 	return &protocol.ProcSpawnResponse{ProcID: r.id, OK: true, PID: r.pid}, nil
 }
 
-// spawnEnv checks the values in a request that the schema leaves open, and gives
-// its environment as text.
+// spawnEnv checks the values of a request that the schema does not check, and returns
+// its environment as texts.
 func spawnEnv(req *protocol.ProcSpawnRequest) (map[string]string, error) {
 	problems := checkSize(req.Metadata)
 	if req.StdinMode != stdinPipe && req.StdinMode != stdinNull {
@@ -85,7 +85,7 @@ func spawnEnv(req *protocol.ProcSpawnRequest) (map[string]string, error) {
 	return env, nil
 }
 
-// start starts what a checked request asks for.
+// start starts the process of a checked request.
 func (p *Plugin) start(ctx context.Context, req *protocol.ProcSpawnRequest, env map[string]string) (*process, error) {
 	sess := host.SessionFrom(ctx)
 	if sess != nil && req.SessionID != "" && req.SessionID != sess.ID {
@@ -126,11 +126,11 @@ func (p *Plugin) start(ctx context.Context, req *protocol.ProcSpawnRequest, env 
 	return r, nil
 }
 
-// maxTimeout bounds a timeout in seconds, as 64 bits of nanoseconds do not.
+// maxTimeout bounds a timeout, in seconds, so that it fits into a time.Duration.
 const maxTimeout = 1 << 30
 
-// limit stops a process after so many seconds; 0 = what the config says. free is called
-// when it is over.
+// limit stops a process after the given number of seconds; 0 = Options.Timeout. The caller calls free
+// after the end of the process.
 func (p *Plugin) limit(seconds float64, stop context.CancelCauseFunc) (free func()) {
 	if seconds = cmp.Or(seconds, p.opts.Timeout); seconds == 0 {
 		return func() {}
@@ -169,8 +169,8 @@ func (p *Plugin) launch(ctx, own context.Context, r *process, req *protocol.Proc
 	return nil
 }
 
-// openPipes returns the child pipes. The file returned is the child's, to be
-// closed here once it has it.
+// openPipes sets the streams of the child, with a pipe for stdin. The caller closes the result, the
+// child's end of the pipe, once the child has it.
 func (l *live) openPipes(policy *sandbox.Policy, req *protocol.ProcSpawnRequest) (io.Closer, error) {
 	stdout := newStream(l.output, protocol.StreamStdout, lineWait, l.secrets)
 	stderr := newStream(l.output, protocol.StreamStderr, lineWait, l.secrets)
@@ -188,8 +188,8 @@ func (l *live) openPipes(policy *sandbox.Policy, req *protocol.ProcSpawnRequest)
 	return r, nil
 }
 
-// openTerminal is openPipes for a pty. Without stdin the terminal is there all
-// the same, and nobody types.
+// openTerminal is openPipes for a pty. With stdin_mode null the child has the terminal,
+// too, but gets no input.
 func (l *live) openTerminal(policy *sandbox.Policy, req *protocol.ProcSpawnRequest) (io.Closer, error) {
 	tty, slave, err := newTerminal(req.Metadata)
 	if err != nil {
@@ -216,10 +216,10 @@ func (l *live) discard() {
 	}
 }
 
-// maxShown is how much of a command is remembered, in bytes.
+// maxShown bounds the part of a command that is stored, in bytes.
 const maxShown = 4 << 10
 
-// shorten cuts what is remembered of a command.
+// shorten returns a copy of a command, cut to maxShown.
 func shorten(cmd []string) []string {
 	left := maxShown
 	var short []string
@@ -238,7 +238,7 @@ func shorten(cmd []string) []string {
 
 // RunProc implements host.ProcRunner: it runs a program to its end, under the
 // rules of a spawn. The output of both streams together is at most the plugin's
-// max_output_bytes; of a longer one the beginning and the end, with a line that names the file
+// max_output_bytes. Longer output is cut to its beginning and its end, with a line that names the file
 // with all of it. The error is a *protocol.Error, or that of ctx.
 func (p *Plugin) RunProc(ctx context.Context, run host.ProcRun) (*host.ProcResult, error) {
 	policy, release, err := p.policy(run.Cmd, run.Cwd, run.Env)
@@ -278,7 +278,7 @@ func (p *Plugin) RunProc(ctx context.Context, run host.ProcRun) (*host.ProcResul
 	return result, nil
 }
 
-// runError puts a refusal into the codes that tools have.
+// runError turns a refusal into an error with a code of tools.
 func runError(err error) error {
 	var denied *sandbox.DeniedError
 	var env *sandbox.EnvError
@@ -293,12 +293,12 @@ func runError(err error) error {
 	return err
 }
 
-// shownOutput is how much of the output of a program that was stopped goes into
-// the error, in bytes.
+// shownOutput bounds the part of each stream in the error of a program whose time was
+// up, in bytes.
 const shownOutput = 8 << 10
 
-// stopError says why a program did not end by itself, and what it had printed; file, which may be nil, has
-// all of that.
+// stopError returns the error for a program that did not end by itself. If its time was up, the error has the end of
+// its output, and the path of file, which has all of it; file may be nil.
 func stopError(err error, result *host.ProcResult, file *spill.File) error {
 	switch {
 	case errors.Is(err, errTimedOut):
@@ -318,21 +318,21 @@ func stopError(err error, result *host.ProcResult, file *spill.File) error {
 	case errors.Is(err, sandbox.ErrKilled):
 		return errClosed
 	}
-	return err // the request's, or errClosed
+	return err // the request's error, or errClosed
 }
 
-// The size of a terminal whose spawn does not say.
+// The size of a terminal if its spawn has none.
 const (
 	defaultCols = 80
 	defaultRows = 24
 )
 
 const (
-	// drainTime bounds how long the last output of a terminal is awaited, where
-	// something out of reach may hold it open.
+	// drainTime bounds how long finish waits for the last output of a terminal, which a
+	// process that was not killed may hold open.
 	drainTime = time.Second
-	// lateTime is for a read of what is there by then, lateBytes how much that may be:
-	// more than a terminal holds.
+	// lateTime bounds a read of the output that is left by then, lateBytes its size:
+	// it is more than a terminal buffers.
 	lateTime  = 100 * time.Millisecond
 	lateBytes = 256 << 10
 )
@@ -343,7 +343,7 @@ type terminal struct {
 	copied chan struct{} // closed when all output was passed on
 }
 
-// newTerminal opens a pty. The slave is for the child, and the caller's to close.
+// newTerminal opens a pty. The slave is for the child; the caller closes it.
 func newTerminal(size protocol.ProcTerminal) (t *terminal, slave *os.File, err error) {
 	master, slave, err := openTerminal()
 	if err != nil {
@@ -357,22 +357,22 @@ func newTerminal(size protocol.ProcTerminal) (t *terminal, slave *os.File, err e
 	return t, slave, nil
 }
 
-// copy passes output on until the last process has closed the terminal, or finish has
-// waited long enough.
+// copy passes on output until the last process has closed the terminal, or the time that finish set
+// is over.
 func (t *terminal) copy(to io.Writer) {
 	defer close(t.copied)
 	buf := make([]byte, blockSize)
-	late := 0 // reads in a row that were out of time
+	late := 0 // reads in a row that timed out
 	for left := lateBytes; left > 0; {
 		if late > 0 {
 			_ = t.master.SetReadDeadline(time.Now().Add(lateTime)) // it is open
 		}
 		n, err := t.master.Read(buf)
-		_, _ = to.Write(buf[:n]) // a backlog takes all, if slowly
+		_, _ = to.Write(buf[:n]) // a stream never fails
 		switch {
 		case late > 0 && err == nil:
 			late, left = 1, left-n
-		// twice, as a machine may be too busy to begin one in time
+		// twice, since a busy machine may not even begin a read in time
 		case late < 2 && errors.Is(err, os.ErrDeadlineExceeded):
 			late++
 		case err != nil:
@@ -381,7 +381,7 @@ func (t *terminal) copy(to io.Writer) {
 	}
 }
 
-// finish is called when the process is over: it waits for the last output.
+// finish waits for the last output and closes the terminal, after the end of the process.
 func (t *terminal) finish() {
 	// Neither fails on a terminal that is open.
 	_ = t.master.SetWriteDeadline(time.Unix(1, 0))
@@ -390,7 +390,7 @@ func (t *terminal) finish() {
 	t.master.Close()
 }
 
-// resize changes the size; what is 0 stays as it is.
+// resize changes the size; a value of 0 leaves that side unchanged.
 func (t *terminal) resize(size protocol.ProcTerminal) error {
 	conn, err := t.master.SyscallConn()
 	if err != nil {
@@ -401,7 +401,7 @@ func (t *terminal) resize(size protocol.ProcTerminal) error {
 	return errors.Join(err, failed)
 }
 
-// checkSize returns what is wrong with the size of a terminal.
+// checkSize returns the problems in the size of a terminal.
 func checkSize(size protocol.ProcTerminal) (problems []protocol.FieldError) {
 	for _, f := range []struct {
 		name  string

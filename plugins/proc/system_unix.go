@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openTerminal opens a pty. Reads and writes of the master can be ended by a
-// deadline, which those of the file that pty.Open gives cannot: asking that one
-// for its descriptor has made it blocking.
+// openTerminal opens a pty. Reads and writes of the master can have a deadline.
+// Those of the file that pty.Open returns cannot: a call of its Fd has made the file
+// blocking.
 func openTerminal() (master, slave *os.File, err error) {
 	opened, slave, err := pty.Open()
 	if err != nil {
@@ -30,8 +30,8 @@ func openTerminal() (master, slave *os.File, err error) {
 	return os.NewFile(uintptr(fd), "pty"), slave, nil
 }
 
-// setSize changes the size of a terminal and tells what runs in it; 0 leaves a
-// side as it is.
+// setSize changes the size of a terminal, and so notifies the processes in it; 0 leaves a
+// side unchanged.
 func setSize(fd uintptr, cols, rows uint16) error {
 	size, err := unix.IoctlGetWinsize(int(fd), unix.TIOCGWINSZ)
 	if err != nil {
@@ -46,7 +46,7 @@ func setSize(fd uintptr, cols, rows uint16) error {
 	return unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, size)
 }
 
-// signals are those that an agent may send.
+// signals returns the signals that an agent may send, by name.
 func signals() map[string]syscall.Signal {
 	return map[string]syscall.Signal{
 		"SIGTERM": syscall.SIGTERM, "SIGKILL": syscall.SIGKILL, "SIGINT": syscall.SIGINT, "SIGHUP": syscall.SIGHUP,

@@ -6,8 +6,8 @@ import (
 	"syscall"
 )
 
-// signals are those that an agent may send. Windows knows no other way to end a
-// process than to kill it, so each of those that ask for an end does.
+// signals returns the signals that an agent may send, by name. Windows can end a process only
+// by killing it, so each of these signals kills.
 func signals() map[string]syscall.Signal {
 	return map[string]syscall.Signal{
 		"SIGTERM": syscall.SIGKILL, "SIGKILL": syscall.SIGKILL, "SIGINT": syscall.SIGKILL, "SIGHUP": syscall.SIGKILL,
@@ -15,7 +15,7 @@ func signals() map[string]syscall.Signal {
 	}
 }
 
-// errNoTerminal says that this system has no pty.
+// errNoTerminal is the error for a pty on this system, which has none.
 var errNoTerminal = errors.New("this system has no terminals to give to a process; spawn it without \"pty\"")
 
 func openTerminal() (master, slave *os.File, err error) { return nil, nil, errNoTerminal }

@@ -14,7 +14,7 @@ import (
 	"a2e/protocol"
 )
 
-// filesystemTools names the tools of the toolkit filesystem.
+// filesystemTools returns the names of the tools of the toolkit filesystem.
 func filesystemTools() []string {
 	return []string{
 		"filesystem_edit_file", "filesystem_glob", "filesystem_grep", "filesystem_list_dir",
@@ -22,7 +22,7 @@ func filesystemTools() []string {
 	}
 }
 
-// inWorkspace returns the path of a file below a toolkit's folder as seen from the workspace.
+// inWorkspace returns the path of a file below a toolkit's folder, relative to the workspace.
 func (p *Plugin) inWorkspace(root, name string) string {
 	if filepath.IsAbs(root) {
 		base, err := filepath.Abs(p.env.Workspace)
@@ -39,7 +39,7 @@ func (p *Plugin) inWorkspace(root, name string) string {
 	return path.Join(filepath.ToSlash(root), path.Join("/", filepath.ToSlash(name)))
 }
 
-// oneFile is the Tool.Files of a tool that reads or changes one file, or folder.
+// oneFile returns the Tool.Files of a tool that reads or changes one file or folder.
 func (p *Plugin) oneFile(t *tools.Tool, name string) func(protocol.Object) []tools.File {
 	use := tools.File{Path: p.inWorkspace(name, "."), Access: protocol.Exclusive}
 	if t.Detail.ReadOnly {
@@ -77,8 +77,8 @@ func (p *Plugin) newFilesystem(o FilesystemOptions, byConfig bool) (*made, error
 	})
 }
 
-// openFolder opens the folder of a toolkit; field is the setting that names it. What the
-// config names may be anywhere; what the agent names lies in the workspace or in one of
+// openFolder opens the folder of a toolkit; field is the setting that names it. A folder that the
+// config names may be anywhere; a folder that the agent names must lie in the workspace or in one of
 // Options.Folders, without a link that leads out.
 func (p *Plugin) openFolder(field, name string, byConfig bool) (*os.Root, error) {
 	if name == "" {
@@ -118,7 +118,7 @@ func (p *Plugin) openFolder(field, name string, byConfig bool) (*os.Root, error)
 	return root, nil
 }
 
-// inner opens a folder in an open one, and nothing of the host's own.
+// inner opens a folder within an open one. It refuses the host's own folders.
 func (p *Plugin) inner(outer *os.Root, rest string) (*os.Root, error) {
 	if p.env.Wall.Hides(wall.Real(outer.Name())) {
 		return nil, wall.ErrOwn
@@ -130,11 +130,12 @@ func (p *Plugin) inner(outer *os.Root, rest string) (*os.Root, error) {
 	return outer.OpenRoot(asDir(rest))
 }
 
-// asDir makes opening a path fail on anything but a folder, and without waiting: the bare
+// asDir makes opening a path fail at once for anything but a folder: opening the bare
 // name of a pipe would wait for its other end.
 func asDir(name string) string { return name + "/." }
 
-// within splits what the agent named into an open folder and a path in it.
+// within splits a path of the agent into a folder that the agent may use and a path in it; ok = false if the path
+// is in none of them.
 func (p *Plugin) within(name string) (base, rest string, ok bool) {
 	if !filepath.IsAbs(name) {
 		return p.env.Workspace, name, filepath.IsLocal(name)
@@ -151,7 +152,7 @@ func (p *Plugin) within(name string) (base, rest string, ok bool) {
 	return "", "", false
 }
 
-// wrongSetting says what is wrong with one setting of a toolkit.
+// wrongSetting returns the error for one setting of a toolkit.
 func (p *Plugin) wrongSetting(field, why string, byConfig bool) error {
 	if byConfig {
 		return errors.New(field + " " + why)
@@ -159,7 +160,7 @@ func (p *Plugin) wrongSetting(field, why string, byConfig bool) error {
 	return protocol.Violation(protocol.FieldError{Path: "/config/" + field, Message: why})
 }
 
-// reason returns what is wrong, without the path of this machine in it.
+// reason returns the text of an error without paths of this machine.
 func reason(err error) string {
 	var at *os.PathError
 	switch {

@@ -15,7 +15,7 @@ import (
 	"a2e/protocol"
 )
 
-// gitTools names the tools of the toolkit git.
+// gitTools returns the names of the tools of the toolkit git.
 func gitTools() []string {
 	return []string{"git_add", "git_commit", "git_diff", "git_log", "git_show", "git_status"}
 }
@@ -23,11 +23,11 @@ func gitTools() []string {
 // repo is the repository of the toolkit git.
 type repo struct {
 	*git.Repo
-	change sync.Mutex // one command at a time that changes the index
+	change sync.Mutex // held by a command that changes the index
 }
 
-// newGit makes the toolkit git. It holds the folder open as long as it is there: git runs
-// in that one, whatever comes to have its name.
+// newGit makes the toolkit git. The toolkit keeps the folder open: git always runs in that
+// folder, even if another one gets its name.
 func (p *Plugin) newGit(o GitOptions, byConfig bool) (*made, error) {
 	root, err := p.openFolder("repo", o.Repo, byConfig)
 	if err != nil {
@@ -53,7 +53,7 @@ func (p *Plugin) newGit(o GitOptions, byConfig bool) (*made, error) {
 	return p.follow(kitGit, root.Name(), m, func() (*made, error) { return p.newGit(o, p.trusted(o.Repo, byConfig)) })
 }
 
-// gitIn makes the toolkit of an open folder, which it closes at its end.
+// gitIn makes the toolkit of an open folder. The toolkit closes the folder when it is closed.
 func (p *Plugin) gitIn(folder *os.File, o GitOptions) (*made, error) {
 	dir, err := filepath.Abs(folder.Name())
 	if err != nil {
@@ -89,7 +89,7 @@ func (p *Plugin) gitIn(folder *os.File, o GitOptions) (*made, error) {
 	}), nil
 }
 
-// revision refuses what git would not take for a revision.
+// revision refuses a text that cannot be a revision. name is the argument, for the error.
 func revision(name, rev string) error {
 	if len(rev) <= 512 && !strings.HasPrefix(rev, "-") && !strings.ContainsAny(rev, "\x00\n") {
 		return nil
@@ -100,7 +100,7 @@ func revision(name, rev string) error {
 	})
 }
 
-// treePath makes a path relative to the working tree, and refuses one that is not in it.
+// treePath makes *file relative to the working tree, and refuses a path outside the tree.
 func (r *repo) treePath(name string, file *string) error {
 	if *file == "" || filepath.IsLocal(*file) && !strings.ContainsRune(*file, 0) {
 		return nil
@@ -113,8 +113,8 @@ func (r *repo) treePath(name string, file *string) error {
 		"repository, best relative to its top folder"})
 }
 
-// exists reports whether there is such a revision. The error says why git cannot tell, such
-// as a repository that is broken.
+// exists reports whether a revision exists. The error says why git cannot tell, for
+// example because the repository is broken.
 func (r *repo) exists(ctx context.Context, rev string) (bool, error) {
 	if _, err := r.Run(ctx, "rev-parse", "--verify", "--quiet", "--end-of-options", rev); err == nil {
 		return true, nil

@@ -13,21 +13,21 @@ import (
 	"a2e/protocol"
 )
 
-// reads is what is true of the tools that change nothing.
+// reads returns the detail of tools that change nothing.
 func reads() host.ToolDetail { return host.ToolDetail{ReadOnly: true, Idempotent: true} }
 
 // gitFile is one changed file of git_status.
 type gitFile struct {
 	Path     string `json:"path"`
-	From     string `json:"from,omitzero"` // before it was renamed or copied
-	Index    string `json:"index"`         // what git add took: a letter of git status, "." = unchanged
+	From     string `json:"from,omitzero"` // its path before it was renamed or copied
+	Index    string `json:"index"`         // what is staged: a letter of git status, "." = unchanged
 	Worktree string `json:"worktree"`      // the same for the working tree; "?" = not tracked
 }
 
 // gitStatus is the data of git_status.
 type gitStatus struct {
 	Branch   string    `json:"branch" need:"The branch; empty when none is checked out."`
-	Commit   string    `json:"commit"` // "" = there is none yet
+	Commit   string    `json:"commit"` // "" = no commit yet
 	Upstream string    `json:"upstream"`
 	Ahead    int       `json:"ahead"`
 	Behind   int       `json:"behind"`
@@ -72,7 +72,7 @@ func parseStatus(text string) *gitStatus {
 			fields := map[string]int{"1": 8, "2": 9, "u": 10}[kind]
 			parts := strings.SplitN(rest, " ", fields)
 			if len(parts) < fields || len(parts[0]) != 2 {
-				continue // cut off by the bound of output
+				continue // cut off by the limit of output
 			}
 			f := gitFile{Path: parts[fields-1], Index: parts[0][:1], Worktree: parts[0][1:]}
 			if kind == "2" && i+1 < len(records) {
@@ -106,12 +106,12 @@ func (s *gitStatus) header(line string) {
 	}
 }
 
-// gitText is the data of a tool that gives a text.
+// gitText is the data of a tool that returns a diff.
 type gitText struct {
 	Diff string `json:"diff" need:"Empty when nothing differs."`
 }
 
-// diffFlags keep a diff to what git itself makes.
+// diffFlags returns flags that keep git from running other programs for a diff.
 func diffFlags() []string {
 	return []string{"--no-ext-diff", "--no-textconv", "--no-color", "--ignore-submodules=dirty"}
 }
@@ -147,7 +147,7 @@ func (r *repo) text(ctx context.Context, args []string) (*tools.Outcome, error) 
 	return &tools.Outcome{Data: &gitText{Diff: out.Text}, Truncated: out.Cut}, nil
 }
 
-// plain ends a command line so that nothing in it is taken for an option.
+// plain adds a revision and a file to a command line so that git takes neither for an option.
 func plain(args []string, rev, file string) []string {
 	args = append(args, "--end-of-options")
 	if rev != "" {
@@ -171,11 +171,11 @@ type gitCommit struct {
 	Body    string   `json:"body"`
 }
 
-// commitFormat has one field after the other, each ended by a unit separator, and a
-// record separator in front; git keeps NUL for itself.
+// commitFormat prints a record separator, and then each field with a unit separator behind
+// it; NUL cannot be used, since git uses it itself.
 const commitFormat = "--format=tformat:%x1e%H%x1f%P%x1f%an%x1f%ae%x1f%aI%x1f%s%x1f%b%x1f"
 
-// parseCommits reads what git printed in commitFormat; rest is what follows the last one.
+// parseCommits parses output of git in commitFormat; rest is the text after the last commit.
 func parseCommits(text string) (commits []gitCommit, rest string) {
 	commits = []gitCommit{}
 	for record := range strings.SplitSeq(text, "\x1e") {
@@ -186,8 +186,8 @@ func parseCommits(text string) (commits []gitCommit, rest string) {
 	return commits, rest
 }
 
-// parseCommit reads one record without its separator. rest is what follows, a diff with
-// any separators that the files have.
+// parseCommit parses one record without its separator. rest is the text after it: a diff, which may
+// contain the separators, too.
 func parseCommit(record string) (c gitCommit, rest string, ok bool) {
 	f := strings.SplitN(record, "\x1f", 8)
 	if len(f) < 8 {
@@ -310,7 +310,7 @@ func (r *repo) add() tools.Tool {
 		}
 		for i := range a.Paths {
 			if a.Paths[i] == "" {
-				a.Paths[i] = ".." // refused by the same words
+				a.Paths[i] = ".." // treePath refuses it with its usual text
 			}
 			if err := r.treePath("paths/"+strconv.Itoa(i), &a.Paths[i]); err != nil {
 				return nil, err
@@ -340,8 +340,8 @@ func (r *repo) add() tools.Tool {
 // maxListing bounds the list of a repository's files, in bytes: some 800,000 of them.
 const maxListing = 64 << 20
 
-// stage adds what lies under the paths, but for submodules: git would look into each with
-// that repository's own filters.
+// stage adds the files under the paths to the index, except submodules: in each of these git would
+// run that repository's own filters.
 func (r *repo) stage(ctx context.Context, paths []string) error {
 	out, err := r.List(ctx, maxListing, "ls-files", "--stage", "-z")
 	if err != nil {
@@ -353,7 +353,7 @@ func (r *repo) stage(ctx context.Context, paths []string) error {
 	}
 	args := []string{"--no-literal-pathspecs", "add", "--all", "--"}
 	for _, p := range paths {
-		if filepath.Clean(p) == "." { // which git takes literally, and so for nothing
+		if filepath.Clean(p) == "." { // git takes it literally, so it would match nothing
 			args = append(args, ":(top)")
 			continue
 		}

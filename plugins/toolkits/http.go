@@ -26,7 +26,7 @@ import (
 	"a2e/protocol"
 )
 
-// httpTools names the tools of the toolkit http.
+// httpTools returns the names of the tools of the toolkit http.
 func httpTools() []string { return []string{"api_delete", "api_get", "api_post", "api_put"} }
 
 // api is the web API of the toolkit http, or of openapi.
@@ -63,7 +63,7 @@ func (p *Plugin) newHTTP(o HTTPOptions, byConfig bool) (*made, error) {
 	return newMade(kitHTTP, all, a.web.Close), nil
 }
 
-// newAPI returns an API below a base URL; private = it may be on a private address.
+// newAPI makes an API below a base URL; private = it may be on a private address.
 func (p *Plugin) newAPI(kit string, o HTTPOptions, byConfig, private bool) (*api, error) {
 	a := &api{kit: kit, headers: make(http.Header)}
 	a.web = tools.NewWeb(webguard.Options{AllowPrivate: private || p.opts.AllowPrivate, Setting: "allow_private: true"},
@@ -91,7 +91,7 @@ type headerError string
 
 func (e headerError) Error() string { return string(e) }
 
-// setHeaders takes the headers of each request, which no answer shows.
+// setHeaders stores the headers of each request. Their values are secret, with a few exceptions.
 func (a *api) setHeaders(headers map[string]config.Secret) error {
 	a.secrets = redact.New(nil)
 	for name, secret := range headers {
@@ -110,7 +110,7 @@ func (a *api) setHeaders(headers map[string]config.Secret) error {
 		}
 		a.headers.Set(name, value)
 		if slices.Contains([]string{"Accept", "Accept-Language", "Content-Type", "User-Agent"}, name) {
-			continue // no secret; the same words stand in answers
+			continue // not secret; answers have the same words
 		}
 		a.secrets.AddSecret(value)
 	}
@@ -124,13 +124,13 @@ func (a *api) holds(u *url.URL) bool {
 		goesDown(u.EscapedPath())
 }
 
-// request is the arguments of a tool.
+// request has the arguments of a tool.
 type request struct {
 	target
 	Body jsontext.Value `json:"body" may:"What to send: a string goes as text, anything else as JSON."`
 }
 
-// target is the arguments of a tool that sends nothing.
+// target has the arguments of a tool without a body.
 type target struct {
 	Path  string          `json:"path" need:"Below the base URL, such as users/7."`
 	Query protocol.Object `json:"query" may:"Query parameters: strings, numbers and booleans, or lists of them."`
@@ -186,8 +186,8 @@ func (a *api) do(ctx context.Context, method string, in *request) (*tools.Outcom
 	return out, nil
 }
 
-// send makes a request with the headers that were configured, whose values it takes out of the
-// answer: some APIs send back what they got.
+// send sends a request with the configured headers, and masks their values in the
+// answer: some APIs return the headers they received.
 func (a *api) send(ctx context.Context, req *http.Request) (*tools.Outcome, *tools.WebAnswer, error) {
 	for name, value := range map[string]string{
 		"Accept":     "application/json, text/*;q=0.9, */*;q=0.1",
@@ -213,7 +213,7 @@ func (a *api) send(ctx context.Context, req *http.Request) (*tools.Outcome, *too
 	return out, answer, nil
 }
 
-// url puts path and query behind the base URL, below which they stay.
+// url returns the URL of a request, and refuses one that is not below the base URL.
 func (a *api) url(in *request) (*url.URL, error) {
 	ref, err := url.Parse(in.Path)
 	if err != nil || ref.Scheme != "" || ref.Host != "" || ref.User != nil || ref.RawQuery != "" ||
@@ -242,7 +242,7 @@ func (a *api) url(in *request) (*url.URL, error) {
 	return &u, nil
 }
 
-// queryValues returns the texts of one query parameter.
+// queryValues returns the values of one query parameter as texts.
 func queryValues(val protocol.Value) ([]string, bool) {
 	switch val.Kind() {
 	case '"':
@@ -268,7 +268,7 @@ func queryValues(val protocol.Value) ([]string, bool) {
 	return nil, false
 }
 
-// body returns what to send, and its type.
+// body returns the body of the request and its media type.
 func (in *request) body() (body []byte, kind string, err error) {
 	switch {
 	case in.Body == nil:
@@ -281,13 +281,13 @@ func (in *request) body() (body []byte, kind string, err error) {
 	return in.Body, "application/json", nil
 }
 
-// maxDecodings bounds how often a path is decoded: each of the servers that it passes may do
-// that once more.
+// maxDecodings bounds how often a path is decoded: each server on the way may decode it
+// once more.
 const maxDecodings = 4
 
-// goesDown reports whether no server can read a path, as it stands in a URL, as one that goes
-// up: whether it decodes it once or again, cuts parameters off a step (..;a=b), trims it, or
-// takes other characters for dots and slashes; nor as the name of a host. What cannot be told is refused.
+// goesDown reports whether every server reads the encoded path as one that does not go up and does not name
+// a host. A server may decode the path several times, cut parameters off a step (..;a=b), trim steps, or take
+// other characters for dots and slashes. In doubt the result is false.
 func goesDown(escaped string) bool {
 	for range maxDecodings {
 		if !stepsDown(escaped) {
@@ -295,7 +295,7 @@ func goesDown(escaped string) bool {
 		}
 		decoded, err := url.PathUnescape(escaped)
 		if err != nil {
-			return !strings.ContainsAny(escaped, ".;") // a lone %, which may yet become part of something
+			return !strings.ContainsAny(escaped, ".;") // a single %, which may become part of an escape
 		}
 		if decoded == escaped {
 			return true
@@ -305,7 +305,7 @@ func goesDown(escaped string) bool {
 	return false
 }
 
-// stepsDown looks at the steps of a path as it stands.
+// stepsDown checks the steps of a path without decoding it.
 func stepsDown(text string) bool {
 	if strings.HasPrefix(text, "//") || !utf8.ValidString(text) || strings.ContainsFunc(text, unicode.IsControl) ||
 		strings.Contains(text, "\\") {
@@ -321,7 +321,7 @@ func stepsDown(text string) bool {
 	return true
 }
 
-// lookalikes are those that NFKC leaves as they are.
+// lookalikes replaces characters that look like dots and slashes and that NFKC does not replace.
 func lookalikes() *strings.Replacer {
 	return strings.NewReplacer("\u3002", ".", "\u2044", "/", "\u2215", "/", "\u29f8", "/", "\u2216", "/", "\u29f5", "/",
 		"\u29f9", "/")

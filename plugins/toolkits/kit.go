@@ -21,7 +21,7 @@ import (
 	"a2e/protocol"
 )
 
-// The toolkits there are.
+// The names of the toolkits.
 const (
 	kitFilesystem = "filesystem"
 	kitHTTP       = "http"
@@ -31,10 +31,10 @@ const (
 	kitWeb        = "web"
 )
 
-// version is that of each toolkit and of its tools.
+// version is the version of each toolkit and of its tools.
 const version = "1.0.0"
 
-// kind is one toolkit as it comes.
+// kind is one toolkit, independent of its configuration.
 type kind struct {
 	name, alias, description, category string
 	tags, tools                        []string
@@ -82,7 +82,8 @@ func kinds() []kind {
 	}
 }
 
-// kindOf completes a toolkit with what makes it of its options, and where the config has these.
+// kindOf completes a toolkit with its schema and the functions that make it. in returns its options in the config,
+// or nil; make makes it from options.
 func kindOf[T any](k kind, in func(*Options) *T, make func(p *Plugin, opts T, byConfig bool) (*made, error)) kind {
 	k.schema = func() (*jsonschema.Schema, error) {
 		return jsonschema.For[T](&jsonschema.ForOptions{TypeSchemas: map[reflect.Type]*jsonschema.Schema{
@@ -108,22 +109,22 @@ func kindOf[T any](k kind, in func(*Options) *T, make func(p *Plugin, opts T, by
 // made is a toolkit that is configured.
 type made struct {
 	tools []tools.Tool
-	note  string // what it lacks; "" = nothing
+	note  string // what is missing in it; "" = nothing
 	close func() // after the last call; nil = nothing to do
 
-	renew func(context.Context) error // before each call, see follow; nil = nothing to do
+	renew func(context.Context) error // called before each call, see follow; nil = nothing to do
 
-	load    func(context.Context) (*made, error) // makes what takes its place, with the tools; nil = they are here
-	loading chan struct{}                        // held by the one who loads
-	tried   time.Time                            // when it failed; guarded by loading, problem too by the plugin's mu
+	load    func(context.Context) (*made, error) // makes its replacement with the tools; nil = the tools are loaded
+	loading chan struct{}                        // holds a token while somebody loads
+	tried   time.Time                            // time of the last load; guarded by loading (problem: also by mu)
 	problem error
 
-	calls   sync.RWMutex         // held for reading by each call, and for good by retire
-	retired atomic.Bool          // no call begins any more
-	next    atomic.Pointer[made] // what took its place; nil = nothing has, or the toolkit was taken away
+	calls   sync.RWMutex         // held for reading by each call; retire locks it and never unlocks it
+	retired atomic.Bool          // no further call begins
+	next    atomic.Pointer[made] // its replacement; nil = it was not replaced, or the toolkit was removed
 }
 
-// newMade counts the calls of the tools, so that what they need is closed after them.
+// newMade makes a configured toolkit. It tracks the calls of the tools, so that close runs after the last call.
 func newMade(kit string, all []tools.Tool, close func()) *made {
 	m := &made{tools: all, close: close}
 	for i := range all {
@@ -147,8 +148,8 @@ func newMade(kit string, all []tools.Tool, close func()) *made {
 	return m
 }
 
-// follow has the toolkit name, which works in a folder, made again once that was removed and made again:
-// what m has open is the old one.
+// follow makes the toolkit m, called name, again when its folder was removed and made again: m has the old folder
+// open. again makes the new toolkit.
 func (p *Plugin) follow(name, folder string, m *made, again func() (*made, error)) (*made, error) {
 	at, err := wall.OpenFolder(asDir(folder))
 	if err != nil {
@@ -158,7 +159,7 @@ func (p *Plugin) follow(name, folder string, m *made, again func() (*made, error
 	closes := m.close
 	m.close = func() {
 		closes()
-		_ = at.Close() // it was only looked at
+		_ = at.Close() // it was only opened to watch it
 	}
 	m.renew = func(ctx context.Context) error {
 		if !at.Remade() {
@@ -168,7 +169,7 @@ func (p *Plugin) follow(name, folder string, m *made, again func() (*made, error
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		i := slices.IndexFunc(p.kits, func(k *kit) bool { return k.name == name && k.made == m })
-		if i < 0 || p.ended { // another call has done it, or the toolkit is configured anew
+		if i < 0 || p.ended { // another call has done it, or the toolkit has a new configuration
 			return nil
 		}
 		next, err := again()
@@ -183,17 +184,17 @@ func (p *Plugin) follow(name, folder string, m *made, again func() (*made, error
 	return m, nil
 }
 
-// trusted reports whether a folder that was made again may be whatever it is: the config names it, and it
-// lies where no agent has a say. Elsewhere there may be a link in its place by now.
+// trusted reports whether a folder that was made again may be opened without the checks for the agent: the
+// config names it, and it lies outside the folders of the agent. In those, it may be a link by now.
 func (p *Plugin) trusted(folder string, byConfig bool) bool {
 	_, _, reached := p.within(folder)
 	return byConfig && !reached
 }
 
-// loadAfter is how long a toolkit that could not be loaded stays so.
+// loadAfter is the time after a failed load in which the toolkit is not loaded again.
 const loadAfter = 10 * time.Second
 
-// await makes the tools of toolkits that the config has only named so far, as Set wants it.
+// await loads the toolkits of the config that have no tools yet; see tools.SetOptions.Await.
 func (p *Plugin) await(ctx context.Context, tool string) error {
 	if tool == "" && host.WantsKnown(ctx) {
 		return nil
@@ -209,7 +210,7 @@ func (p *Plugin) await(ctx context.Context, tool string) error {
 	return errors.Join(problems...)
 }
 
-// loadLocked loads a toolkit. It lets go of the lock meanwhile.
+// loadLocked loads a toolkit. It releases the lock meanwhile.
 func (p *Plugin) loadLocked(ctx context.Context, k *kit) error {
 	m := k.made
 	host.HandOff(ctx)
@@ -228,7 +229,7 @@ func (p *Plugin) loadLocked(ctx context.Context, k *kit) error {
 	}
 	p.mu.Lock()
 	switch {
-	case ctx.Err() != nil || err == nil && loaded == nil: // the next one loads it, or another one has
+	case ctx.Err() != nil || err == nil && loaded == nil: // the next request loads it, or another one has loaded it
 		return ctx.Err()
 	case err != nil:
 		if m.problem == nil || m.problem.Error() != err.Error() {
@@ -245,8 +246,8 @@ func (p *Plugin) loadLocked(ctx context.Context, k *kit) error {
 	return nil
 }
 
-// heir returns what serves a tool after the toolkit was configured anew: a call that came in
-// meanwhile.
+// heir returns the function that serves a call of a tool that began while the toolkit was being
+// replaced: the tool of the replacement, or one that answers with unknown_tool.
 func (m *made) heir(kit, name string) func(context.Context, protocol.Object, host.Emitter) (*tools.Outcome, error) {
 	if next := m.next.Load(); next != nil {
 		if i := slices.IndexFunc(next.tools, func(t tools.Tool) bool { return t.Def.Name == name }); i >= 0 {
@@ -259,18 +260,18 @@ func (m *made) heir(kit, name string) func(context.Context, protocol.Object, hos
 	}
 }
 
-// enter begins a call, which ends by calls.RUnlock; false = none begins any more. It does not
-// wait for the lock, which retire keeps once it has it.
+// enter begins a call, which ends with calls.RUnlock; false = the toolkit is retired. It does not
+// wait for the lock, since retire never unlocks it.
 func (m *made) enter() bool { return !m.retired.Load() && m.calls.TryRLock() }
 
-// passOn has the calls that come from now on served by what takes the toolkit's place; nil =
-// nothing does.
+// passOn passes calls from now on to the toolkit's replacement; nil = the toolkit has
+// none.
 func (m *made) passOn(next *made) {
 	m.next.Store(next)
 	m.retired.Store(true)
 }
 
-// retire lets no further call begin, waits for those under way and closes.
+// retire lets no further call begin, waits for the running ones and closes the toolkit.
 func (m *made) retire() {
 	m.retired.Store(true)
 	m.calls.Lock()
@@ -279,8 +280,8 @@ func (m *made) retire() {
 	}
 }
 
-// fits holds a configuration against the toolkit's schema. The error names members and
-// what they must be, never what was sent: that may be secret.
+// fits checks a configuration against the toolkit's schema. The error names members and
+// what they must be, but never their values, which may be secret.
 func (k *kind) fits(config protocol.Object) error {
 	made, err := k.schema()
 	if err != nil {
@@ -335,8 +336,8 @@ func (k *kit) wanted(req *protocol.ToolkitListRequest) bool {
 	})
 }
 
-// definition says what the toolkit is. One that is not configured names the tools that it
-// would have.
+// definition returns the definition of the toolkit. If it is not configured, the definition names the tools that
+// it would have.
 func (k *kit) definition() (protocol.ToolkitDefinition, error) {
 	schema, err := k.schema()
 	if err != nil {
@@ -359,8 +360,8 @@ func (k *kit) definition() (protocol.ToolkitDefinition, error) {
 	return def, json.Unmarshal(raw, &def.Schema)
 }
 
-// configure answers toolkit/configure/req: what was configured before is there until the
-// new one is. An empty config takes the toolkit's tools away.
+// configure answers toolkit/configure/req. The earlier configuration stays until the new one
+// is ready. An empty config removes the toolkit's tools.
 func (p *Plugin) configure(ctx context.Context, req *protocol.ToolkitConfigureRequest,
 	_ host.Emitter,
 ) (*protocol.ToolkitConfigureResponse, error) {
@@ -390,7 +391,7 @@ func (p *Plugin) configure(ctx context.Context, req *protocol.ToolkitConfigureRe
 	if err == nil && m.load != nil {
 		m, err = m.load(ctx)
 	}
-	if err == nil && ctx.Err() != nil { // of a session that is over nothing stays
+	if err == nil && ctx.Err() != nil { // a session that has ended leaves nothing behind
 		m.retire()
 		err = context.Cause(ctx)
 	}
@@ -403,7 +404,7 @@ func (p *Plugin) configure(ctx context.Context, req *protocol.ToolkitConfigureRe
 	return resp, nil
 }
 
-// names lists the tools of a toolkit.
+// names returns the names of the tools of a toolkit.
 func names(m *made) []string {
 	all := make([]string, len(m.tools))
 	for i := range m.tools {
@@ -412,7 +413,7 @@ func names(m *made) []string {
 	return all
 }
 
-// unknown is the answer to a toolkit that this plugin does not have.
+// unknown returns the error for a toolkit that this plugin does not have.
 func (p *Plugin) unknown(name string) error {
 	var known []string
 	for _, k := range p.kits {

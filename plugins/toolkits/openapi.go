@@ -25,11 +25,11 @@ import (
 	"a2e/protocol"
 )
 
-// specTimeout is how long a description may take to come.
+// specTimeout bounds the fetch of a description.
 const specTimeout = 10 * time.Second
 
-// newOpenAPI makes the toolkit openapi: that of the config without tools, which are made of the
-// description when they are first asked for.
+// newOpenAPI makes the toolkit openapi without tools. made.load makes them from the description: for
+// the config when tools are first needed, for the agent at once.
 func (p *Plugin) newOpenAPI(o OpenAPIOptions, byConfig bool) (*made, error) {
 	if o.Spec == "" {
 		return nil, p.wrongSetting("spec", "is empty; it is the file or URL of an OpenAPI description", byConfig)
@@ -50,7 +50,7 @@ func (p *Plugin) newOpenAPI(o OpenAPIOptions, byConfig bool) (*made, error) {
 		}
 	}
 	if byConfig {
-		if o.BaseURL != "" { // what is wrong with it is told at the start
+		if o.BaseURL != "" { // errors in it are reported at the start
 			if _, err := p.newAPI(kitOpenAPI, o.HTTPOptions(), true, true); err != nil {
 				return nil, err
 			}
@@ -63,12 +63,12 @@ func (p *Plugin) newOpenAPI(o OpenAPIOptions, byConfig bool) (*made, error) {
 	}}, nil
 }
 
-// HTTPOptions returns where the API is, and the headers of its requests.
+// HTTPOptions returns the base URL of the API and the headers of its requests.
 func (o OpenAPIOptions) HTTPOptions() HTTPOptions {
 	return HTTPOptions{BaseURL: o.BaseURL, Headers: o.Headers}
 }
 
-// loadOpenAPI reads the description and makes a tool of each of its operations.
+// loadOpenAPI reads the description and makes a tool for each of its operations.
 func (p *Plugin) loadOpenAPI(ctx context.Context, o OpenAPIOptions, byConfig bool) (*made, error) {
 	text, at, err := p.specText(ctx, o.Spec, byConfig)
 	if err != nil {
@@ -110,8 +110,8 @@ func (p *Plugin) loadOpenAPI(ctx context.Context, o OpenAPIOptions, byConfig boo
 	return m, nil
 }
 
-// operationTools makes the tools of operations, and an api for each of the servers. Only a server of the host
-// that the config names may be on a private address.
+// operationTools makes the tools of operations, and adds an api for each server to apis. Only a server on the host
+// from which the config has the description may be on a private address.
 func (p *Plugin) operationTools(s *spec, ops []*operation, apis map[string]*api, byConfig bool) (all []tools.Tool) {
 	for _, op := range ops {
 		a := apis[op.server]
@@ -129,7 +129,7 @@ func (p *Plugin) operationTools(s *spec, ops []*operation, apis map[string]*api,
 	return all
 }
 
-// specError is an error of what a description says.
+// specError returns the error for a mistake in a description.
 func (p *Plugin) specError(err error, byConfig bool) error {
 	if byConfig {
 		return err
@@ -137,7 +137,7 @@ func (p *Plugin) specError(err error, byConfig bool) error {
 	return protocol.Violation(protocol.FieldError{Path: "/config/spec", Message: err.Error()})
 }
 
-// specText returns the text of a description, and the URL that it came from; nil = a file.
+// specText returns the text of a description, and the URL that it was fetched from; nil = a file.
 func (p *Plugin) specText(ctx context.Context, name string, byConfig bool) ([]byte, *url.URL, error) {
 	if strings.HasPrefix(name, "http://") || strings.HasPrefix(name, "https://") {
 		if !byConfig {
@@ -176,8 +176,8 @@ func (p *Plugin) specText(ctx context.Context, name string, byConfig bool) ([]by
 	return text, nil, err
 }
 
-// fetchSpec fetches a description. The config names the address, wherever that is; no redirect
-// leads to another host.
+// fetchSpec fetches a description. The config names the address, so it may be private. Redirects to another host
+// are not followed.
 func fetchSpec(ctx context.Context, name string) ([]byte, *url.URL, error) {
 	ctx, cancel := context.WithTimeout(ctx, specTimeout) // lists of tools wait for it
 	defer cancel()
@@ -215,7 +215,7 @@ func (a *api) operationTool(op *operation) tools.Tool {
 	ready := sync.OnceValue(func() *schema.Schema {
 		s, err := schema.Compile(op.schema, 2*specMaxParts)
 		if err != nil {
-			return nil // the server says what does not fit
+			return nil // the API reports arguments that are not valid
 		}
 		return s
 	})
@@ -242,7 +242,7 @@ type operationAnswer struct {
 	Content     any    `json:"content" need:"JSON as it is, else the text; cut at the host's output limit."`
 }
 
-// operate makes the request of an operation.
+// operate sends the request of an operation.
 func (a *api) operate(ctx context.Context, op *operation, args protocol.Object) (*tools.Outcome, error) {
 	req, err := op.request(ctx, a, args)
 	if err != nil {
@@ -261,7 +261,7 @@ func (a *api) operate(ctx context.Context, op *operation, args protocol.Object) 
 	return out, nil
 }
 
-// isJSON reports whether a media type is one of JSON.
+// isJSON reports whether a media type is JSON.
 func isJSON(media string) bool {
 	media = strings.ToLower(strings.TrimSpace(media))
 	return media == "application/json" || strings.HasSuffix(media, "+json")

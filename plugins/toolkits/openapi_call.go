@@ -16,8 +16,8 @@ import (
 	"a2e/protocol"
 )
 
-// request makes the request of an operation. Each value is encoded, so that none means more
-// than a value: no path, no second parameter, no header of its own.
+// request makes the request of an operation. Each value is encoded, so that it cannot become
+// another path, a second parameter or another header.
 func (op *operation) request(ctx context.Context, a *api, args protocol.Object) (*http.Request, error) {
 	path, header := op.path, make(http.Header)
 	var query, cookies []string
@@ -129,7 +129,7 @@ func (p *parameter) value(val protocol.Value) (v paramValue, ok bool) {
 	return v, ok
 }
 
-// addMembers takes the members of an object; deep = those of objects in it too, as a][b.
+// addMembers adds the members of an object; deep = also those of objects within it, with names such as a][b.
 func (v *paramValue) addMembers(obj protocol.Object, prefix string, deep bool) bool {
 	for key, val := range obj.All() {
 		name := prefix + string(key)
@@ -149,7 +149,7 @@ func (v *paramValue) addMembers(obj protocol.Object, prefix string, deep bool) b
 	return true
 }
 
-// scalarText returns a text, number, boolean or null as requests have it.
+// scalarText returns the text of a string, number, boolean or null ("") for a request.
 func scalarText(val protocol.Value) (string, bool) {
 	switch val.Kind() {
 	case '"':
@@ -164,7 +164,7 @@ func scalarText(val protocol.Value) (string, bool) {
 
 func plainText(text string) string { return text }
 
-// join puts the texts together, each encoded; exploded members are name=text.
+// join joins the encoded texts; members of an object are name=text with explode, else name,text.
 func (v paramValue) join(separator string, encode func(string) string, explode bool) string {
 	var all []string
 	for i, text := range v.texts {
@@ -180,7 +180,7 @@ func (v paramValue) join(separator string, encode func(string) string, explode b
 	return strings.Join(all, separator)
 }
 
-// inPath returns the value as it stands in a path.
+// inPath returns the value encoded for a path.
 func (p *parameter) inPath(v paramValue) string {
 	encode := func(text string) string { return strings.ReplaceAll(url.PathEscape(text), ";", "%3B") }
 	switch {
@@ -198,7 +198,7 @@ func (p *parameter) inPath(v paramValue) string {
 	return v.join(",", encode, p.explode)
 }
 
-// inQuery returns the value as the parts of a query.
+// inQuery returns the value as encoded parts of a query.
 func (p *parameter) inQuery(v paramValue) (parts []string) {
 	name, encode := url.QueryEscape(p.name), url.QueryEscape
 	switch {
@@ -222,7 +222,7 @@ func (p *parameter) inQuery(v paramValue) (parts []string) {
 	return []string{name + "=" + v.join(separator, encode, false)}
 }
 
-// encode returns the body of the request, and its type.
+// encode returns the body of the request and its media type.
 func (op *operation) encode(args protocol.Object) (body []byte, kind string, err error) {
 	val, ok := args.Get("body")
 	if op.body == "" || !ok {
@@ -259,7 +259,7 @@ func (op *operation) encode(args protocol.Object) (body []byte, kind string, err
 	return []byte(form.Encode()), op.body, nil
 }
 
-// multipartBody makes a form of parts: texts as they are, lists and objects as JSON.
+// multipartBody makes a multipart form: texts unchanged, lists and objects as JSON.
 func multipartBody(obj protocol.Object) (body []byte, kind string, err error) {
 	var b bytes.Buffer
 	w := multipart.NewWriter(&b)

@@ -22,21 +22,21 @@ import (
 	"a2e/protocol"
 )
 
-// maxToolName is how long the name of a tool may be for most models' vendors.
+// maxToolName bounds the name of a tool, in bytes, as most vendors of models do.
 const maxToolName = 64
 
-// operation is one operation of a description, made ready to be called.
+// operation is one operation of a description, ready to be called.
 type operation struct {
 	method, path string // as the description has them
-	id           string // operationId; "" = it has none
-	pointer      string // JSON Pointer of it
+	id           string // operationId; "" = none
+	pointer      string // JSON Pointer of the operation
 	tool         string // name of its tool
-	server       string // URL of the API that it is of
+	server       string // URL of its API
 	title        string
 	description  string
 	tags         []string
 	params       []parameter
-	body         string // media type of the body; "" = there is none
+	body         string // media type of the body; "" = no body
 	needsBody    bool
 	schema       jsontext.Value
 	parameters   []protocol.ToolParameter
@@ -44,7 +44,7 @@ type operation struct {
 
 // parameter is one parameter of an operation.
 type parameter struct {
-	name, arg string // in requests, and among the arguments
+	name, arg string // its names in requests and among the arguments
 	in        string // path, query, header or cookie
 	style     string
 	explode   bool
@@ -54,8 +54,8 @@ type parameter struct {
 	text      string
 }
 
-// bodies lists the media types of bodies that can be sent, the best first. The others, such as
-// files, are no arguments for a tool.
+// bodies returns the media types of bodies that can be sent, the best first. Others, such as
+// files, cannot be arguments of a tool.
 func bodies() []string {
 	return []string{
 		"application/json", "+json", "application/x-www-form-urlencoded", "multipart/form-data",
@@ -63,7 +63,7 @@ func bodies() []string {
 	}
 }
 
-// methods lists those of which tools are made.
+// methods returns the HTTP methods whose operations become tools.
 func methods() []string {
 	return []string{
 		http.MethodGet, http.MethodPut, http.MethodPost, http.MethodDelete, http.MethodOptions,
@@ -71,8 +71,8 @@ func methods() []string {
 	}
 }
 
-// server returns the URL of the API that an operation is of: the first one of the servers that stand nearest to
-// it, as they are seen from where the description came from, or base_url in place of all of them.
+// server returns the URL of an operation's API: base_url, or else the first of the servers of the operation, of its
+// path or of the description, resolved against the description's URL.
 func (s *spec) server(op *operation, own, ofPath any) (string, error) {
 	at := "/servers"
 	list, _ := s.root["servers"].([]any)
@@ -112,8 +112,8 @@ const (
 	specMaxVariable = 1 << 10
 )
 
-// expanded puts the defaults of variables into the URL of a server, as they are: what looks like a variable
-// in one is none.
+// expanded replaces the variables in the URL of a server by their defaults. It does not expand variables within
+// a default.
 func expanded(text string, variables map[string]any) string {
 	return regexp.MustCompile(`\{[^{}]*\}`).ReplaceAllStringFunc(text, func(hole string) string {
 		variable, _ := variables[strings.Trim(hole, "{}")].(map[string]any)
@@ -124,8 +124,8 @@ func expanded(text string, variables map[string]any) string {
 	})
 }
 
-// operations returns those that include and exclude leave, by path and method. The error tells
-// what is wrong with them.
+// operations returns the operations that include and exclude select, sorted by path, without those that cannot be
+// used. The error says what is wrong in the description, in include or in exclude, if there are none.
 func (s *spec) operations(include, exclude []string) ([]*operation, error) {
 	var found []*operation
 	paths, _ := s.root["paths"].(map[string]any)
@@ -163,8 +163,8 @@ func (s *spec) operations(include, exclude []string) ([]*operation, error) {
 	return s.complete(found)
 }
 
-// complete makes operations ready. One that cannot be is left out: one whose body cannot be sent is in s.left,
-// one with something wrong in s.problems.
+// complete makes operations ready and leaves out the others: s.left has those whose body cannot be sent,
+// s.problems the errors of the first ones with a mistake.
 func (s *spec) complete(found []*operation) (ready []*operation, err error) {
 	paths, _ := s.root["paths"].(map[string]any)
 	for _, op := range found {
@@ -193,10 +193,10 @@ func (op *operation) matches(pattern string) bool {
 		op.method+" "+op.path)
 }
 
-// label is how an operation is named where it is looked for.
+// label returns the operationId, or else method and path, for messages.
 func (op *operation) label() string { return cmp.Or(op.id, op.method+" "+op.path) }
 
-// chosen returns the operations that include and exclude leave.
+// chosen returns the operations that include and exclude select.
 func (s *spec) chosen(all []*operation, include, exclude []string) ([]*operation, error) {
 	var labels []string
 	for _, op := range all {
@@ -220,8 +220,8 @@ func (s *spec) chosen(all []*operation, include, exclude []string) ([]*operation
 	return left, nil
 }
 
-// nameTools gives each operation the name of its tool: of its operationId, or of method and path
-// where that is missing or taken.
+// nameTools sets the tool name of each operation: from its operationId, or from method and path
+// if that is missing or taken.
 func (s *spec) nameTools(all []*operation) {
 	taken := map[string]bool{}
 	for _, op := range all {
@@ -236,7 +236,7 @@ func (s *spec) nameTools(all []*operation) {
 	}
 }
 
-// toolName makes the name of a tool of a text.
+// toolName makes the name of a tool from a text.
 func toolName(text string) string {
 	name := "openapi_" + strings.Trim(regexp.MustCompile(`[^A-Za-z0-9_-]+`).ReplaceAllString(text, "_"), "_")
 	if len(name) > maxToolName {
@@ -245,13 +245,13 @@ func toolName(text string) string {
 	return name
 }
 
-// shortName cuts a name and tells it from others by a hash.
+// shortName cuts a name and adds a hash, so that it stays unique.
 func shortName(name, text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return name[:min(len(name), maxToolName-9)] + "_" + hex.EncodeToString(sum[:4])
 }
 
-// completeOne reads what an operation takes; false = its body cannot be sent.
+// completeOne reads the rest of an operation; false = its body cannot be sent.
 func (s *spec) completeOne(op *operation, item map[string]any) (bool, error) {
 	obj, pointer, err := s.follow(item[strings.ToLower(op.method)], op.pointer)
 	if err != nil {
@@ -311,7 +311,7 @@ func (s *spec) addParameters(op *operation, v any, pointer string) error {
 		}
 		if name := textproto.CanonicalMIMEHeaderKey(p.name); p.in == "header" &&
 			(s.headers[name] != nil || slices.Contains([]string{"Accept", "Content-Type", "Authorization"}, name)) {
-			continue // it is configured, or none of the arguments by the standard
+			continue // it is configured, or the standard excludes it from the parameters
 		}
 		op.params = slices.DeleteFunc(op.params, func(other parameter) bool {
 			return other.in == p.in &&
@@ -357,7 +357,7 @@ func (s *spec) parameter(obj map[string]any, at string) (p parameter, err error)
 	return p, nil
 }
 
-// checkTemplate holds the parameters against the {names} in the path.
+// checkTemplate checks the parameters against the {names} in the path.
 func (s *spec) checkTemplate(op *operation) error {
 	for _, match := range templateNames(op.path) {
 		if !slices.ContainsFunc(op.params, func(p parameter) bool { return p.in == "path" && p.name == match }) {
@@ -379,8 +379,8 @@ func templateNames(path string) (names []string) {
 	return names
 }
 
-// addBody reads what an operation takes as its body and returns its schema; nil = there is
-// none that can be sent, and the operation needs one.
+// addBody reads the body of an operation and returns its schema, true for any body or no body; nil = the operation
+// needs a body that cannot be sent.
 func (s *spec) addBody(op *operation, v any, pointer string) (any, error) {
 	if v == nil {
 		return true, nil
@@ -411,7 +411,7 @@ func (s *spec) addBody(op *operation, v any, pointer string) (any, error) {
 	return true, nil
 }
 
-// addSchema makes the schema of the arguments: the parameters by their names, and body.
+// addSchema makes the schema of the arguments: the parameters by their names, and "body".
 func (s *spec) addSchema(op *operation, body any) error {
 	if s.full {
 		const told = "the schemas of those before it have %d bytes, the most that are taken: exclude some"

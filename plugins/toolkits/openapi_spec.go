@@ -21,14 +21,14 @@ import (
 	"a2e/protocol"
 )
 
-// The bounds of a description, and of what is made of it.
+// The bounds of a description, and of its operations and schemas.
 const (
 	specMaxBytes    = 16 << 20
-	specMaxYAML     = 4 << 20 // of YAML, which takes far more memory than it has bytes
+	specMaxYAML     = 4 << 20 // of YAML, which takes far more memory than its size
 	specMaxTools    = 1000
 	specMaxFound    = 50_000   // operations before include and exclude
-	specMaxPatterns = 200      // of include, and of exclude
-	specMaxParts    = 2000     // schemas of one operation, with what references stand for
+	specMaxPatterns = 200      // of include, and also of exclude
+	specMaxParts    = 2000     // schemas of one operation, with those that references name
 	specMaxAllParts = 200_000  // of all
 	specMaxSchema   = 1 << 20  // bytes of the schema of one operation
 	specMaxSchemas  = 32 << 20 // of all
@@ -39,26 +39,26 @@ const (
 
 // spec is an OpenAPI description, 3.0 or 3.1.
 type spec struct {
-	name  string // as messages call it: a path, or a URL
+	name  string // path or URL for messages
 	raw   []byte
-	lines map[string]int // of the values near the top, by JSON Pointer; nil = raw is JSON
+	lines map[string]int // lines of the values near the top, by JSON Pointer; nil = raw is JSON
 	root  map[string]any
 	new31 bool     // schemas are JSON Schema
 	parts int      // schemas that may still be made
-	bytes int      // of schemas that were made
+	bytes int      // bytes of all schemas made so far
 	left  []string // operations whose body cannot be sent
 	full  bool     // no more schemas are made
 
-	wrongs   int     // errors that were made
+	wrongs   int     // number of errors made by wrong
 	bad      int     // operations and paths with an error
-	problems []error // of the first of them
+	problems []error // their first errors, at most specMaxProblems
 
-	headers http.Header // that are configured
-	at      *url.URL    // where the description came from; nil = a file
-	baseURL string      // that is configured, in place of all servers
+	headers http.Header // headers from the configuration
+	at      *url.URL    // URL of the description; nil = a file
+	baseURL string      // from the configuration; replaces all servers
 }
 
-// readSpec reads a description. The error names file and line.
+// readSpec parses a description. The error names the file, and the line where it is known.
 func readSpec(name string, text []byte) (*spec, error) {
 	text = bytes.TrimPrefix(text, []byte("\ufeff"))
 	s := &spec{name: name, raw: text, parts: specMaxAllParts}
@@ -88,7 +88,7 @@ func readSpec(name string, text []byte) (*spec, error) {
 	return s, s.check()
 }
 
-// check looks at what the description says of itself.
+// check checks the version of the description and that it has paths.
 func (s *spec) check() error {
 	version, _ := s.root["openapi"].(string)
 	paths, _ := s.root["paths"].(map[string]any)
@@ -107,8 +107,8 @@ func (s *spec) check() error {
 	return nil
 }
 
-// wrong is an error of what a JSON Pointer names. Only the first ones have their line, which is looked for in
-// the whole text.
+// wrong returns an error about the value at a JSON Pointer. Only the first errors have a line number, since
+// finding one takes a search of the whole text.
 func (s *spec) wrong(pointer, format string, args ...any) error {
 	place := s.name
 	if s.wrongs++; s.wrongs <= specMaxProblems {
@@ -117,14 +117,14 @@ func (s *spec) wrong(pointer, format string, args ...any) error {
 	return fmt.Errorf("%s: %s: %s", place, cmp.Or(pointer, "/"), fmt.Sprintf(format, args...))
 }
 
-// leaveOut notes that an operation, or all of a path, is no tool, and why.
+// leaveOut counts an operation or a path that becomes no tool, and stores the first errors.
 func (s *spec) leaveOut(err error) {
 	if s.bad++; s.bad <= specMaxProblems {
 		s.problems = append(s.problems, err)
 	}
 }
 
-// note says which operations are no tools; "" = all are.
+// note returns a text about the operations that became no tools, or "" if all did.
 func (s *spec) note() string {
 	var all []string
 	if len(s.left) > 0 {
@@ -140,7 +140,7 @@ func (s *spec) note() string {
 	return strings.Join(all, "; ")
 }
 
-// line returns the line of what a JSON Pointer names, or of the nearest around it that is known.
+// line returns the line of the value at a JSON Pointer, or of the nearest value around it with a known line.
 func (s *spec) line(pointer string) int {
 	if s.lines == nil {
 		return s.jsonLine(pointer)
@@ -160,7 +160,7 @@ func (s *spec) jsonLine(pointer string) int {
 	}
 }
 
-// follow returns the object that v is or refers to, with its JSON Pointer.
+// follow returns the object v, or the object that v refers to, with its JSON Pointer.
 func (s *spec) follow(v any, pointer string) (map[string]any, string, error) {
 	for range specMaxRefs {
 		obj, ok := v.(map[string]any)
@@ -180,7 +180,7 @@ func (s *spec) follow(v any, pointer string) (map[string]any, string, error) {
 	return nil, pointer, s.wrong(pointer, "$ref: the references lead on and on")
 }
 
-// find returns what a reference names.
+// find returns the value that a reference names. pointer is the place of the reference, for the error.
 func (s *spec) find(ref, pointer string) (any, error) {
 	at, within := strings.CutPrefix(ref, "#/")
 	if !within {
@@ -210,18 +210,18 @@ func (s *spec) find(ref, pointer string) (any, error) {
 	return v, nil
 }
 
-// schemaMaker makes the JSON Schema of one operation's arguments from those of the description.
-// It puts what references stand for in their place, down to where they refer to themselves or
-// there would be too many: there any value fits.
+// schemaMaker makes the JSON Schema of one operation's arguments from the schemas of the description.
+// It replaces references by the schemas that they name. Where a reference refers to itself, or there would be
+// too many schemas, any value is valid.
 type schemaMaker struct {
 	*spec
 	at   string   // JSON Pointer of the operation, for errors
-	open []string // references being followed
-	left int      // schemas
+	open []string // references and levels being followed
+	left int      // schemas that may still be made
 	err  error
 }
 
-// make makes one schema; any = true.
+// make makes one schema; {} allows any value.
 func (m *schemaMaker) make(v any) any {
 	obj, ok := v.(map[string]any)
 	if m.left--; m.left < 0 || len(m.open) > specMaxDepth || m.err != nil {
@@ -252,7 +252,7 @@ func (m *schemaMaker) make(v any) any {
 	return out
 }
 
-// reference makes the schema that a reference stands for.
+// reference makes the schema that a reference names.
 func (m *schemaMaker) reference(ref string, beside map[string]any) any {
 	if slices.Contains(m.open, ref) {
 		return map[string]any{"description": "as " + ref[strings.LastIndexByte(ref, '/')+1:] + " around it"}
@@ -271,8 +271,8 @@ func (m *schemaMaker) reference(ref string, beside map[string]any) any {
 	return made
 }
 
-// keyword takes one keyword of a schema over. What says nothing of which values fit, such as
-// examples, is left out.
+// keyword copies one keyword of a schema. It leaves out keywords that do not restrict or describe values, such as
+// examples.
 func (m *schemaMaker) keyword(out map[string]any, key string, v any) {
 	switch key {
 	case "type", "enum", "const", "default", "title", "description", "format", "pattern", "minimum", "maximum",
@@ -288,7 +288,7 @@ func (m *schemaMaker) keyword(out map[string]any, key string, v any) {
 	}
 }
 
-// as31 says what a schema of version 3.0 says in the words of JSON Schema.
+// as31 rewrites the keywords of version 3.0 as JSON Schema.
 func (m *schemaMaker) as31(out, obj map[string]any) {
 	for limit, exclusive := range map[string]string{"minimum": "exclusiveMinimum", "maximum": "exclusiveMaximum"} {
 		if is, ok := out[exclusive].(bool); ok {
@@ -310,7 +310,7 @@ func (m *schemaMaker) as31(out, obj map[string]any) {
 	}
 }
 
-// dropReadOnly leaves out the members that only answers have.
+// dropReadOnly removes the members that only answers have.
 func (m *schemaMaker) dropReadOnly(out, obj map[string]any) {
 	members, _ := obj["properties"].(map[string]any)
 	made, _ := out["properties"].(map[string]any)

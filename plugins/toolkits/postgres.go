@@ -25,8 +25,8 @@ import (
 
 const (
 	pgConnections = 8                // statements that run at once on a server
-	pgIdle        = 30 * time.Second // after which a connection that nobody uses is closed
-	pgClosing     = 5 * time.Second  // for a connection to be made fit for the next statement, or closed
+	pgIdle        = 30 * time.Second // an idle connection is closed after it
+	pgClosing     = 5 * time.Second  // time to reset a connection for the next statement, or to close it
 )
 
 // pgServer is a database of a PostgreSQL server.
@@ -34,11 +34,11 @@ type pgServer struct {
 	config *pgxpool.Config
 
 	mu   sync.Mutex    // guards the fields below
-	pool *pgxpool.Pool // of connections as if they had just been opened; nil = none was needed yet
+	pool *pgxpool.Pool // its connections are in the state of new ones; nil = none was needed yet
 	over bool
 }
 
-// newPostgres makes the engine of a server. The error shows nothing of the connection string.
+// newPostgres makes the engine of a server. The error shows no values of the connection string.
 func newPostgres(dsn string) (engine, error) {
 	var asked url.Values
 	if u, err := url.Parse(dsn); err == nil {
@@ -56,7 +56,7 @@ func newPostgres(dsn string) (engine, error) {
 	c := config.ConnConfig
 	c.MaxProtocolMessageBodyLen = sqlMaxValue
 	pg.Configure(c, 10*time.Second, 2*time.Second)
-	c.DefaultQueryExecMode = pgx.QueryExecModeDescribeExec // nothing is kept for the next statement
+	c.DefaultQueryExecMode = pgx.QueryExecModeDescribeExec // keeps no prepared statements
 	own := map[string]string{
 		"client_encoding": "UTF8", "DateStyle": "ISO", "IntervalStyle": "iso_8601", "TimeZone": "UTC",
 		"bytea_output":                        "hex",
@@ -69,7 +69,7 @@ func newPostgres(dsn string) (engine, error) {
 			case !strings.EqualFold(given, name):
 			case asked.Has(given):
 				return nil, fmt.Errorf("has the parameter %s, which the toolkit sets itself; leave it out", given)
-			default: // of the environment
+			default: // set by the environment
 				delete(c.RuntimeParams, given)
 			}
 		}
@@ -78,7 +78,7 @@ func newPostgres(dsn string) (engine, error) {
 	return &pgServer{config: config}, nil
 }
 
-// take returns a connection for one statement.
+// take takes a connection from the pool for one statement; giveBack returns it.
 func (p *pgServer) take(ctx context.Context) (conn *pgxpool.Conn, err error) {
 	p.mu.Lock()
 	if p.over {
@@ -94,8 +94,8 @@ func (p *pgServer) take(ctx context.Context) (conn *pgxpool.Conn, err error) {
 	return pool.Acquire(ctx)
 }
 
-// giveBack ends the transaction, and keeps the connection for the next statement without
-// anything that this one left behind: settings, locks, prepared statements.
+// giveBack rolls back the transaction, discards what the statement left behind (settings, locks, prepared
+// statements) and returns the connection to the pool.
 func giveBack(conn *pgxpool.Conn) {
 	ctx, cancel := context.WithTimeout(context.Background(), pgClosing)
 	defer cancel()
@@ -146,9 +146,9 @@ func (p *pgServer) describe() string {
 // a connection ─ BEGIN READ ONLY ─ does the role stay in the tables? ─ DECLARE … CURSOR FOR statement ─ FETCH ─
 // ROLLBACK
 //
-// The server takes nothing but a SELECT for a cursor, with its values as parameters, and one
-// statement only. What it changes by functions, a read-only transaction refuses; it cannot be
-// made another one, since it has a snapshot.
+// For a cursor the server accepts only one statement, a SELECT, with its values as parameters. The read-only
+// transaction refuses changes by functions that the SELECT calls, and cannot be made writable, since it has a
+// snapshot.
 func (p *pgServer) run(ctx context.Context, s statement) (*result, error) {
 	conn, err := p.take(ctx)
 	if err != nil {
@@ -175,7 +175,7 @@ func (p *pgServer) run(ctx context.Context, s statement) (*result, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Not Exec, which takes several statements where there are no parameters.
+	// Not Exec, which accepts several statements if there are no parameters.
 	declared, err := conn.Query(ctx, "DECLARE a2e NO SCROLL CURSOR FOR "+s.text, args...)
 	if err == nil {
 		declared.Close()
@@ -187,8 +187,8 @@ func (p *pgServer) run(ctx context.Context, s statement) (*result, error) {
 	return pgFetch(ctx, conn, s)
 }
 
-// staysInTables refuses roles that reach files and programs of the server, for which no transaction
-// is a wall.
+// staysInTables refuses roles that can use files and programs of the server, since no transaction
+// prevents that.
 func staysInTables(ctx context.Context, conn *pgxpool.Conn) error {
 	const asks = `SELECT r.rolsuper OR pg_catalog.pg_has_role(r.oid, 'pg_execute_server_program', 'MEMBER')
 		OR pg_catalog.pg_has_role(r.oid, 'pg_read_server_files', 'MEMBER')
@@ -206,8 +206,8 @@ func staysInTables(ctx context.Context, conn *pgxpool.Conn) error {
 	return nil
 }
 
-// boundTemp bounds the temporary files of the transaction's process, where the server lets the role do so: from
-// version 15 on, and after GRANT SET ON PARAMETER temp_file_limit. Otherwise what the server has set holds.
+// boundTemp bounds the temporary files of the transaction's process if the server allows it to the role: from
+// version 15 on, and after GRANT SET ON PARAMETER temp_file_limit. Otherwise the setting of the server holds.
 func boundTemp(ctx context.Context, conn *pgxpool.Conn) error {
 	major, _, _ := strings.Cut(conn.Conn().PgConn().ParameterStatus("server_version"), ".")
 	if n, err := strconv.Atoi(major); err != nil || n < 15 {
@@ -223,19 +223,19 @@ func boundTemp(ctx context.Context, conn *pgxpool.Conn) error {
 	return nil
 }
 
-// asText has values come as the server writes them.
+// asText makes the server send values in its text format.
 var asText = pgx.QueryResultFormats{pgx.TextFormatCode}
 
-// readRows adds the rows of a statement to a result, and returns its columns and how many rows it changed or had.
+// readRows adds the rows of a statement to a result, and returns its columns and the number of rows it changed or read.
 func readRows(rows pgx.Rows, res *result) (fields []pgconn.FieldDescription, n int64, err error) {
 	defer rows.Close()
 	for rows.Next() {
 		res.add(pgRow(rows.FieldDescriptions(), rows.RawValues()))
 	}
-	return slices.Clone(rows.FieldDescriptions()), rows.CommandTag().RowsAffected(), rows.Err() // used again
+	return slices.Clone(rows.FieldDescriptions()), rows.CommandTag().RowsAffected(), rows.Err() // reused slice
 }
 
-// pgFetch reads what the cursor gives, in pieces, so that little more comes than is wanted.
+// pgFetch reads rows from the cursor in pieces, so that the server sends few rows that are not needed.
 func pgFetch(ctx context.Context, conn *pgxpool.Conn, s statement) (*result, error) {
 	const piece = 50
 	res := newResult(s)
@@ -255,7 +255,7 @@ func pgFetch(ctx context.Context, conn *pgxpool.Conn, s statement) (*result, err
 	}
 }
 
-// pgColumns asks the server for the names of the types.
+// pgColumns asks the server for the names of the types and adds the columns to the result.
 func pgColumns(ctx context.Context, conn *pgxpool.Conn, fields []pgconn.FieldDescription, res *result) error {
 	oids, mods := make([]string, len(fields)), make([]string, len(fields))
 	for i, f := range fields {
@@ -278,8 +278,8 @@ func pgColumns(ctx context.Context, conn *pgxpool.Conn, fields []pgconn.FieldDes
 	return nil
 }
 
-// pgExec runs one statement that may change something, in the transaction that has begun. The server
-// would wait for the data of a COPY, which nobody sends.
+// pgExec runs one statement that may change something in the open transaction, and commits it. It refuses COPY: the
+// server would wait for data that nobody sends.
 func pgExec(ctx context.Context, conn *pgxpool.Conn, s statement) (*result, error) {
 	if copies(s.text) {
 		return nil, &sqlError{text: "COPY is not supported here; use INSERT and SELECT"}
@@ -307,7 +307,7 @@ func pgExec(ctx context.Context, conn *pgxpool.Conn, s statement) (*result, erro
 	return res, nil
 }
 
-// copies reports whether a statement is a COPY, behind spaces and comments, which nest.
+// copies reports whether a statement is a COPY. It skips spaces and comments, which may be nested.
 func copies(text string) bool {
 	for depth := 0; text != ""; {
 		switch {
@@ -327,7 +327,7 @@ func copies(text string) bool {
 	return false
 }
 
-// pgParams returns parameters as texts, which the server takes for any type.
+// pgParams returns parameters as texts, which the server converts to any type.
 func pgParams(params []any) ([]any, error) {
 	all := make([]any, len(params))
 	for i, param := range params {
@@ -353,8 +353,8 @@ func pgRow(fields []pgconn.FieldDescription, values [][]byte) []jsontext.Value {
 	return row
 }
 
-// pgValue returns a value as JSON. What JSON has no form for, such as numeric, which may have
-// more digits than readers keep, is a text.
+// pgValue returns a value as JSON. Types without a safe form in JSON become a text, such as numeric, which may have
+// more digits than readers keep.
 func pgValue(oid uint32, text []byte) jsontext.Value {
 	if text == nil {
 		return jsontext.Value("null")
@@ -364,7 +364,7 @@ func pgValue(oid uint32, text []byte) jsontext.Value {
 		return jsontext.Value(strconv.AppendBool(nil, string(text) == "t"))
 	case pgtype.Int2OID, pgtype.Int4OID, pgtype.Int8OID, pgtype.OIDOID:
 		return jsontext.Value(string(text))
-	case pgtype.Float4OID, pgtype.Float8OID: // those that are no JSON are NaN and the infinite ones
+	case pgtype.Float4OID, pgtype.Float8OID: // NaN and infinite values are not JSON
 		if v := jsontext.Value(string(text)); v.IsValid() {
 			return v
 		}
@@ -388,7 +388,7 @@ func pgValue(oid uint32, text []byte) jsontext.Value {
 	return jsonText(string(text))
 }
 
-// pgError returns what the server says as an error of the statement.
+// pgError returns an error of the server as a *sqlError, with a hint; other errors it returns as they are.
 func pgError(err error) error {
 	var e *pgconn.PgError
 	var long *pgproto3.ExceededMaxBodyLenErr
@@ -406,7 +406,7 @@ func pgError(err error) error {
 		}
 	}
 	switch e.Code {
-	case "42601": // syntax error; the cursor stands before the statement
+	case "42601": // syntax error; DECLARE … CURSOR FOR precedes the statement
 		text += " (sql_query takes one SELECT, VALUES or WITH … SELECT)"
 	case "25006":
 		text += " (the transaction is read-only)"

@@ -20,10 +20,10 @@ import (
 
 // The bounds of one query.
 const (
-	sqlTimeout   = 60 * time.Second // what the engine itself stops after
-	sqlRows      = 100              // rows that an answer has unless limit says more
+	sqlTimeout   = 60 * time.Second // a statement is stopped after it
+	sqlRows      = 100              // rows of an answer without the argument limit
 	sqlMaxRows   = 10_000
-	sqlMaxValue  = 16 << 20 // bytes of one value, or one row
+	sqlMaxValue  = 16 << 20 // bytes of one value or one row
 	sqlMaxText   = 32 << 10 // bytes of a statement
 	sqlMaxParams = 1000
 	sqlMaxTemp   = 128 << 20 // bytes of temporary files: of all statements on SQLite files, of each on a server
@@ -33,12 +33,12 @@ const (
 type statement struct {
 	text   string
 	params []any // string, bool, jsontext.Value of a number, or nil
-	rows   int   // that are read
-	bytes  int   // of rows that are read
-	writes bool  // what it changes is kept
+	rows   int   // number of rows to read
+	bytes  int   // bytes of rows to read
+	writes bool  // its changes are kept
 }
 
-// result is what came of a statement, which is also the tool's data.
+// result is the result of a statement, and the tool's data.
 type result struct {
 	Columns   []column           `json:"columns" need:"Name and type of each column."`
 	Rows      [][]jsontext.Value `json:"rows" need:"A list of values for each row, in the order of the columns."`
@@ -48,7 +48,7 @@ type result struct {
 	rows, room int // rows and bytes that may still be added
 }
 
-// newResult makes one that takes what a statement asks for.
+// newResult makes an empty result with the limits of a statement.
 func newResult(s statement) *result {
 	return &result{Columns: []column{}, Rows: [][]jsontext.Value{}, rows: s.rows, room: s.bytes}
 }
@@ -56,10 +56,10 @@ func newResult(s statement) *result {
 // column is one column of a result.
 type column struct {
 	Name string `json:"name"`
-	Type string `json:"type,omitzero"` // as it was declared, or as the server calls it; "" = not known
+	Type string `json:"type,omitzero"` // as declared, or as the server names it; "" = unknown
 }
 
-// add takes a row, if there is room for it and for those before it.
+// add adds a row if it still fits; otherwise it marks the result as truncated.
 func (r *result) add(row []jsontext.Value) {
 	for _, v := range row {
 		r.room -= len(v) + 1
@@ -77,13 +77,13 @@ func jsonText(text string) jsontext.Value {
 	return protocol.AppendString(nil, text)
 }
 
-// jsonBytes returns bytes so that nobody takes them for a text.
+// jsonBytes returns bytes as {"base64": …}, so that they differ from a text.
 func jsonBytes(b []byte) jsontext.Value {
 	return jsontext.Value(`{"base64":"` + base64.StdEncoding.EncodeToString(b) + `"}`)
 }
 
-// jsonFloat returns a number, or the text NaN, Infinity or -Infinity, which JSON has no number
-// for.
+// jsonFloat returns a number, or the text NaN, Infinity or -Infinity, since JSON has no such
+// numbers.
 func jsonFloat(f float64) jsontext.Value {
 	switch {
 	case math.IsNaN(f):
@@ -96,16 +96,16 @@ func jsonFloat(f float64) jsontext.Value {
 	return jsontext.Value(fmt.Appendf(nil, "%v", f))
 }
 
-// engine is a database, opened when it is first used. An error of what was asked for is a
-// *protocol.Error or sqlError; ctx stops what runs.
+// engine is a database that is opened at its first use. An error that the statement caused is a
+// *protocol.Error or *sqlError; the end of ctx stops a running statement.
 type engine interface {
 	run(ctx context.Context, s statement) (*result, error)
-	tables() string   // lists tables and views
-	describe() string // lists the columns of the table that the first parameter names
+	tables() string   // returns the statement that lists tables and views
+	describe() string // returns the statement that lists the columns of the table in its first parameter
 	close()
 }
 
-// sqlError is what a database says against a statement.
+// sqlError is the error of a database about a statement.
 type sqlError struct{ text, code string }
 
 func (e *sqlError) Error() string { return e.text }
@@ -118,7 +118,7 @@ type database struct {
 	maxOut  int
 }
 
-// newSQL makes the toolkit sql. The agent may name an SQLite file of the workspace, to read.
+// newSQL makes the toolkit sql. The agent may only name an SQLite file that it may read, see openFile.
 func (p *Plugin) newSQL(o SQLOptions, byConfig bool) (*made, error) {
 	d := &database{secrets: redact.New(nil), maxOut: p.env.MaxOutputBytes}
 	dsn := o.DSN.Reveal()
@@ -129,7 +129,7 @@ func (p *Plugin) newSQL(o SQLOptions, byConfig bool) (*made, error) {
 	if !o.readOnly() {
 		all = append(all, d.executeTool())
 	}
-	if file, ok := d.engine.(*sqliteFile); ok { // what changes it at the same time keeps its place in the order
+	if file, ok := d.engine.(*sqliteFile); ok { // calls that change the file keep their order
 		for i := range all {
 			all[i].Files = p.oneFile(&all[i], file.path)
 		}
@@ -137,7 +137,7 @@ func (p *Plugin) newSQL(o SQLOptions, byConfig bool) (*made, error) {
 	return newMade(kitSQL, all, d.close), nil
 }
 
-// openEngine finds which database a connection string names.
+// openEngine sets the engine and the name of the database that a connection string names.
 func (p *Plugin) openEngine(d *database, dsn string, readOnly, byConfig bool) (err error) {
 	switch scheme, rest, _ := strings.Cut(dsn, ":"); {
 	case dsn == "":
@@ -168,10 +168,10 @@ func (p *Plugin) openEngine(d *database, dsn string, readOnly, byConfig bool) (e
 	return err
 }
 
-// readOnly reports whether nothing may be changed, which is so unless the config says not.
+// readOnly reports whether the database may not be changed, which is the default.
 func (o SQLOptions) readOnly() bool { return o.ReadOnly == nil || *o.ReadOnly }
 
-// sqlTools names the tools of the toolkit sql.
+// sqlTools returns the names of the tools of the toolkit sql.
 func sqlTools() []string { return []string{"sql_describe", "sql_query", "sql_tables"} }
 
 func (d *database) tablesTool() tools.Tool {
@@ -207,7 +207,7 @@ func (d *database) describeTool() tools.Tool {
 type queryArgs struct {
 	SQL    string           `json:"sql" need:"One statement. Put the values into params, and write them in the statement as "`
 	Params []jsontext.Value `json:"params" may:"The values, in order: strings, numbers, booleans or null."`
-	Limit  *int             `json:"limit" may:"How many rows to get, 1 to 10000. Default: 100."` // of a query
+	Limit  *int             `json:"limit" may:"How many rows to get, 1 to 10000. Default: 100."` // of sql_query only
 }
 
 func (d *database) queryTool() tools.Tool {
@@ -245,7 +245,7 @@ func (d *database) statementTool(def protocol.ToolDefinition, detail host.ToolDe
 	return t
 }
 
-// statement returns what the arguments ask for.
+// statement checks the arguments and makes the statement.
 func (in *queryArgs) statement() (statement, error) {
 	s := statement{text: in.SQL, rows: sqlRows}
 	wrong := func(path, message string) (statement, error) {
@@ -275,7 +275,7 @@ func (in *queryArgs) statement() (statement, error) {
 	return s, nil
 }
 
-// sqlParam returns a value as statement has it.
+// sqlParam returns a value as statement.params holds it; false = it cannot be a parameter.
 func sqlParam(val jsontext.Value) (any, bool) {
 	switch val.Kind() {
 	case 'n':
@@ -291,7 +291,7 @@ func sqlParam(val jsontext.Value) (any, bool) {
 	return nil, false
 }
 
-// answer runs a statement and makes the outcome of it. No text shows what is secret in the
+// answer runs a statement and makes its outcome. Errors do not show the secrets of the
 // connection string.
 func (d *database) answer(ctx context.Context, s statement) (*tools.Outcome, error) {
 	s.bytes = d.maxOut

@@ -26,13 +26,13 @@ import (
 	"a2e/protocol"
 )
 
-// The bounds of SQLite, which runs within the host: with them the largest statement cannot
-// hold so much that the host ends.
+// The bounds of SQLite, which runs within the host: they keep even the largest statement from taking
+// so much memory that the host ends.
 const (
 	sqliteMaxValue   = 1 << 20
 	sqliteMaxColumns = 200  // of a result: a row is in memory as a whole
 	sqliteAllColumns = 2000 // of a table
-	sqliteMaxPattern = 500  // bytes of a LIKE or GLOB: one match cannot be stopped
+	sqliteMaxPattern = 500  // bytes of a LIKE or GLOB pattern: a running match cannot be stopped
 )
 
 // sqliteFile is a database in an SQLite file.
@@ -47,14 +47,14 @@ type sqliteFile struct {
 	opened os.FileInfo // the file of db
 }
 
-// sqliteWithin is a function of SQL for the host alone: what it runs ends with the statement that
-// calls it. It is in withinJobs until then, by an id that nobody guesses.
+// sqliteWithin is the name of an SQL function for the host alone. It runs a job from withinJobs, which ends with the
+// statement that calls the function. The key of the job is an id that nobody can guess.
 const sqliteWithin = "a2e_within"
 
 var withinJobs sync.Map
 
-// sqliteDriver opens files with that function. There is one, as what a driver has registered is
-// never given back.
+// sqliteDriver opens files with that function. The process has one driver only, since a function that a driver
+// has registered is never released.
 var sqliteDriver = sync.OnceValues(func() (*sqlite.Driver, error) {
 	d := new(sqlite.Driver)
 	return d, d.RegisterScalarFunction(sqliteWithin, 1, func(_ *sqlite.FunctionContext,
@@ -68,7 +68,7 @@ var sqliteDriver = sync.OnceValues(func() (*sqlite.Driver, error) {
 	})
 })
 
-// newSQLite makes the engine of an SQLite file. What the agent names has to be there.
+// newSQLite makes the engine of an SQLite file. A file that the agent names must exist.
 func (p *Plugin) newSQLite(path string, readOnly, byConfig bool) (engine, error) {
 	s := &sqliteFile{plugin: p, path: path, readOnly: readOnly, byConfig: byConfig}
 	if byConfig {
@@ -78,7 +78,7 @@ func (p *Plugin) newSQLite(path string, readOnly, byConfig bool) (engine, error)
 	return s, err
 }
 
-// locate returns the path of the file without links, and what it is.
+// locate returns the path of the file without links, and its info.
 func (s *sqliteFile) locate() (path string, info os.FileInfo, err error) {
 	if s.byConfig {
 		path = s.path
@@ -103,8 +103,8 @@ func (s *sqliteFile) locate() (path string, info os.FileInfo, err error) {
 	return path, info, nil
 }
 
-// inWorkspace opens the file that the agent named in the workspace, or in one of the folders
-// that the config lists, to see what it is.
+// inWorkspace returns path and info of the file that the agent named in the workspace or in one of
+// Options.Folders.
 func (s *sqliteFile) inWorkspace() (string, os.FileInfo, error) {
 	f, path, err := s.plugin.openFile(s.path)
 	if err != nil {
@@ -115,7 +115,7 @@ func (s *sqliteFile) inWorkspace() (string, os.FileInfo, error) {
 	return path, info, err
 }
 
-// isOwn reports whether a file is of the host's own state, by whatever name.
+// isOwn reports whether a file belongs to the host's own state, also under another name.
 func (p *Plugin) isOwn(path string, info os.FileInfo) bool {
 	if p.env.Wall.Hides(path) {
 		return true
@@ -140,7 +140,7 @@ func (p *Plugin) openFile(name string) (*os.File, string, error) {
 		return nil, "", errors.New(reason(err))
 	}
 	defer root.Close()
-	const flags = os.O_RDONLY | syscall.O_NONBLOCK // a pipe would wait for its other end
+	const flags = os.O_RDONLY | syscall.O_NONBLOCK // without it, opening a pipe would wait for its other end
 	var f *os.File
 	if guard := p.env.Wall.In(root); guard.Holds() {
 		f, err = guard.OpenFile(filepath.ToSlash(rest), flags)
@@ -153,7 +153,7 @@ func (p *Plugin) openFile(name string) (*os.File, string, error) {
 	return f, filepath.Join(base, rest), nil
 }
 
-// fileReason returns what is wrong with a file, without the path of this machine in it.
+// fileReason returns the text of an error about a file without paths of this machine.
 func fileReason(err error) string {
 	if errors.Is(err, os.ErrNotExist) {
 		return "names a file that is not there"
@@ -161,8 +161,8 @@ func fileReason(err error) string {
 	return reason(err)
 }
 
-// open opens the file, again where another file has its name now: a restore or a rename replaced it. SQLite
-// opens by path: what has that name is looked at before and after.
+// open opens the file, and opens it again if another file has its name now, because a restore or a rename replaced
+// it. SQLite opens the file by its path, so open checks before and after that it is the same file.
 func (s *sqliteFile) open(ctx context.Context) (*sql.DB, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -211,7 +211,7 @@ func (s *sqliteFile) open(ctx context.Context) (*sql.DB, error) {
 	return db, nil
 }
 
-// conn returns a connection to the file that has the path now.
+// conn returns a connection to the file that the path names now.
 func (s *sqliteFile) conn(ctx context.Context) (*sql.Conn, error) {
 	for {
 		db, err := s.open(ctx)
@@ -220,7 +220,7 @@ func (s *sqliteFile) conn(ctx context.Context) (*sql.Conn, error) {
 		}
 		c, err := db.Conn(ctx)
 		s.mu.Lock()
-		replaced := s.db != db // another statement has found another file and closed this one
+		replaced := s.db != db // another statement found a new file and closed this one
 		s.mu.Unlock()
 		if err == nil || !replaced || ctx.Err() != nil {
 			return c, err
@@ -285,13 +285,13 @@ func (s *sqliteFile) run(ctx context.Context, st statement) (*result, error) {
 	return sqliteQuery(ctx, c, st, args)
 }
 
-// confine has the engine itself refuse what a statement may not do, and bounds what it may
-// hold in memory.
+// confine makes SQLite itself refuse what a statement may not do, and bounds the memory that the
+// statement may take.
 func confine(ctx context.Context, c *sql.Conn, writes bool) error {
 	if _, err := sqlite.Limit(c, sqlite3.SQLITE_LIMIT_COLUMN, sqliteAllColumns); err != nil {
 		return err
 	}
-	// reads the tables, which the limit of columns is for too
+	// SQLite reads the tables here, under the higher limit: the limit of columns holds for tables, too
 	if _, err := c.ExecContext(ctx, "SELECT 1 FROM sqlite_schema LIMIT 0"); err != nil {
 		return err
 	}
@@ -321,15 +321,15 @@ func confine(ctx context.Context, c *sql.Conn, writes bool) error {
 	})
 }
 
-// permitted reports whether a statement may do something: read, and with writes change what
-// is in the file. Other files, settings and transactions are out of reach.
+// permitted reports whether a statement may do an action: read, and with writes change the content of
+// the file. Other files, settings and transactions are not permitted.
 func permitted(action sqlite.AuthorizerActionCode, arg1, arg2 string, writes bool) bool {
 	switch action {
 	case sqlite.AuthSelect, sqlite.AuthRead, sqlite.AuthRecursive:
 		return true
 	case sqlite.AuthFunction:
 		return !slices.Contains([]string{"load_extension", "fts3_tokenizer"}, strings.ToLower(arg2))
-	case sqlite.AuthPragma: // also as functions such as pragma_table_info
+	case sqlite.AuthPragma: // also for functions such as pragma_table_info
 		return slices.Contains([]string{
 			"data_version", "foreign_key_list", "index_info", "index_list", "index_xinfo", "table_info", "table_list",
 			"table_xinfo",
@@ -340,7 +340,7 @@ func permitted(action sqlite.AuthorizerActionCode, arg1, arg2 string, writes boo
 	return writes
 }
 
-// sqliteParam returns a parameter as the driver takes it.
+// sqliteParam returns a parameter in the form that the driver takes.
 func sqliteParam(param any) (any, error) {
 	number, ok := param.(jsontext.Value)
 	if !ok {
@@ -356,7 +356,7 @@ func sqliteParam(param any) (any, error) {
 	return f, nil
 }
 
-// sqliteExec runs a statement that may change the file. One with columns, such as those of RETURNING, has rows.
+// sqliteExec runs a statement that may change the file. A statement with columns, such as one with RETURNING, has rows.
 func sqliteExec(ctx context.Context, c *sql.Conn, st statement, args []any) (*result, error) {
 	var columns []sqlite.ColumnInfo
 	err := c.Raw(func(raw any) (err error) {
@@ -386,19 +386,19 @@ func sqliteExec(ctx context.Context, c *sql.Conn, st statement, args []any) (*re
 	if err != nil {
 		return nil, sqliteError(err)
 	}
-	// What was changed is changed: the end of ctx makes no error of it.
+	// The change is made already, so the end of ctx must not turn it into an error.
 	if err := c.QueryRowContext(context.WithoutCancel(ctx), counts).Scan(&after, &changes); err != nil {
 		return nil, sqliteError(err)
 	}
-	if before == after { // changes() is still that of an earlier statement
+	if before == after { // changes() still counts an earlier statement
 		changes = 0
 	}
 	res.Affected = &changes
 	return res, nil
 }
 
-// sqliteQuery has the query run within a function of an outer statement, as the driver has the
-// context end that one at any time, and a query of its own only up to the first row.
+// sqliteQuery runs the query within a function of an outer statement: the driver lets the context
+// stop an executed statement at any time, but a query only before its first row.
 func sqliteQuery(ctx context.Context, c *sql.Conn, st statement, args []any) (*result, error) {
 	res, id := newResult(st), uuid.NewString()
 	var failed error
@@ -411,12 +411,12 @@ func sqliteQuery(ctx context.Context, c *sql.Conn, st statement, args []any) (*r
 			failed = sqliteRows(conn, st, args, res)
 			return failed
 		})
-		defer withinJobs.Delete(id) // where it did not come to run
+		defer withinJobs.Delete(id) // in case the function did not run
 		_, err := conn.ExecContext(ctx, "SELECT "+sqliteWithin+"($1)", []driver.NamedValue{{Ordinal: 1, Value: id}})
 		return err
 	})
 	if failed != nil && ctx.Err() == nil {
-		err = failed // as it was before it passed through the function
+		err = failed // the error before it passed through the function
 	}
 	if err != nil {
 		return nil, sqliteError(err)
@@ -482,7 +482,7 @@ func sqliteValue(v any) jsontext.Value {
 	return jsontext.Value("null")
 }
 
-// sqliteError returns what SQLite says as an error of the statement.
+// sqliteError returns an error of SQLite as a *sqlError, with a hint; other errors it returns as they are.
 func sqliteError(err error) error {
 	var e *sqlite.Error
 	if !errors.As(err, &e) {

@@ -10,9 +10,9 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// tempVFS is the file system of SQLite, but for the bound on temporary files, into which SQLite puts what a sort, a
-// grouping or a join makes, as large as that becomes. SQLite has no setting for that bound, and each host has one such
-// file system only, as SQLite never gives one back.
+// tempVFS registers a file system with SQLite and returns its name. It is the usual one with a bound on temporary
+// files, which SQLite writes for sorts, groups and joins without a limit of its own. Each process has only one,
+// since SQLite never releases one.
 var tempVFS = sync.OnceValues(func() (name string, err error) {
 	const own = "a2e-bounded"
 	tls := libc.NewTLS()
@@ -35,13 +35,13 @@ var tempVFS = sync.OnceValues(func() (name string, err error) {
 
 // temps are the temporary files that are open.
 var temps struct {
-	open  uintptr      // how the usual file system opens a file
-	most  int64        // bytes of all files together; sqlMaxTemp but in tests
+	open  uintptr      // the open function of the usual file system
+	most  int64        // bytes that all files may have together; sqlMaxTemp except in tests
 	bytes atomic.Int64 // of all files
 	files sync.Map     // *tempFile by the address of SQLite's handle
 
 	mu      sync.Mutex
-	methods map[uintptr]uintptr // those with the bound by the usual ones; guarded by mu
+	methods map[uintptr]uintptr // methods with the bound, by the usual methods; guarded by mu
 }
 
 type tempFile struct {
@@ -49,10 +49,10 @@ type tempFile struct {
 	size  int64
 }
 
-// pointed returns what stands at an address of SQLite's memory, which Go does not move.
+// pointed returns a pointer to an address in SQLite's memory, which Go does not move.
 func pointed[T any](address uintptr) *T { return *(**T)(unsafe.Pointer(&address)) }
 
-// function returns a function of the package as SQLite keeps one, called the function behind such a number.
+// function returns a Go function as the number that SQLite stores; called returns the function for such a number.
 func function[F any](f F) uintptr { return *(*uintptr)(unsafe.Pointer(&f)) }
 
 func called[F any](number uintptr) F { return *(*F)(unsafe.Pointer(&number)) }
@@ -64,7 +64,7 @@ type (
 	xClose    = func(tls *libc.TLS, file uintptr) int32
 )
 
-// tempOpen opens a file. A temporary one is written with the bound.
+// tempOpen opens a file. A temporary file gets the methods with the bound.
 func tempOpen(tls *libc.TLS, vfs, name, file uintptr, flags int32, outFlags uintptr) int32 {
 	const temporary = sqlite3.SQLITE_OPEN_TEMP_DB | sqlite3.SQLITE_OPEN_TRANSIENT_DB |
 		sqlite3.SQLITE_OPEN_TEMP_JOURNAL |
@@ -73,13 +73,13 @@ func tempOpen(tls *libc.TLS, vfs, name, file uintptr, flags int32, outFlags uint
 	if code != sqlite3.SQLITE_OK || flags&temporary == 0 {
 		return code
 	}
-	methods := pointed[uintptr](file) // a handle begins with them
+	methods := pointed[uintptr](file) // a handle begins with a pointer to its methods
 	temps.files.Store(file, &tempFile{usual: pointed[sqlite3.Tsqlite3_io_methods](*methods)})
 	*methods = boundedMethods(tls, *methods)
 	return code
 }
 
-// boundedMethods returns the methods of a temporary file, made of the usual ones.
+// boundedMethods returns the methods of a temporary file, which it makes from the usual ones.
 func boundedMethods(tls *libc.TLS, usual uintptr) uintptr {
 	temps.mu.Lock()
 	defer temps.mu.Unlock()
@@ -106,7 +106,7 @@ func tempOf(file uintptr) *tempFile {
 	return f
 }
 
-// resize counts a file as of another size, if there is room.
+// resize sets the counted size of a file; false = the bound does not allow it.
 func (f *tempFile) resize(size int64) bool {
 	more := size - f.size
 	if temps.bytes.Add(more) > temps.most && more > 0 {

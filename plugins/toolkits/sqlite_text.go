@@ -10,17 +10,17 @@ import (
 	"unsafe"
 )
 
-// sqliteText is what the text of a statement tells before SQLite reads it.
+// sqliteText is what is known about the text of a statement before SQLite reads it.
 type sqliteText struct {
-	several bool   // there is another statement behind the first one
-	params  int    // how many values the parameters of the first one take
-	named   string // a parameter that is neither ? nor ?1; "" = there is none
+	several bool   // another statement follows the first one
+	params  int    // number of values for the parameters of the first one
+	named   string // a parameter that is neither ? nor ?1; "" = none
 }
 
-// readSQLite splits a text into tokens, by the rules of SQLite for quotes, comments and parameters. Like
+// readSQLite reads a text token by token, by the rules of SQLite for quotes, comments and parameters. Like
 // sqlite3_complete it takes CREATE TRIGGER … BEGIN …; END as one statement.
 func readSQLite(text string) (t sqliteText) {
-	var words []string // the first ones of the statement, up to TRIGGER
+	var words []string // the first words of the statement, up to TRIGGER
 	trigger, ended, last := false, false, ""
 	for len(text) > 0 {
 		token, blank := sqliteToken(text)
@@ -53,8 +53,8 @@ func readSQLite(text string) (t sqliteText) {
 	return t
 }
 
-// param counts a token if it is a parameter: a number is the place of its value, ? has the next place, and
-// so has a name at its first use.
+// param counts a token if it is a parameter: ?N is the value at place N, ? takes the next place. It stores a
+// parameter with a name in named, without counting it.
 func (t *sqliteText) param(token string) {
 	switch {
 	case token == "?":
@@ -68,7 +68,7 @@ func (t *sqliteText) param(token string) {
 	}
 }
 
-// fits holds the parameters against the values that came with the statement.
+// fits checks the parameters against the number of values of the statement.
 func (t sqliteText) fits(values int) error {
 	switch {
 	case t.several:
@@ -93,7 +93,7 @@ func sqliteToken(text string) (token string, blank bool) {
 		n, blank = upTo(text, 2, "\n"), true
 	case strings.HasPrefix(text, "/*"):
 		n, blank = upTo(text, 2, "*/"), true
-	case c == '\'' || c == '"' || c == '`': // a doubled quote is two texts, one behind the other
+	case c == '\'' || c == '"' || c == '`': // a doubled quote counts as two texts in a row
 		n = upTo(text, 1, string(c))
 	case c == '[':
 		n = upTo(text, 1, "]")
@@ -110,7 +110,7 @@ func inSQLiteWord(c byte) bool {
 	return c >= 0x80 || c == '_' || c == '$' || '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
 }
 
-// upTo returns the length of the text up to and with end, which is looked for from a place on.
+// upTo returns the length of the text up to and including end, which is searched from the index from on.
 func upTo(text string, from int, end string) int {
 	if i := strings.Index(text[from:], end); i >= 0 {
 		return from + i + len(end)
@@ -118,9 +118,9 @@ func upTo(text string, from int, end string) int {
 	return len(text)
 }
 
-// asStored has the driver give texts as they are stored. It would parse those of columns declared DATE, DATETIME
-// or TIMESTAMP, with a time zone that is not in them, and has no option against that; it goes by a list of the
-// declared types, which is emptied here.
+// asStored makes the driver return texts as they are stored. The driver would parse those of columns declared DATE,
+// DATETIME or TIMESTAMP, with a time zone that is not in them, and has no option against that. It decides by a list
+// of the declared types, which asStored clears.
 func asStored(rows driver.Rows) error {
 	types := reflect.Indirect(reflect.ValueOf(rows)).FieldByName("decltypes")
 	if types.Kind() != reflect.Slice || types.Type().Elem().Kind() != reflect.String {

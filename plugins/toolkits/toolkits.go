@@ -1,5 +1,5 @@
-// Package toolkits is the capability `toolkits`: sets of tools that are there once they
-// are configured, by the config or by the agent.
+// Package toolkits is the capability `toolkits`: sets of tools that exist once the config or the agent has
+// configured them.
 //
 //	toolkits.go  the plugin                    filesystem.go  file tools of another folder
 //	kit.go       what a toolkit is; its list,  http.go        one web API
@@ -37,9 +37,9 @@ type Options struct {
 	Web        *WebOptions        `yaml:"web" doc:"Configures the toolkit web: pages as Markdown, sitemaps and feeds."`
 	// Locked keeps the agent from configuring anything.
 	Locked bool `yaml:"locked" doc:"Whether only the config configures toolkits, not the agent."`
-	// Folders are where the agent may root a toolkit, beyond the workspace.
+	// Folders are the folders beyond the workspace in which the agent may root a toolkit.
 	Folders []string `yaml:"folders" doc:"Absolute folders, beyond the workspace, in which the agent may root the toolkits filesystem and git."`
-	// AllowPrivate lets the agent point the toolkit http at private addresses.
+	// AllowPrivate lets the toolkits web, http and openapi reach private addresses that the config does not name.
 	AllowPrivate bool `yaml:"allow_private" doc:"Whether the agent may point the toolkit http at private, loopback and link-local addresses."`
 }
 
@@ -99,8 +99,8 @@ type Plugin struct {
 type kit struct {
 	kind
 	made    *made          // nil = not configured
-	byAgent *host.Session  // whose agent configured it; nil = the config did
-	retired sync.WaitGroup // what was configured before and is being closed
+	byAgent *host.Session  // the session whose agent configured it; nil = the config did
+	retired sync.WaitGroup // earlier configurations that are being closed
 }
 
 // New makes the plugin called name. The error says which option does not fit.
@@ -124,7 +124,7 @@ func New(name string, opts Options, env host.Env) (*Plugin, error) {
 	return p, nil
 }
 
-// configured makes the toolkits that the config configures.
+// configured makes the toolkits that the config configures; the error names the option.
 func (p *Plugin) configured() error {
 	for _, k := range p.kits {
 		m, err := k.fromConfig(p)
@@ -158,7 +158,7 @@ func (p *Plugin) Routes() []host.Route {
 	)
 }
 
-// claims are those of a request that brings the tools of a toolkit, in place of its earlier ones.
+// claims returns the claims of a request that replaces the tools of a toolkit.
 func (p *Plugin) claims(configure protocol.Object) []protocol.Claim {
 	return []protocol.Claim{
 		{Key: protocol.KeyTools + toolPrefix(configure.Text("toolkit_name")), Access: protocol.Exclusive},
@@ -167,7 +167,7 @@ func (p *Plugin) claims(configure protocol.Object) []protocol.Claim {
 	}
 }
 
-// toolPrefix is what the names of a toolkit's tools begin with.
+// toolPrefix returns the prefix of the names of a toolkit's tools.
 func toolPrefix(kit string) string {
 	if kit == kitHTTP {
 		return "api_"
@@ -175,8 +175,8 @@ func toolPrefix(kit string) string {
 	return kit + "_"
 }
 
-// filesToCome says which files a call uses whose tool an earlier request may still bring:
-// nobody knows more than of which toolkit it is.
+// filesToCome returns which files a call uses whose tool an earlier request may still add: the whole
+// workspace, since only the toolkit of the tool is known.
 func filesToCome(tool string) []tools.File {
 	for _, kit := range []string{kitFilesystem, kitGit, kitSQL} {
 		if strings.HasPrefix(tool, toolPrefix(kit)) {
@@ -192,8 +192,8 @@ func (p *Plugin) DescribeTool(name string) (host.ToolDetail, bool) { return p.se
 // ToolState implements host.ToolKeeper.
 func (p *Plugin) ToolState(ctx context.Context) any { return p.set.ToolState(ctx) }
 
-// EndSession implements host.SessionEnder: what the session's agent configured, secrets
-// included, goes with it.
+// EndSession implements host.SessionEnder: it removes the toolkits that the session's agent configured, secrets
+// included, and makes those of the config again.
 func (p *Plugin) EndSession(_ context.Context, s *host.Session) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -214,7 +214,7 @@ func (p *Plugin) EndSession(_ context.Context, s *host.Session) {
 	}
 }
 
-// Close implements host.Plugin. The host has ended all calls before.
+// Close implements host.Plugin. The host ends all calls before it calls Close.
 func (p *Plugin) Close(context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -226,7 +226,7 @@ func (p *Plugin) Close(context.Context) error {
 	return nil
 }
 
-// replace puts m in the place of what is there, which is closed once its calls have ended.
+// replace replaces the toolkit by m (nil = none) and closes the old one once its calls have ended.
 func (k *kit) replace(m *made, by *host.Session) {
 	if old := k.made; old != nil {
 		old.passOn(m)
@@ -235,7 +235,7 @@ func (k *kit) replace(m *made, by *host.Session) {
 	k.made, k.byAgent = m, by
 }
 
-// refreshLocked offers the tools of the toolkits that are configured now.
+// refreshLocked replaces the offered tools by those of the toolkits that are configured now.
 func (p *Plugin) refreshLocked() {
 	if err := p.set.Replace(p.toolsLocked()); err != nil {
 		p.env.Log.Error().Err(err).Msg("the tools of the toolkits do not fit together")
@@ -253,7 +253,7 @@ func (p *Plugin) toolsLocked() []tools.Tool {
 	return all
 }
 
-// Needs implements host.Needer: what the toolkits of the config work on.
+// Needs implements host.Needer: it returns the folders, addresses and files that the toolkits of the config need.
 func (p *Plugin) Needs() (all []host.Need) {
 	add := func(kit, option string, look func() (string, error), live func(context.Context) (string, error)) {
 		all = append(all, host.Need{Of: "toolkit " + kit, Option: kit + "." + option, Look: look, Live: live})
@@ -293,7 +293,7 @@ func (p *Plugin) Needs() (all []host.Need) {
 	return all
 }
 
-// address returns where an API is.
+// address returns scheme and host of an API.
 func (p *Plugin) address(o HTTPOptions) (string, error) {
 	a, err := p.newAPI(kitHTTP, o, true, true)
 	if err != nil {
@@ -303,7 +303,7 @@ func (p *Plugin) address(o HTTPOptions) (string, error) {
 	return a.base.Scheme + "://" + a.base.Host, nil
 }
 
-// tryAPI asks for the base URL: whatever the answer says, there is one.
+// tryAPI requests the base URL. Any answer shows that the API exists; HTTP 401 and 403 are a minor *host.Lack.
 func (p *Plugin) tryAPI(ctx context.Context, kit string, o HTTPOptions) (string, error) {
 	a, err := p.newAPI(kit, o, true, true)
 	if err != nil {
@@ -344,7 +344,7 @@ func (p *Plugin) tryOpenAPI(ctx context.Context, o OpenAPIOptions) (string, erro
 	return found + "; " + answer, err
 }
 
-// openSQL makes the engine of the config's database, which opens nothing yet.
+// openSQL makes the engine of the config's database. It does not open the database yet.
 func (p *Plugin) openSQL(o SQLOptions) (*database, error) {
 	d := &database{secrets: redact.New(nil), maxOut: p.env.MaxOutputBytes}
 	return d, p.openEngine(d, o.DSN.Reveal(), o.readOnly(), true)

@@ -28,7 +28,7 @@ import (
 // The bounds of the toolkit web.
 const (
 	webMaxPage  = 2 << 20 // bytes of a page as Markdown
-	webPart     = 20_000  // bytes of it in one answer
+	webPart     = 20_000  // bytes of a page in one answer
 	webMaxXML   = 8 << 20 // bytes of a sitemap or feed that are read
 	webMaxLinks = 1000    // addresses of a sitemap in one answer
 	webMaxItems = 100     // entries of a feed in one answer
@@ -41,7 +41,7 @@ type site struct {
 	hosts []string
 }
 
-// newWeb makes the toolkit web. The config may open private addresses to it (allow_private).
+// newWeb makes the toolkit web. With allow_private it reaches private addresses.
 func (p *Plugin) newWeb(o WebOptions, byConfig bool) (*made, error) {
 	for _, pattern := range o.Hosts {
 		if !doublestar.ValidatePattern(pattern) || strings.ContainsAny(pattern, "/:@") {
@@ -55,10 +55,10 @@ func (p *Plugin) newWeb(o WebOptions, byConfig bool) (*made, error) {
 	return newMade(kitWeb, []tools.Tool{s.fetchTool(), s.sitemapTool(), s.feedTool()}, s.web.Close), nil
 }
 
-// webTools names the tools of the toolkit web.
+// webTools returns the names of the tools of the toolkit web.
 func webTools() []string { return []string{"web_feed", "web_fetch", "web_sitemap"} }
 
-// admits reports whether a URL is of one of the hosts, which are all where none is named.
+// admits reports whether a URL is on one of the hosts; without hosts it admits all.
 func (s *site) admits(u *url.URL) bool {
 	for _, pattern := range s.hosts {
 		if doublestar.MatchUnvalidated(strings.ToLower(pattern), strings.TrimSuffix(u.Hostname(), ".")) {
@@ -68,7 +68,7 @@ func (s *site) admits(u *url.URL) bool {
 	return len(s.hosts) == 0
 }
 
-// parse reads a URL and refuses what is not to be fetched.
+// parse parses a URL and refuses one that may not be fetched.
 func (s *site) parse(raw string) (*url.URL, error) {
 	u, err := s.web.Parse(raw)
 	if err == nil && !s.admits(u) {
@@ -82,7 +82,7 @@ func webHeader(accept string) http.Header {
 	return http.Header{"Accept": {accept}, "User-Agent": {"a2e (toolkit web)"}}
 }
 
-// webTool makes a tool that reads a page.
+// webTool makes a tool that reads from the web.
 func webTool[A, R any](name, description string, fn func(context.Context, *A) (*tools.Outcome, error)) tools.Tool {
 	def := protocol.ToolDefinition{
 		Name: name, Description: description, Idempotent: true,
@@ -166,7 +166,7 @@ type xmlEntry struct {
 	Content   []xmlText `xml:"content"`
 }
 
-// xmlText is a text, with the namespace that its name is of: others use the same names.
+// xmlText is a text with the namespace of its element: other namespaces use the same names.
 type xmlText struct {
 	XMLName xml.Name
 	Type    string `xml:"type,attr"`
@@ -180,8 +180,8 @@ type xmlLink struct {
 	Text string `xml:",chardata"`
 }
 
-// first returns the first text that has words, of the names of feeds themselves before those of
-// others, such as media:title.
+// first returns the first text that is not empty. It prefers the namespaces of feeds to
+// others, such as that of media:title.
 func first(lists ...[]xmlText) string {
 	foreign := ""
 	for _, t := range slices.Concat(lists...) {
@@ -203,7 +203,7 @@ func first(lists ...[]xmlText) string {
 	return foreign
 }
 
-// link returns the address of an entry, as seen from that of the feed.
+// link returns the URL of an entry, resolved against the feed's URL at; "" = it has none.
 func (e *xmlEntry) link(at *url.URL) string {
 	for _, l := range e.Links {
 		if text := strings.TrimSpace(l.Href + l.Text); text != "" && (l.Rel == "" || l.Rel == "alternate") {
@@ -215,9 +215,9 @@ func (e *xmlEntry) link(at *url.URL) string {
 	return ""
 }
 
-// readEntries calls found with each element of one of the names, until it returns false, and
-// returns the title around them. It knows the entities of XML and HTML, and none of a text's
-// own. The error is that of a text that is no XML, or that ends in between.
+// readEntries calls found for each element with one of the names, until found returns false, and
+// returns the title around them. It knows the entities of XML and HTML, but none that the text
+// defines itself. The error is that of a text that is not XML, or that ends too early.
 func readEntries(text []byte, names []string, found func(name string, e *xmlEntry) bool) (title string, err error) {
 	dec := xml.NewDecoder(bytes.NewReader(bytes.TrimPrefix(text, []byte("\uFEFF"))))
 	dec.CharsetReader, dec.Entity = charset.NewReaderLabel, xml.HTMLEntity
@@ -253,7 +253,7 @@ func readEntries(text []byte, names []string, found func(name string, e *xmlEntr
 	}
 }
 
-// read fetches a text, unpacked where it is packed.
+// read fetches a text and unpacks it if it is packed with gzip.
 func (s *site) read(ctx context.Context, u *url.URL) (text []byte, at *url.URL, truncated bool, err error) {
 	text, at, truncated, err = s.web.Get(ctx, u, webHeader("application/xml, text/xml, application/rss+xml, "+
 		"application/atom+xml, text/plain, */*;q=0.1"), webMaxXML)
@@ -348,7 +348,7 @@ func (s *site) announced(ctx context.Context, u *url.URL) ([]string, error) {
 	return found, nil
 }
 
-// fill takes the addresses out of a sitemap.
+// fill adds the addresses of a sitemap, without the first skip pages.
 func (m *siteMap) fill(text []byte, skip int, out *tools.Outcome) error {
 	seen := 0
 	add := func(page mapPage) bool {
@@ -384,8 +384,8 @@ func (m *siteMap) fill(text []byte, skip int, out *tools.Outcome) error {
 	return partly(err, len(m.Pages)+len(m.Sitemaps), out, "sitemap")
 }
 
-// partly returns the error of a text of which nothing could be read; of another the outcome
-// tells that there was more.
+// partly returns an error if nothing of a text could be read. If only a part could be read, it marks the
+// outcome as truncated.
 func partly(err error, read int, out *tools.Outcome, what string) error {
 	switch {
 	case err == nil:
@@ -468,7 +468,7 @@ func (s *site) feed(ctx context.Context, in *feedArgs) (*tools.Outcome, error) {
 	return out, err
 }
 
-// published returns a time as RFC 3339, or as it is where it cannot be read.
+// published returns a time as RFC 3339, or the first 100 bytes of the text if it cannot be parsed.
 func published(text string) string {
 	for _, layout := range []string{
 		time.RFC3339, time.RFC1123Z, time.RFC1123, "Mon, _2 Jan 2006 15:04:05 -0700",

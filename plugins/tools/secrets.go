@@ -33,7 +33,7 @@ func (f *files) checkMask(dir *os.Root, base, name, content string) error {
 		redact.Text, quotePath(name))
 }
 
-// checkMask refuses an edit of a file with a secret if old matches only because of the mask, or new adds a mask.
+// checkMask refuses an edit of a file with a secret if old has the mask and does not match, or new adds a mask.
 func (a *editArgs) checkMask(text string, secrets *redact.Set) error {
 	inOld, inNew := strings.Count(a.Old, redact.Text), strings.Count(a.New, redact.Text)
 	if inOld == 0 && inNew == 0 || secrets.Text(text) == text {

@@ -1,5 +1,5 @@
-// Package starter holds what `a2e init plugin` writes: for each language a helper without dependencies, and an
-// example of a tool.
+// Package starter has the files that `a2e init plugin` writes: for each language a helper without dependencies, and
+// an example of a tool.
 package starter
 
 import "embed"
@@ -7,20 +7,20 @@ import "embed"
 //go:embed a2e_plugin.* example.*
 var files embed.FS
 
-// File is one file to write. Keep tells that one which is there, as it may hold work, is not replaced.
+// File is one file to write. Keep = an existing file is not replaced, since it may hold the user's work.
 type File struct {
 	Name string
 	Text []byte
 	Keep bool
 }
 
-// Python returns the files of a plugin of this name.
+// Python returns the files of a plugin with this name.
 func Python(name string) ([]File, error) {
 	return read(File{Name: name + ".py", Keep: true}, "example.py", "a2e_plugin.py")
 }
 
-// TypeScript returns the files of a plugin of this name. The example is a module of JavaScript as well: ext is
-// ".ts" or, for a node that does not run TypeScript, ".mjs".
+// TypeScript returns the files of a plugin with this name. The example is valid JavaScript, too: ext is
+// ".ts" or, for a Node.js that does not run TypeScript, ".mjs".
 func TypeScript(name, ext string) ([]File, error) {
 	return read(File{Name: name + ext, Keep: true}, "example.ts", "a2e_plugin.mjs", "a2e_plugin.d.mts")
 }

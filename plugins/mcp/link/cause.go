@@ -66,7 +66,7 @@ func (c *Config) Look(workspace string, launcher func() (*sandbox.Launcher, erro
 	found, err := program.Look()
 	if errors.As(err, new(*sandbox.NotFoundError)) {
 		if at, _ := child.Elsewhere(c.Command); at != "" {
-			return "", &host.Lack{Err: err, Fix: "command: " + child.Scalar(at)} // its arguments stand beside it
+			return "", &host.Lack{Err: err, Fix: "command: " + child.Scalar(at)} // the arguments are in args
 		}
 	}
 	if err != nil || strings.ContainsAny(c.Command, `/\\`) {

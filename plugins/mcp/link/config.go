@@ -37,8 +37,8 @@ const (
 	DefaultPingEvery      = 30 * time.Second
 )
 
-// Config is one MCP server. Its Env and Headers, and what else in it may be secret, are
-// never shown or logged.
+// Config is one MCP server. Its Env, its Headers and its other secrets are never shown
+// or logged.
 type Config struct {
 	ID string // made of 1 to 64 of A-Z a-z 0-9 _ -, without "__"
 
@@ -57,7 +57,7 @@ type Config struct {
 	Network bool            // a stdio server may use the network
 	Read    []string        // further paths that it may read, absolute or relative to Env.Workspace
 	Guard   *webguard.Guard // bounds the addresses that URL may lead to; nil = all
-	Foreign bool            // not the machine's owner wrote this: errors do not tell which files there are
+	Foreign bool            // an agent wrote this, not the machine's owner: errors do not tell which files exist
 
 	// Home is the name of a stdio server's home in Env.Homes, which is kept between its starts; "" = it
 	// gets a fresh home at each start.

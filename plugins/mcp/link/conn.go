@@ -37,7 +37,7 @@ type carrier interface {
 	// release frees the carrier's resources after conn.life has ended, and waits for that. Reads of the
 	// session fail from then on.
 	release()
-	// why adds to an error that ended the connection what the carrier knows.
+	// why adds what the carrier knows about the cause to an error that ended the connection.
 	why(err error) error
 	pid() int // 0 = none
 }
@@ -141,9 +141,9 @@ func (l *Link) otherWay(err error) (way, bool) {
 // handshake makes one connection. If it fails, it frees everything.
 func (l *Link) handshake(by way) (*conn, error) {
 	c := newConn(l, by.transport)
-	opening, stop := context.WithCancelCause(c.life) // of the handshake; the server has its grace after it
+	opening, stop := context.WithCancelCause(c.life) // of the handshake; the server may still end by itself after it
 	watching := context.AfterFunc(l.ctx, func() { stop(context.Cause(l.ctx)) })
-	abort := context.AfterFunc(l.hard, func() { c.kill(context.Cause(l.hard)) }) // what is begun has its grace
+	abort := context.AfterFunc(l.hard, func() { c.kill(context.Cause(l.hard)) }) // hard ends when Close gives up
 	var err error
 	if c.carrier, err = l.carry(c); !abort() && err == nil {
 		err = context.Cause(c.life)

@@ -37,7 +37,7 @@ type gate struct {
 	handled uint64      // marks that were answered
 	asked   map[any]int // requests of the server without an answer: their sizes, by id
 	size    int         // of those together
-	blocked int         // how many wait in admit
+	blocked int         // number of calls that wait in admit
 	heard   time.Time   // when the last message came
 	changed chan struct{}
 

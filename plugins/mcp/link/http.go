@@ -52,7 +52,7 @@ type web struct {
 
 	mu       sync.Mutex // guards the fields below
 	status   int        // HTTP status of the first refused POST of the handshake; 0 = none
-	sessions            // the one that lasts now
+	sessions            // the current session
 	over     bool       // release was called: goes takes no more goroutines
 }
 
@@ -277,7 +277,7 @@ func replace(resp *http.Response, m message) error {
 // refused reads an answer whose status refuses the request. If it contains a JSON-RPC error, that is the
 // answer to call.
 func (w *web) refused(resp *http.Response, call *jsonrpc.Request) (*http.Response, error) {
-	text, _ := io.ReadAll(io.LimitReader(resp.Body, maxPlain)) // what there is of it
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, maxPlain)) // an error leaves the part that was read
 	_ = resp.Body.Close()                                      // it was read
 	refusal := &refusal{status: resp.StatusCode}
 	if call == nil || w.conn.transport == SSE {

@@ -393,7 +393,7 @@ func (l *Link) lost(status Status, why error, failures int, wait time.Duration) 
 	text := l.text(why)
 	level := l.log.Warn()
 	if failures > maxFailures {
-		level = l.log.Debug() // it was said often enough
+		level = l.log.Debug() // it was logged often enough
 	}
 	level.Str("error", text).Int("failures", failures).Stringer("next_try",
 		wait.Round(time.Millisecond)).Msg("the MCP server is not connected")

@@ -23,7 +23,7 @@ type sessions struct {
 	count    int      // sessions before this one
 	known    bool     // the SDK has an id
 	hello    []byte   // the request that begins a session
-	renewing *renewal // the one under way; nil = there is none
+	renewing *renewal // the current renewal; nil = none
 
 	life context.Context // of the session
 	end  context.CancelFunc
@@ -113,7 +113,7 @@ func forgotten(resp *http.Response) bool {
 	if resp.StatusCode != http.StatusNotFound && resp.StatusCode != http.StatusBadRequest {
 		return false
 	}
-	text, _ := io.ReadAll(io.LimitReader(resp.Body, maxPlain)) // what there is of it
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, maxPlain)) // an error leaves the part that was read
 	resp.Body = &limited{Reader: bytes.NewReader(text), body: resp.Body, release: func() {}}
 	if resp.StatusCode == http.StatusBadRequest {
 		return strings.Contains(strings.ToLower(string(text)), "session")

@@ -40,7 +40,7 @@ func (ev *event) field(line []byte) {
 // eventReader reads a stream of server-sent events.
 type eventReader struct {
 	src   *bufio.Reader
-	line  []byte // the one under way
+	line  []byte // the current line
 	begun bool   // the start, maybe with a byte order mark, was read
 }
 

@@ -37,9 +37,9 @@ type process struct {
 	in     chan jsonrpc.Message // the messages of the server
 	silent chan struct{}        // closed when the server can send nothing more
 	closed chan struct{}        // closed when nobody reads any more
-	long   envelope             // of the line under way, if it is too long
-	quiet  sync.Once            // of silent
-	shut   sync.Once            // of closed
+	long   envelope             // of the current line, if it is too long
+	quiet  sync.Once            // closes silent
+	shut   sync.Once            // closes closed
 }
 
 // startProcess starts a server.
@@ -203,7 +203,7 @@ func (p *process) release() {
 		return
 	}
 	if p.End().State.Code > 0 && !p.conn.up.Load() && p.conn.link.ctx.Err() == nil {
-		_ = p.home.SetReady(false) // what is installed there may be broken; it is looked at anew
+		_ = p.home.SetReady(false) // the installation may be broken; the next start handles it as new
 	}
 	p.home.Close()
 }
@@ -211,7 +211,7 @@ func (p *process) release() {
 // settled notes that the server works with what is installed in its home.
 func (p *process) settled() {
 	if p.home != nil && !p.home.Ready() {
-		_ = p.home.SetReady(true) // else it is said to be installed once more
+		_ = p.home.SetReady(true) // after an error, the next start counts as an installation again
 	}
 }
 
