@@ -105,8 +105,7 @@ func postgresValues(t *testing.T, p *hosttest.Pair) {
 		_, rows, _ := strings.Cut(sqlOf(t, p, "sql_query", text, `,"limit":3`), `"rows":`)
 		assert.Equal(t, rows, want, "%s", text)
 	}
-	m := p.Call(protocol.TypeToolCallReq, `{"tool_name":"sql_query","arguments":{"sql":"SELECT repeat('x', 300000)
-		FROM generate_series(1, 1000)","limit":1000}}`)
+	m := p.Call(protocol.TypeToolCallReq, `{"tool_name":"sql_query","arguments":{"sql":"SELECT repeat('x', 300000) FROM generate_series(1, 1000)","limit":1000}}`)
 	assert.That(t, m.Get("/data/truncated") == "true" && len(m.Line) < 1<<20 && m.Get("/data/data/rows/2/0") != "",
 		"rows that are too long: %.200s", m.Line)
 	got = sqlOf(t, p, "sql_query", "SELECT repeat('x', 20000000)", "")

@@ -72,8 +72,7 @@ func TestSQLite(t *testing.T) {
 		assert.Equal(t, sqlOf(t, p, "sql_query", "SELECT text FROM words WHERE words MATCH ?; -- done",
 			`,"params":["honey"]`),
 			`{"columns":[{"name":"text"}],"rows":[["milk and honey"]]}`, "full text")
-		m = call(t, p, "sql_query", `{"sql":"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n) SELECT i
-			FROM n","limit":3}`)
+		m = call(t, p, "sql_query", `{"sql":"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n) SELECT i FROM n","limit":3}`)
 		m.Has(t, "/data/data/rows", "[[1],[2],[3]]", "/data/data/truncated", "true", "/data/truncated", "true")
 		p.Handshake(protocol.CapToolkits, protocol.CapTools)
 	}
@@ -357,8 +356,7 @@ func TestSQLCancel(t *testing.T) {
 	newDB(t, dir, "a.db", shop)
 	p := open(t, dir, Options{})
 	configure(p, "sql", `{"dsn":"a.db"}`)
-	const endless = `{"tool_name":"sql_query","arguments":{"sql":"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1
-		FROM n) SELECT `
+	const endless = `{"tool_name":"sql_query","arguments":{"sql":"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n) SELECT `
 	id := p.Go(protocol.TypeToolCallReq, endless+`count(*) FROM n"}}`)
 	p.Go(protocol.TypeCancel, `{"req_id":"`+id+`"}`)
 	assert.Equal(t, p.Answer(id).Code, protocol.CodeCancelled, "the canceled statement")
