@@ -133,12 +133,12 @@ func (c *call) Err() error {
 
 // Value implements context.Context.
 func (c *call) Value(key any) any {
-	switch key {
-	case callKey{}:
+	if key == (callKey{}) {
 		return c
-	case mcpCallKey{}:
-		if c.work != nil && c.work.MCP != nil {
-			return c.work.MCP
+	}
+	if c.work != nil && c.work.Values != nil {
+		if v := c.work.Values.Value(key); v != nil {
+			return v
 		}
 	}
 	if c.span != nil {

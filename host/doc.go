@@ -55,6 +55,7 @@
 //	drain.go      the end, with two deadlines: finish, cancel, close, write the rest
 //
 // Not on that way: host.go (Options, New, Serve); plugin.go, env.go and needs.go (the contract of plugins);
-// services.go, offers.go, talk.go and override.go (what plugins may use of the host and of each other); dialect.go (the
-// contract of other protocols); limits.go.
+// services.go, tools.go and components.go (what plugins may use of the host and of each other); dialect.go (the
+// contract of other protocols); limits.go. The contract of workers and of their conversations is in the folder agent,
+// that of programs in child.
 package host

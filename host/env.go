@@ -112,28 +112,3 @@ type Confinement struct {
 	Hidden  string      // absolute folder that they cannot see; "" = none
 	Counted bool        // what they leave in Folder counts for children.disk_bytes
 }
-
-// ToolBox is the tools of one folder. Its methods may be called at the same time.
-type ToolBox interface {
-	// Tools lists the tools by name.
-	Tools() []protocol.ToolDefinition
-	// ReadOnly reports whether a tool changes nothing.
-	ReadOnly(name string) bool
-	// Start passes the host's services to the tools. It is called before Call.
-	Start(ctx context.Context, s *Services) error
-	// Call runs a tool. The error is a *protocol.Error, or that of ctx.
-	Call(ctx context.Context, name string, args protocol.Object) (*protocol.ToolResult, error)
-	// Close ends what the tools started.
-	Close(ctx context.Context) error
-}
-
-// ToolBoxOptions say what the tools of a folder are made from.
-type ToolBoxOptions struct {
-	Workspace       string   // the folder, absolute
-	Hidden          string   // absolute folder that no program may see
-	Read            []string // absolute; what programs may read in addition
-	AllowedCommands []string // of run_command; nil = those of the config
-	AllowedTools    []string // names or globs; nil = all
-	Deny            []string // names or globs
-	Network         bool
-}

@@ -135,13 +135,13 @@ func New(opts Options) (*Host, error) {
 		streams:     make(map[*Stream]struct{}),
 	}
 	h.services = newServices(h)
-	h.chooser = first[Chooser](h.services)
+	h.chooser = First[Chooser](h.services)
 	h.router.own(h.router.at(protocol.TypeToolCallReq)).groups = h.groups
 	for _, d := range h.router.all() {
 		h.wrap(d)
 	}
 	if !opts.Uncounted {
-		h.recorder = first[Recorder](h.services)
+		h.recorder = First[Recorder](h.services)
 	}
 	h.endBy = newDeadline(context.WithValue(context.Background(), hostKey{}, h))
 	h.drainBy = newDeadline(h.endBy)

@@ -22,7 +22,7 @@ type Services struct {
 // newServices makes the Services of h. It looks up the plugins once that are asked for each tool of a list.
 func newServices(h *Host) *Services {
 	s := &Services{host: h}
-	s.weigher, s.overrider, s.short = first[Weigher](s), first[Overrider](s), first[ShortCaller](s)
+	s.weigher, s.overrider, s.short = First[Weigher](s), First[Overrider](s), First[ShortCaller](s)
 	return s
 }
 
@@ -131,7 +131,7 @@ func (s *Services) Tasks() map[string]string { return s.host.groups.tasks }
 // Instructions returns the instructions of a skill without overrides; false = no plugin has such a skill with
 // instructions that an Override can replace.
 func (s *Services) Instructions(skill string) (text string, ok bool) {
-	for _, i := range each[Instructor](s) {
+	for _, i := range Each[Instructor](s) {
 		if text, ok := i.Instructions(skill); ok {
 			return text, true
 		}
@@ -139,27 +139,9 @@ func (s *Services) Instructions(skill string) (text string, ok bool) {
 	return "", false
 }
 
-// Procs returns the plugin that runs programs. The error says that there is none.
-func (s *Services) Procs() (ProcRunner, error) {
-	if runner := first[ProcRunner](s); runner != nil {
-		return runner, nil
-	}
-	return nil, protocol.Errorf(protocol.CodeCapabilityMissing, "no loaded plugin runs programs; the capability "+
-		"proc does")
-}
-
-// Memory returns the plugin that keeps the memories of agents, or nil if there is none.
-func (s *Services) Memory() MemoryScoper { return first[MemoryScoper](s) }
-
-// Workers returns the plugin whose child agents do tasks, or nil if there is none.
-func (s *Services) Workers() WorkerPool { return first[WorkerPool](s) }
-
-// Summariser returns the plugin whose models sum up conversations, or nil if there is none.
-func (s *Services) Summariser() Summariser { return first[Summariser](s) }
-
 // Tool returns the details of a tool beyond its definition; false = no plugin knows the tool.
 func (s *Services) Tool(name string) (ToolDetail, bool) {
-	for _, d := range each[ToolDescriber](s) {
+	for _, d := range Each[ToolDescriber](s) {
 		if detail, ok := d.DescribeTool(name); ok {
 			return detail, true
 		}
@@ -234,10 +216,7 @@ func (s *Services) Checkpoint(ctx context.Context, before string) error {
 func (s *Services) KeepsCheckpoints() bool { return s != nil && s.host.opts.Checkpoints != nil }
 
 // Files returns the plugins with files of their own.
-func (s *Services) Files() []FileSource { return each[FileSource](s) }
-
-// Gateways returns the plugins with MCP servers behind them.
-func (s *Services) Gateways() []MCPGateway { return each[MCPGateway](s) }
+func (s *Services) Files() []FileSource { return Each[FileSource](s) }
 
 // Plugins returns all plugins by priority, as they were passed to the host; see As.
 func (s *Services) Plugins() []Plugin {
@@ -261,7 +240,7 @@ func WantsKnown(ctx context.Context) bool { return ctx.Value(knownKey{}) != nil 
 
 // Ready waits until every plugin knows what it serves, or ctx has ended.
 func (s *Services) Ready(ctx context.Context) {
-	for _, r := range each[Readier](s) {
+	for _, r := range Each[Readier](s) {
 		r.Ready(ctx)
 	}
 }
@@ -281,9 +260,9 @@ func As[T any](p Plugin) (T, bool) {
 	}
 }
 
-// first returns the first plugin, by priority, that is a T, or the zero T if there is none. The plugin may not have
+// First returns the first plugin, by priority, that is a T, or the zero T if there is none. The plugin may not have
 // started yet, or may be closed.
-func first[T any](s *Services) (found T) {
+func First[T any](s *Services) (found T) {
 	for _, p := range s.Plugins() {
 		if t, ok := As[T](p); ok {
 			return t
@@ -292,8 +271,8 @@ func first[T any](s *Services) (found T) {
 	return found
 }
 
-// each returns every plugin, by priority, that is a T.
-func each[T any](s *Services) (all []T) {
+// Each returns every plugin, by priority, that is a T.
+func Each[T any](s *Services) (all []T) {
 	for _, p := range s.Plugins() {
 		if t, ok := As[T](p); ok {
 			all = append(all, t)

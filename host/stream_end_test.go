@@ -16,6 +16,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"a2e/host"
+	"a2e/host/child"
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
@@ -384,7 +385,7 @@ type starter struct {
 }
 
 func (s starter) look(ctx context.Context, when string) {
-	_, err := host.ServicesOf(ctx).Procs()
+	_, err := child.Runner(host.ServicesOf(ctx))
 	*s.found = append(*s.found, fmt.Sprintf("%s %t %t", when, err == nil, host.SessionFrom(ctx) == nil))
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"a2e/host"
+	"a2e/host/child"
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
@@ -348,19 +349,19 @@ func (w wrapped) Unwrap() host.Plugin { return w.Plugin }
 // runner is a plugin that runs programs for others.
 type runner struct{ *source }
 
-func (runner) RunProc(context.Context, host.ProcRun) (*host.ProcResult, error) {
-	return &host.ProcResult{ExitCode: 7}, nil
+func (runner) RunProc(context.Context, child.ProcRun) (*child.ProcResult, error) {
+	return &child.ProcResult{ExitCode: 7}, nil
 }
 
 // TestFind: one plugin finds another by what that offers, through its wrapper,
 // within a request and nowhere else.
 func TestFind(t *testing.T) {
 	s := &source{spawn: func(ctx context.Context, _ *host.Stream) error {
-		found, err := host.ServicesOf(ctx).Procs()
+		found, err := child.Runner(host.ServicesOf(ctx))
 		if err != nil {
 			return protocol.Errorf(protocol.CodeUnknownProc, "no runner")
 		}
-		result, err := found.RunProc(ctx, host.ProcRun{})
+		result, err := found.RunProc(ctx, child.ProcRun{})
 		assert.That(t, err == nil && result.ExitCode == 7, "%+v, %v", result, err)
 		return nil
 	}}
@@ -375,6 +376,6 @@ func TestFind(t *testing.T) {
 		p.Handshake(protocol.CapProc)
 		wantCode(t, p.Call(protocol.TypeProcSpawnReq, `{}`), c.code)
 	}
-	_, err := host.ServicesOf(t.Context()).Procs()
+	_, err := child.Runner(host.ServicesOf(t.Context()))
 	assert.That(t, err != nil, "found outside of a request")
 }

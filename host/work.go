@@ -33,7 +33,7 @@ type Work struct {
 	Limit  time.Duration   // for its whole run; 0 = none
 	Grace  time.Duration   // for Run to return when it is stopped, before Answer gets the cause; 0 = 250 ms
 	Events Emitter         // takes its events; nil = they are dropped
-	MCP    *MCPCall        // what MCPCallOf returns; nil = nothing
+	Values Valuer          // further values of its context; nil = none
 	Span   context.Context // the result of Trace
 	// Answer is called once and returns the line of the answer, newline included; nil = there is no answer. resp is
 	// what the plugin answered, unless err is not nil.
@@ -44,6 +44,9 @@ type Work struct {
 	call    atomic.Pointer[call]
 	stopped atomic.Pointer[error] // why StopAll stopped it; nil = it did not
 }
+
+// Valuer has values by key, like a context.
+type Valuer interface{ Value(key any) any }
 
 // ErrCancelled and ErrShutdown say why a Work was stopped.
 var (

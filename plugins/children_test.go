@@ -18,6 +18,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"a2e/host"
+	"a2e/host/child"
 	"a2e/host/config"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
@@ -181,9 +182,9 @@ func TestLauncherEndsWithItsLastUser(t *testing.T) {
 			found := must.Get(filepath.Glob(filepath.Join(tmp, "*")))(t)
 			return len(found)
 		}
-		runner := made[1].(interface{ Unwrap() host.Plugin }).Unwrap().(host.ProcRunner)
+		runner := made[1].(interface{ Unwrap() host.Plugin }).Unwrap().(child.ProcRunner)
 		assert.Equal(t, folders(), 0, "a folder was made before the first child")
-		res, err := runner.RunProc(t.Context(), host.ProcRun{Cmd: []string{"echo", "x"}})
+		res, err := runner.RunProc(t.Context(), child.ProcRun{Cmd: []string{"echo", "x"}})
 		must.That(t, err == nil && res.Stdout == "x\n", "%v %v", res, err)
 		for i, which := range order {
 			assert.That(t, folders() != 0, "order %v: the private folder is gone after %d closed", order, i)

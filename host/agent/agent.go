@@ -2,6 +2,8 @@
 // true.
 //
 //	agent.go     the types: models, requests, replies
+//	talk.go      a conversation, and what may follow it
+//	workers.go   the contract of the plugin whose child agents do tasks
 //	loop.go      from a prompt to the final answer, round by round
 //	compact.go   a long conversation, summarised
 //	calls.go     the calls of one round, and the messages of the OpenAI API
@@ -17,7 +19,6 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"a2e/host"
 	"a2e/host/config"
 	"a2e/protocol"
 )
@@ -63,7 +64,7 @@ type Request struct {
 // Listener receives a message as it comes.
 type Listener interface {
 	// Piece receives a piece of text.
-	Piece(kind host.PieceKind, text string)
+	Piece(kind PieceKind, text string)
 	// Grew receives by how many bytes the message has grown, including the bytes of its pieces.
 	Grew(bytes int)
 	// Restart says that the message begins again.
@@ -73,9 +74,9 @@ type Listener interface {
 // nobody is a Listener that ignores everything.
 type nobody struct{}
 
-func (nobody) Piece(host.PieceKind, string) {}
-func (nobody) Grew(int)                     {}
-func (nobody) Restart()                     {}
+func (nobody) Piece(PieceKind, string) {}
+func (nobody) Grew(int)                {}
+func (nobody) Restart()                {}
 
 // listener returns the Listener of the request; it is never nil.
 func (r *Request) listener() Listener {
@@ -115,9 +116,9 @@ const (
 type Message struct {
 	Role   Role
 	Text   string
-	Images []host.Image // of the user
-	Calls  []ToolCall   // of the assistant
-	Of     ToolCall     // of RoleTool: the call that Text is the result of, without its arguments
+	Images []Image    // of the user
+	Calls  []ToolCall // of the assistant
+	Of     ToolCall   // of RoleTool: the call that Text is the result of, without its arguments
 }
 
 // ToolCall is a model's wish to call a tool.

@@ -12,7 +12,6 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"a2e/host"
 	"a2e/host/schema"
 	"a2e/protocol"
 )
@@ -64,12 +63,12 @@ func (l *loop) callAll(ctx context.Context, round int, reply *Reply) error {
 		said.Calls = said.Calls[:maxCalls]
 		said.Text += fmt.Sprintf("\n(only the first %d of the tool calls were made)", maxCalls)
 	}
-	calls := make([]host.ModelCall, len(said.Calls))
+	calls := make([]ModelCall, len(said.Calls))
 	for i := range said.Calls {
 		calls[i] = l.checked(&said.Calls[i], calls[:i])
 	}
 	l.messages = append(l.messages, said)
-	results := make([]host.ModelResult, len(calls))
+	results := make([]ModelResult, len(calls))
 	var seen []string
 	var begun []chan callOutcome
 	defer l.reading.Wait()
@@ -98,9 +97,9 @@ func (l *loop) callAll(ctx context.Context, round int, reply *Reply) error {
 
 // checked returns a call in the form that Watch gets. It replaces an id that is missing, too long or that of an
 // earlier call, shortens an unknown name, and drops arguments that are too long.
-func (l *loop) checked(c *ToolCall, earlier []host.ModelCall) host.ModelCall {
+func (l *loop) checked(c *ToolCall, earlier []ModelCall) ModelCall {
 	if l.asked++; c.ID == "" || len(c.ID) > maxCallID || slices.ContainsFunc(earlier,
-		func(other host.ModelCall) bool { return other.ID == c.ID }) {
+		func(other ModelCall) bool { return other.ID == c.ID }) {
 		c.ID = fmt.Sprintf("call_%d", l.asked)
 	}
 	if _, known := l.tool(c.Name); !known {
@@ -113,12 +112,12 @@ func (l *loop) checked(c *ToolCall, earlier []host.ModelCall) host.ModelCall {
 	if wire == "" || len(wire) > schema.LongestName {
 		wire = c.Name
 	}
-	return host.ModelCall{ID: c.ID, Name: c.Name, WireName: wire, Arguments: jsontext.Value(c.Arguments.Raw())}
+	return ModelCall{ID: c.ID, Name: c.Name, WireName: wire, Arguments: jsontext.Value(c.Arguments.Raw())}
 }
 
 // callOutcome is the outcome of a call.
 type callOutcome struct {
-	result host.ModelResult
+	result ModelResult
 	err    error // the cause of a ctx that ended
 }
 
@@ -152,12 +151,12 @@ func (l *loop) reads(c ToolCall) bool {
 }
 
 // refusal returns the result of a call that is not made, or that failed.
-func refusal(format string, args ...any) host.ModelResult {
-	return host.ModelResult{Error: head(fmt.Sprintf(format, args...), maxToolResult)}
+func refusal(format string, args ...any) ModelResult {
+	return ModelResult{Error: head(fmt.Sprintf(format, args...), maxToolResult)}
 }
 
 // call makes one call. The error is the cause of a ctx that ended.
-func (l *loop) call(ctx context.Context, c ToolCall) (host.ModelResult, error) {
+func (l *loop) call(ctx context.Context, c ToolCall) (ModelResult, error) {
 	if c.Invalid != "" {
 		return refusal("%s", c.Invalid), nil
 	}
@@ -174,9 +173,9 @@ func (l *loop) call(ctx context.Context, c ToolCall) (host.ModelResult, error) {
 			l.Agent.AgentID, l.Agent.MaxSteps), nil
 	}
 	if l.Permit != nil && !tool.ReadOnly {
-		err := l.Permit(ctx, host.ModelCall{ID: c.ID, Name: c.Name, Arguments: jsontext.Value(c.Arguments.Raw())})
+		err := l.Permit(ctx, ModelCall{ID: c.ID, Name: c.Name, Arguments: jsontext.Value(c.Arguments.Raw())})
 		if ctx.Err() != nil {
-			return host.ModelResult{}, context.Cause(ctx)
+			return ModelResult{}, context.Cause(ctx)
 		}
 		if err != nil {
 			return refusal("%s: %v", protocol.CodeToolDenied, err), nil
@@ -184,7 +183,7 @@ func (l *loop) call(ctx context.Context, c ToolCall) (host.ModelResult, error) {
 	}
 	data, err := l.made(ctx, c)
 	if ctx.Err() != nil {
-		return host.ModelResult{}, context.Cause(ctx)
+		return ModelResult{}, context.Cause(ctx)
 	}
 	if err != nil {
 		refused := (*protocol.Error)(nil)
@@ -197,7 +196,7 @@ func (l *loop) call(ctx context.Context, c ToolCall) (host.ModelResult, error) {
 		}
 		return refusal("%v", err), nil
 	}
-	result := host.ModelResult{OK: data.Success, Result: data.Data}
+	result := ModelResult{OK: data.Success, Result: data.Data}
 	if len(result.Result) == 0 {
 		result.Result = jsontext.Value("null")
 	}
@@ -236,7 +235,7 @@ func (l *loop) made(ctx context.Context, c ToolCall) (*protocol.ToolResult, erro
 }
 
 // ResultText returns the text of a result for a model.
-func ResultText(r host.ModelResult) string {
+func ResultText(r ModelResult) string {
 	text := string(r.Result)
 	if s, ok := protocol.Value(r.Result).Str(); ok {
 		text = s

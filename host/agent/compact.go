@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"sync"
-
-	"a2e/host"
 )
 
 // Shares of a model's window, in percent.
@@ -79,8 +77,8 @@ func (m *Meter) learn(bytes, messages, tokens int) {
 }
 
 // Use estimates how much of its model's window the first request of a run takes.
-func (t *Turns) Use() host.ContextUse {
-	u := host.ContextUse{Window: t.Window, Pinned: t.Meter.tokens(len(t.System))}
+func (t *Turns) Use() ContextUse {
+	u := ContextUse{Window: t.Window, Pinned: t.Meter.tokens(len(t.System))}
 	for _, tool := range toolsOf(t) {
 		u.Tools += t.Meter.tokens(tool.size())
 	}
@@ -111,7 +109,7 @@ type Summary struct {
 }
 
 // Said returns the message that replaces the summarised ones.
-func (s *Summary) Said() host.Said { return host.Said{Role: string(RoleUser), Text: s.Text} }
+func (s *Summary) Said() Said { return Said{Role: string(RoleUser), Text: s.Text} }
 
 // Summarise lets the model summarise all earlier messages of the run but the newest. It does so piece by piece if
 // they take more than half of the window. The error is that of the model, the cause of ctx, or says why there is no
@@ -155,7 +153,7 @@ func (t *Turns) Summarise(ctx context.Context) (s Summary, err error) {
 
 // anchor returns the index of the first message that stays. It is a message of the user; it and all later ones have
 // at most size bytes.
-func anchor(said []host.Said, size int) int {
+func anchor(said []Said, size int) int {
 	from := len(said)
 	for i := len(said) - 1; i > 0; i-- {
 		if size -= len(said[i].Text); size < 0 {

@@ -30,9 +30,9 @@ const (
 // Turns describes one run of the loop.
 type Turns struct {
 	System  string
-	Earlier []host.Said // the conversation before
+	Earlier []Said // the conversation before
 	Prompt  string
-	Images  []host.Image              // that belong to the prompt
+	Images  []Image                   // that belong to the prompt
 	Tools   []protocol.ToolDefinition // the only ones that may be called
 	// the child agent that the tools belong to, with the bound of its calls; nil = none
 	Agent    *fleet.Agent
@@ -46,12 +46,12 @@ type Turns struct {
 	Services *host.Services
 	Box      host.ToolBox            // tools that take the place of the host's; nil = none
 	Own      []Own                   // tools of the run itself, after the others
-	Steer    func() []host.Steering  // returns the texts that came in since the last call; nil = none do
-	Watch    host.Watcher            // follows the run; nil = nobody does
+	Steer    func() []Steering       // returns the texts that came in since the last call; nil = none do
+	Watch    Watcher                 // follows the run; nil = nobody does
 	Accept   func(text string) error // checks the final answer: the model gets the error; nil = no check
 
 	// Permit is called before a call that may change something: an error prevents it; nil = all calls are made.
-	Permit func(context.Context, host.ModelCall) error
+	Permit func(context.Context, ModelCall) error
 }
 
 // End says how a run ended.
@@ -124,7 +124,7 @@ func Loop(ctx context.Context, t Turns) (*Result, error) {
 	}
 	t.MaxTurns = min(t.MaxTurns, MostTurns)
 	if t.Watch == nil {
-		t.Watch = host.Unwatched{}
+		t.Watch = Unwatched{}
 	}
 	l := &loop{Turns: t, tools: toolsOf(&t)}
 	for _, e := range t.Earlier {
@@ -281,11 +281,11 @@ func (l *loop) count(used Tokens, answer int) {
 func estimate(bytes int) int { return (bytes + bytesPerToken - 1) / bytesPerToken }
 
 // Piece implements Listener.
-func (l *loop) Piece(kind host.PieceKind, text string) {
+func (l *loop) Piece(kind PieceKind, text string) {
 	if l.cut {
 		return
 	}
-	if kind == host.PieceAnswer {
+	if kind == PieceAnswer {
 		l.text.WriteString(text)
 	}
 	l.wrote = true

@@ -129,7 +129,7 @@ func (c *canned) Complete(ctx context.Context, r Request) (*Reply, error) {
 	reply := c.replies[0]
 	c.replies = c.replies[1:]
 	if reply.Text != "" {
-		r.listener().Piece(host.PieceAnswer, reply.Text)
+		r.listener().Piece(PieceAnswer, reply.Text)
 	}
 	return &reply, nil
 }
@@ -160,18 +160,18 @@ func (h *heard) add(format string, args ...any) {
 	h.lines = append(h.lines, fmt.Sprintf(format, args...))
 }
 
-func (h *heard) Round(round, of int)                    { h.add("round %d of %d", round, of) }
-func (h *heard) Piece(kind host.PieceKind, text string) { h.add("%s %s", kind, text) }
-func (h *heard) Restart()                               { h.add("restart") }
-func (h *heard) ToolStarted(round int, c host.ModelCall) {
+func (h *heard) Round(round, of int)               { h.add("round %d of %d", round, of) }
+func (h *heard) Piece(kind PieceKind, text string) { h.add("%s %s", kind, text) }
+func (h *heard) Restart()                          { h.add("restart") }
+func (h *heard) ToolStarted(round int, c ModelCall) {
 	h.add("%d call %s %s %s", round, c.ID, c.Name, c.Arguments)
 }
 
-func (h *heard) ToolEnded(round int, c host.ModelCall, r host.ModelResult) {
+func (h *heard) ToolEnded(round int, c ModelCall, r ModelResult) {
 	h.add("%d result %s %s %v %s %s", round, c.ID, c.Name, r.OK, r.Result, r.Error)
 }
 
-func (h *heard) Calls(round int, calls []host.ModelCall, results []host.ModelResult) {
+func (h *heard) Calls(round int, calls []ModelCall, results []ModelResult) {
 	h.add("%d calls %d %d", round, len(calls), len(results))
 }
 

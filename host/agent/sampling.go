@@ -63,7 +63,7 @@ func (s sampling) Complete(ctx context.Context, r Request) (*Reply, error) {
 	}
 	reply, err := readSample(&resp, r.Tools)
 	if err == nil && reply.Text != "" {
-		r.listener().Piece(host.PieceAnswer, reply.Text)
+		r.listener().Piece(PieceAnswer, reply.Text)
 	}
 	return reply, err
 }

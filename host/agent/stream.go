@@ -10,7 +10,6 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"a2e/host"
 	"a2e/host/schema"
 	"a2e/protocol"
 )
@@ -133,11 +132,11 @@ func (a *answer) Take(data []byte) error {
 
 // add adds a piece to the message.
 func (a *answer) add(d *chatDelta) {
-	a.say(host.PieceThought, string(cmp.Or(d.ReasoningContent, d.Reasoning)))
+	a.say(PieceThought, string(cmp.Or(d.ReasoningContent, d.Reasoning)))
 	a.text.WriteString(string(d.Content))
-	a.say(host.PieceAnswer, string(d.Content))
+	a.say(PieceAnswer, string(d.Content))
 	a.refusal.WriteString(string(d.Refusal))
-	a.say(host.PieceAnswer, string(d.Refusal))
+	a.say(PieceAnswer, string(d.Refusal))
 	for _, piece := range d.ToolCalls {
 		c := a.call(piece.Index, string(piece.ID), string(piece.Function.Name))
 		if c == nil {
@@ -150,7 +149,7 @@ func (a *answer) add(d *chatDelta) {
 }
 
 // say passes a piece of text to the listener.
-func (a *answer) say(kind host.PieceKind, text string) {
+func (a *answer) say(kind PieceKind, text string) {
 	if text != "" {
 		a.to.Piece(kind, strings.ToValidUTF8(text, "\uFFFD"))
 		a.to.Grew(len(text))

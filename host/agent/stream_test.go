@@ -290,24 +290,24 @@ func TestEndlessLoop(t *testing.T) {
 func TestRequests(t *testing.T) {
 	s := llm.New(t, llm.Reply{Calls: []llm.Call{{Name: "add", Arguments: `{"a":1}`}}, Stall: true},
 		llm.Reply{Text: []string{"fin"}, Stall: true}, llm.Text("all"))
-	steer := make(chan host.Steering, 2)
+	steer := make(chan Steering, 2)
 	taken := make(chan bool, 2)
 	go func() { // each text comes while the model still answers
 		for range 2 {
 			s.AwaitStall(t)
-			steer <- host.Steering{Text: "more", Taken: taken}
+			steer <- Steering{Text: "more", Taken: taken}
 			s.Release()
 			hosttest.Eventually(t, "the text is taken", func() bool { return len(steer) == 0 })
 		}
 	}()
-	image := host.Image{Name: "a.png", MIME: "image/png", Data: []byte("x")}
+	image := Image{Name: "a.png", MIME: "image/png", Data: []byte("x")}
 	r, _, _, err := looped(t, Turns{
-		System: "sys", Earlier: []host.Said{
-			{Role: "user", Text: "hi", Images: []host.Image{image}},
+		System: "sys", Earlier: []Said{
+			{Role: "user", Text: "hi", Images: []Image{image}},
 			{Role: "assistant", Text: "ho"},
-		}, Prompt: "p", Images: []host.Image{image, image},
+		}, Prompt: "p", Images: []Image{image, image},
 		Tools: benchTools("add"), Model: connect(t, EndpointOptions{URL: s.URL, Thinking: "low"}), Name: "other",
-		Thinking: "high", Steer: func() (all []host.Steering) {
+		Thinking: "high", Steer: func() (all []Steering) {
 			for len(steer) > 0 {
 				all = append(all, <-steer)
 			}
@@ -345,12 +345,12 @@ func TestRequests(t *testing.T) {
 
 // onPiece is told each piece of an answer.
 type onPiece struct {
-	host.Unwatched
+	Unwatched
 	do func(text string)
 }
 
-// Piece implements host.Watcher.
-func (o onPiece) Piece(_ host.PieceKind, text string) { o.do(text) }
+// Piece implements Watcher.
+func (o onPiece) Piece(_ PieceKind, text string) { o.do(text) }
 
 // A caller that goes away ends the request at once, and has the text so far.
 func TestCancelWhileItStreams(t *testing.T) {

@@ -4,6 +4,7 @@
 //	child.go      one process: its start, its streams, its end
 //	program.go    what to start: the program of a config as a sandbox.Policy; when it may start again
 //	hidden.go     what the sandbox hides of what a program needs
+//	run.go        the contract of the plugin that runs programs for other plugins
 //	elsewhere.go  where a program is that was not found in the usual folders
 //	lines.go      lines to its stdin, and of its stdout and stderr; requests not answered yet
 //

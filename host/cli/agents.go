@@ -9,7 +9,6 @@ import (
 
 	"github.com/go-json-experiment/json"
 
-	"a2e/host"
 	"a2e/host/agent"
 	"a2e/host/config"
 	"a2e/plugins/multiagent"
@@ -216,7 +215,7 @@ func (l *llmFlags) equip(cfg *config.Config, sys *System, or string) error {
 		if _, workers, err := workersOf(cfg); err != nil || len(workers) > 0 {
 			return nil // the plugin itself reports errors of its options
 		}
-		_, config, _ := strings.Cut(host.NoWorker().Message, "\n")
+		_, config, _ := strings.Cut(agent.NoWorker().Message, "\n")
 		return fmt.Errorf("no worker is configured; give --llm URL --model MODEL%s, or these three lines of a "+
 			"config:\n%s", or, config)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"a2e/host"
+	"a2e/host/agent"
 	"a2e/host/dialect/jsonrpc"
 	"a2e/protocol"
 	"a2e/protocol/fleet"
@@ -45,8 +45,8 @@ type chatEvent struct {
 	Label   string `json:"status_label"`
 	Chunk   struct {
 		Segments []struct {
-			Kind host.PieceKind `json:"kind"`
-			Text string         `json:"text"`
+			Kind agent.PieceKind `json:"kind"`
+			Text string          `json:"text"`
 		} `json:"segments"`
 	} `json:"chunk"`
 	Message jsontext.Value `json:"message"` // an object, or the text of an error
@@ -89,7 +89,7 @@ func (t *chat) event(ctx context.Context, kind wire.EventType, payload jsontext.
 		t.statusLocked(e)
 	case wire.StreamChunk:
 		for _, s := range e.Chunk.Segments {
-			if s.Kind == host.PieceThought {
+			if s.Kind == agent.PieceThought {
 				t.screen.piece(string(s.Kind), styleDim, s.Text)
 				continue
 			}

@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/term"
 
-	"a2e/host"
+	"a2e/host/agent"
 )
 
 const (
@@ -356,7 +356,7 @@ func (s *chatScreen) pieceLocked(kind, style, text string) {
 		if text = strings.TrimLeft(text, "\n"); text == "" {
 			return
 		}
-		if s.freshLocked(); kind == string(host.PieceThought) && !s.color {
+		if s.freshLocked(); kind == string(agent.PieceThought) && !s.color {
 			s.held += kind + ": "
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"a2e/host"
+	"a2e/host/agent"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/llm"
 	"a2e/host/hosttest/must"
@@ -173,7 +173,7 @@ plugins:
 // Without a worker each way to one says the same, which is a config that makes one.
 func TestNoWorkerSaysWhatMakesOne(t *testing.T) {
 	t.Parallel()
-	dir, says := workDir(t), host.NoWorker().Message
+	dir, says := workDir(t), agent.NoWorker().Message
 	_, config, _ := strings.Cut(says, "\n")
 	must.OK(t, os.WriteFile(filepath.Join(dir, "c.yaml"), []byte(config), 0o600))
 	out, err := command(t, dir, "./a2e", "--config", "c.yaml", "check").CombinedOutput()

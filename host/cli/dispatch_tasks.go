@@ -12,7 +12,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"a2e/host"
+	"a2e/host/agent"
 	"a2e/host/config/yamltree"
 	"a2e/protocol"
 	"a2e/protocol/fleet"
@@ -223,7 +223,7 @@ const maxTaskID = 256
 
 // dispatchTask is a task of the file.
 type dispatchTask struct {
-	host.WorkerTask
+	agent.WorkerTask
 	id   string // id in the result; the worker may know another one
 	line int    // line in the file
 }

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"a2e/host"
+	"a2e/host/child"
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
@@ -386,15 +387,15 @@ func (s *shed) RecordCall(r host.CallRecord) {
 	s.records = append(s.records, r)
 }
 
-// RunProc implements host.ProcRunner.
-func (s *shed) RunProc(_ context.Context, run host.ProcRun) (*host.ProcResult, error) {
+// RunProc implements child.ProcRunner.
+func (s *shed) RunProc(_ context.Context, run child.ProcRun) (*child.ProcResult, error) {
 	if run.Cmd[0] == "yes" {
-		return &host.ProcResult{Stdout: "y\ny\n", Truncated: true}, nil
+		return &child.ProcResult{Stdout: "y\ny\n", Truncated: true}, nil
 	}
 	if run.Cmd[0] == "false" {
-		return &host.ProcResult{Stderr: "no\n", ExitCode: 1}, nil
+		return &child.ProcResult{Stderr: "no\n", ExitCode: 1}, nil
 	}
-	return &host.ProcResult{Stdout: strings.Join(run.Cmd, " ") + run.Stdin}, nil
+	return &child.ProcResult{Stdout: strings.Join(run.Cmd, " ") + run.Stdin}, nil
 }
 
 func (s *shed) enter(name string) {

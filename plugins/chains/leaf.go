@@ -12,6 +12,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host"
+	"a2e/host/child"
 	"a2e/protocol"
 )
 
@@ -171,7 +172,7 @@ type procOutput struct {
 func runProc(
 	ctx context.Context, s *host.Services, n *node, args []byte,
 ) (out jsontext.Value, partial bool, err error) {
-	runner, err := s.Procs()
+	runner, err := child.Runner(s)
 	if err != nil {
 		return nil, false, err
 	}
@@ -192,7 +193,7 @@ func runProc(
 	if deadline, ok := ctx.Deadline(); ok {
 		limit = time.Until(deadline)
 	}
-	res, err := runner.RunProc(ctx, host.ProcRun{Cmd: cmd, Cwd: in.Cwd, Env: in.Env, Stdin: in.Stdin, Timeout: limit})
+	res, err := runner.RunProc(ctx, child.ProcRun{Cmd: cmd, Cwd: in.Cwd, Env: in.Env, Stdin: in.Stdin, Timeout: limit})
 	if err != nil {
 		return nil, false, err
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"a2e/host"
+	"a2e/host/agent"
 	"a2e/host/state/store"
 	"a2e/protocol"
 )
@@ -82,7 +83,7 @@ func offers(ctx context.Context, s *host.Services) map[string]component {
 			add(host.KindEnv, info.Name, name) // env_name may be the name of the plugin
 		}
 	}
-	if pool := s.Workers(); pool != nil {
+	if pool := agent.Workers(s); pool != nil {
 		for _, w := range pool.Workers() {
 			add(host.KindWorker, w.Name, w.Name)
 		}

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"a2e/host"
+	"a2e/host/agent"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/hosttest/property"
@@ -92,7 +93,7 @@ func TestWhatFeedbackIsAbout(t *testing.T) {
 }
 
 // offering is a plugin with one of each kind that nobody has called.
-type offering struct{ host.WorkerPool }
+type offering struct{ agent.WorkerPool }
 
 func (offering) Info() host.PluginInfo {
 	return host.PluginInfo{Name: "worlds", Capability: protocol.CapEnv, Also: []protocol.Capability{
@@ -101,7 +102,7 @@ func (offering) Info() host.PluginInfo {
 	}, Metadata: map[string]any{"env": "grid"}}
 }
 
-func (offering) Workers() []host.WorkerInfo { return []host.WorkerInfo{{Name: "coder"}} }
+func (offering) Workers() []agent.WorkerInfo { return []agent.WorkerInfo{{Name: "coder"}} }
 
 func (offering) Close(context.Context) error { return nil }
 

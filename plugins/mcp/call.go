@@ -16,6 +16,7 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"a2e/host"
+	"a2e/host/dialect"
 	"a2e/host/observe/trace"
 	"a2e/host/schema"
 	"a2e/plugins/mcp/link"
@@ -45,7 +46,7 @@ func (s *server) call(ctx context.Context, name string, args protocol.Object, em
 ) {
 	support := s.taskSupport(name)
 	params := map[string]any{"name": name, "arguments": jsontext.Value(args.Raw())}
-	asked := host.MCPCallOf(ctx, s.offered(name))
+	asked := dialect.MCPCallOf(ctx, s.offered(name))
 	var task jsontext.Value
 	if asked != nil {
 		task = asked.Task

@@ -22,7 +22,7 @@ import (
 // uriScheme begins URIs that name their server: mcp://SERVER/URI.
 const uriScheme = "mcp://"
 
-// ForwardMCP implements host.MCPGateway.
+// ForwardMCP implements dialect.MCPGateway.
 func (p *Plugin) ForwardMCP(ctx context.Context, method string, params jsontext.Value,
 	emit host.Emitter,
 ) (jsontext.Value, error) {

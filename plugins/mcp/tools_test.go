@@ -223,15 +223,15 @@ func TestChecker(t *testing.T) {
 		"beside it":          {`{"properties":{"a":{"type":"x"},"b":{"const":1}}}`, `{"b":2}`, "/arguments/b"},
 		"a wrong keyword":    {`{"properties":{"a":{"minLength":"3"}},"required":null}`, `{"a":"x"}`, ""},
 		"a foreign pattern":  {`{"type":"object","properties":{"a":{"pattern":"(?i)x"}}}`, `{"a":"y"}`, ""},
-		"draft-04":           {dialect("http://json-schema.org/draft-04/schema"), `{"a":"1"}`, "/arguments/a"},
-		"draft-04 that fits": {dialect("http://json-schema.org/draft-04/schema#"), `{"a":1}`, ""},
-		"draft-06":           {dialect("http://json-schema.org/draft-06/schema#"), `{"a":"1"}`, "/arguments/a"},
-		"draft-07":           {dialect("http://json-schema.org/draft-07/schema"), `{"a":"1"}`, "/arguments/a"},
-		"2019-09":            {dialect(draft2019), `{"a":"1"}`, "/arguments/a"},
-		"2019-09 that fits":  {dialect(draft2019 + "#"), `{"a":1}`, ""},
-		"OpenAPI 3.1":        {dialect("https://spec.openapis.org/oas/3.1/dialect/base"), `{"a":1}`, ""},
-		"an unknown dialect": {dialect("https://example.org/own"), `{"a":"1"}`, ""},
-		"draft-03":           {dialect("http://json-schema.org/draft-03/schema#"), `{"a":"1"}`, ""},
+		"draft-04":           {inDialect("http://json-schema.org/draft-04/schema"), `{"a":"1"}`, "/arguments/a"},
+		"draft-04 that fits": {inDialect("http://json-schema.org/draft-04/schema#"), `{"a":1}`, ""},
+		"draft-06":           {inDialect("http://json-schema.org/draft-06/schema#"), `{"a":"1"}`, "/arguments/a"},
+		"draft-07":           {inDialect("http://json-schema.org/draft-07/schema"), `{"a":"1"}`, "/arguments/a"},
+		"2019-09":            {inDialect(draft2019), `{"a":"1"}`, "/arguments/a"},
+		"2019-09 that fits":  {inDialect(draft2019 + "#"), `{"a":1}`, ""},
+		"OpenAPI 3.1":        {inDialect("https://spec.openapis.org/oas/3.1/dialect/base"), `{"a":1}`, ""},
+		"an unknown dialect": {inDialect("https://example.org/own"), `{"a":"1"}`, ""},
+		"draft-03":           {inDialect("http://json-schema.org/draft-03/schema#"), `{"a":"1"}`, ""},
 		"others allowed": {
 			`{"type":"object","properties":{},"additionalProperties":true}`, `{"a":"1"}`,
 			"",
@@ -258,8 +258,8 @@ func TestChecker(t *testing.T) {
 	}
 }
 
-// dialect is a schema that names a dialect.
-func dialect(name string) string {
+// inDialect returns a schema that names a dialect.
+func inDialect(name string) string {
 	return `{"$schema":"` + name + `","type":"object","properties":{"a":{"type":"integer"}}}`
 }
 

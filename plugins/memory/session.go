@@ -112,7 +112,7 @@ func setUses(tx *store.Tx, agent, uses string) error {
 	return err
 }
 
-// ScopeMemory implements host.MemoryScoper. From now on the child agent sees the memory of
+// ScopeMemory implements agent.MemoryScoper. From now on the child agent sees the memory of
 // the request's agent (shared), its own memory (isolated), or its own memory with copies of that
 // agent's current episodic and working entries (snapshot). All agents share the semantic tier.
 func (p *Plugin) ScopeMemory(ctx context.Context, child string, scope protocol.MemoryScope) error {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"a2e/host"
+	agents "a2e/host/agent"
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
@@ -100,7 +101,7 @@ func TestScopesOfChildAgents(t *testing.T) {
 		one(3, "semantic", "water is wet"))
 	set := func(child string, scope protocol.MemoryScope) error {
 		probe.Do = func(ctx context.Context) error {
-			memory := host.ServicesOf(ctx).Memory()
+			memory := host.First[agents.MemoryScoper](host.ServicesOf(ctx))
 			must.That(t, memory != nil, "the host has no plugin that scopes memory")
 			return memory.ScopeMemory(ctx, child, scope)
 		}

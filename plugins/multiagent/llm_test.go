@@ -69,7 +69,7 @@ func TestModelResults(t *testing.T) {
 	for name, c := range map[string]struct {
 		script []llm.Reply
 		worker func(*worker.Worker)
-		task   func(*host.WorkerTask)
+		task   func(*agent.WorkerTask)
 		want   string
 	}{
 		"a text": {script: []llm.Reply{llm.Text("all", " done").Used(5, 2)}, want: "done 7 | all done"},
@@ -77,11 +77,11 @@ func TestModelResults(t *testing.T) {
 			"\"summary\": \"half\", \"tokens_spent\": 1,\n \"remaining\": [1]\n}\n```").Used(5, 2)}, want: "partial 7 | half | [1]"},
 		"a result in a talk": {
 			script: []llm.Reply{llm.Text(`{"status":"done"}`).Used(5, 2)},
-			task:   func(t *host.WorkerTask) { t.Talk = &host.Talk{} }, want: `done 7 | {"status":"done"}`,
+			task:   func(t *agent.WorkerTask) { t.Talk = &agent.Talk{} }, want: `done 7 | {"status":"done"}`,
 		},
 		"as JSON": {
 			script: []llm.Reply{llm.Text("hi").Used(5, 2)},
-			task:   func(t *host.WorkerTask) { t.Task.ReplySchema = fleet.ReplyJSON }, want: `done 7 | {"text":"hi"}`,
+			task:   func(t *agent.WorkerTask) { t.Task.ReplySchema = fleet.ReplyJSON }, want: `done 7 | {"text":"hi"}`,
 		},
 		"blocked": {script: []llm.Reply{llm.Text(`{"status":"blocked","blocked_reason":"no disk"}`).Used(5,
 			2)}, want: "blocked 7 | no disk"},
@@ -96,12 +96,12 @@ func TestModelResults(t *testing.T) {
 		},
 		"worker's budget": {
 			script: []llm.Reply{write}, worker: func(w *worker.Worker) { w.TokenBudget = 60 },
-			task: func(t *host.WorkerTask) { t.Task.TokenBudget = 1000 },
+			task: func(t *agent.WorkerTask) { t.Task.TokenBudget = 1000 },
 			want: `partial 60 | so | {"reason":"token_budget","detail":"the token budget of 60 is used up: 60 were spent","calls_not_made":["write_file"]}`,
 		},
 		"task's budget": {
 			script: []llm.Reply{write}, worker: func(w *worker.Worker) { w.TokenBudget = 1000 },
-			task: func(t *host.WorkerTask) { t.Task.TokenBudget = 59 },
+			task: func(t *agent.WorkerTask) { t.Task.TokenBudget = 59 },
 			want: `partial 60 | so | {"reason":"token_budget","detail":"the token budget of 59 is used up: 60 were spent","calls_not_made":["write_file"]}`,
 		},
 		"a runaway answer": {
@@ -123,7 +123,7 @@ func TestModelResults(t *testing.T) {
 			if c.worker != nil {
 				c.worker(&w)
 			}
-			task := host.WorkerTask{}
+			task := agent.WorkerTask{}
 			task.Task.TaskID, task.Brief = "id", "do it"
 			if c.task != nil {
 				c.task(&task)
@@ -142,7 +142,7 @@ func TestModelTimeout(t *testing.T) {
 		w := coder(llm.New(t, llm.Reply{Text: []string{"half"}, Stall: true}))
 		w.Timeout = timeout
 		_, agents := modelStage(t, w)
-		task := host.WorkerTask{}
+		task := agent.WorkerTask{}
 		task.Task.TaskID, task.Brief = "id", "do it"
 		got, want := shown(must.Get(agents.RunTask(agents.ctx, task))(t)), fmt.Sprintf("error ~ | half | timeout: "+
 			"the worker may take %s for a task", timeout)
@@ -203,7 +203,7 @@ func TestModelElsewhere(t *testing.T) {
 	gone := coder(away)
 	gone.Name = "gone"
 	s, agents := modelStage(t, gone, coder(server))
-	task := host.WorkerTask{Workspace: t.TempDir()}
+	task := agent.WorkerTask{Workspace: t.TempDir()}
 	task.Task.TaskID, task.Brief = "id", "do it"
 	r, err := agents.RunTask(agents.ctx, task)
 	must.That(t, err == nil && r.Status == fleet.StatusDone, "%+v, %v", r, err)

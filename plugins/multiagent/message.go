@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"a2e/host"
+	"a2e/host/agent"
 	"a2e/plugins/multiagent/merge"
 	"a2e/protocol"
 )
@@ -92,7 +93,7 @@ func (p *Plugin) steer(ctx context.Context, c *subagent, text string) bool {
 	defer done()
 	answer := make(chan bool, 1)
 	select {
-	case j.steer <- host.Steering{Text: "Message " + text, Taken: answer}:
+	case j.steer <- agent.Steering{Text: "Message " + text, Taken: answer}:
 	case <-j.done:
 		return false
 	case <-ctx.Done():

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"a2e/host"
+	"a2e/host/child"
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
@@ -42,14 +43,14 @@ func (m *memories) ScopeMemory(ctx context.Context, child string, scope protocol
 // programs is a plugin that runs programs: it tells what it was asked to.
 type programs struct{ memories }
 
-func (programs) RunProc(_ context.Context, run host.ProcRun) (*host.ProcResult, error) {
+func (programs) RunProc(_ context.Context, run child.ProcRun) (*child.ProcResult, error) {
 	switch run.Cmd[len(run.Cmd)-1] {
 	case "fail":
-		return &host.ProcResult{ExitCode: 4, Stderr: "no luck\n"}, nil
+		return &child.ProcResult{ExitCode: 4, Stderr: "no luck\n"}, nil
 	case "flood":
-		return &host.ProcResult{Truncated: true}, nil
+		return &child.ProcResult{Truncated: true}, nil
 	}
-	return &host.ProcResult{Stdout: fmt.Sprintf(`{"ran":%q,"bytes":%t}`, strings.Join(run.Cmd, " "),
+	return &child.ProcResult{Stdout: fmt.Sprintf(`{"ran":%q,"bytes":%t}`, strings.Join(run.Cmd, " "),
 		strings.Contains(run.Stdin, "hello"))}, nil
 }
 
@@ -206,11 +207,11 @@ func (r slowRunner) Info() host.PluginInfo {
 func (r slowRunner) Routes() []host.Route        { return nil }
 func (r slowRunner) Close(context.Context) error { return nil }
 
-func (r slowRunner) RunProc(ctx context.Context, _ host.ProcRun) (*host.ProcResult, error) {
+func (r slowRunner) RunProc(ctx context.Context, _ child.ProcRun) (*child.ProcResult, error) {
 	r.begun <- struct{}{}
 	select {
 	case <-r.end:
-		return &host.ProcResult{Stdout: "{}"}, nil
+		return &child.ProcResult{Stdout: "{}"}, nil
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}

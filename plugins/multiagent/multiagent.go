@@ -22,6 +22,7 @@ import (
 	"sync"
 
 	"a2e/host"
+	"a2e/host/agent"
 	"a2e/host/child"
 	"a2e/host/state/store"
 	"a2e/plugins/multiagent/worker"
@@ -77,7 +78,7 @@ type Plugin struct {
 }
 
 var (
-	_ host.WorkerPool   = (*Plugin)(nil)
+	_ agent.WorkerPool  = (*Plugin)(nil)
 	_ host.Starter      = (*Plugin)(nil)
 	_ host.SessionEnder = (*Plugin)(nil)
 )
@@ -151,9 +152,9 @@ func (p *Plugin) Routes() []host.Route {
 	}
 }
 
-// RunTask implements host.WorkerPool. Its errors include subagent_limit, as tasks of other
+// RunTask implements agent.WorkerPool. Its errors include subagent_limit, as tasks of other
 // protocols also count for max_depth.
-func (p *Plugin) RunTask(ctx context.Context, task host.WorkerTask) (*fleet.Result, error) {
+func (p *Plugin) RunTask(ctx context.Context, task agent.WorkerTask) (*fleet.Result, error) {
 	if self := p.env.Agent; self != nil && self.Depth > p.opts.MaxDepth {
 		return nil, protocol.Errorf(protocol.CodeSubagentLimit, "the task would be at depth %d, and max_depth "+
 			"allows %d; do it where you are, or raise max_depth in the config", self.Depth, p.opts.MaxDepth)

@@ -11,6 +11,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host"
+	"a2e/host/child"
 	"a2e/plugins/multiagent/merge"
 	"a2e/protocol"
 	"a2e/protocol/fleet"
@@ -332,11 +333,11 @@ func (p *Plugin) input(ctx context.Context, c *subagent) (merge.Input, error) {
 
 // runCommand runs an allowed program in the sandbox.
 func (p *Plugin) runCommand(ctx context.Context, argv []string, stdin []byte) ([]byte, error) {
-	runner, err := p.services.Procs()
+	runner, err := child.Runner(p.services)
 	if err != nil {
 		return nil, err
 	}
-	res, err := runner.RunProc(ctx, host.ProcRun{Cmd: argv, Stdin: string(stdin)})
+	res, err := runner.RunProc(ctx, child.ProcRun{Cmd: argv, Stdin: string(stdin)})
 	switch {
 	case err != nil:
 		return nil, err

@@ -12,6 +12,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"a2e/host"
+	"a2e/host/agent"
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
@@ -380,7 +381,7 @@ func TestDepthOfATaskWithoutAChild(t *testing.T) {
 		plugin := newPlugin(t, t.TempDir(), options(shell("w", `echo "$A2E_AGENT"`)),
 			Env{Agent: &fleet.Agent{AgentID: "me", Depth: depth, ToolScope: protocol.ToolsShared}})
 		for _, as := range []*fleet.Agent{nil, {AgentID: "other", ToolScope: protocol.ToolsShared}} {
-			var task host.WorkerTask
+			var task agent.WorkerTask
 			task.Task.TaskID, task.Brief, task.Agent = "t", "go", as
 			res, err := plugin.RunTask(t.Context(), task)
 			assert.Equal(t, (err == nil), ok, "at depth %d: %v", depth, err)

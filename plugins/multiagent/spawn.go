@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"a2e/host"
+	"a2e/host/agent"
 	"a2e/plugins/multiagent/merge"
 	"a2e/plugins/multiagent/worker"
 	"a2e/protocol"
@@ -153,7 +154,7 @@ func (p *Plugin) letGoLocked(c *subagent) {
 
 // scopeMemory sets which part of its parent's memory the child sees.
 func (p *Plugin) scopeMemory(ctx context.Context, c *subagent) error {
-	scoper := p.services.Memory()
+	scoper := host.First[agent.MemoryScoper](p.services)
 	if scoper == nil {
 		return nil
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"a2e/host"
+	"a2e/host/agent"
 	"a2e/plugins/multiagent/merge"
 	"a2e/protocol"
 	"a2e/protocol/fleet"
@@ -78,7 +79,7 @@ func (p *Plugin) delegate(ctx context.Context, id, path string,
 // checkTask returns an error if a task is wrong, and reads its requirements for workers into want.
 func (p *Plugin) checkTask(path string, def *protocol.TaskDefinition, want *asks) error {
 	if len(p.opts.Workers) == 0 {
-		return host.NoWorker()
+		return agent.NoWorker()
 	}
 	size := len(def.Name) + len(def.Instruction) + len(def.Metadata.Raw())
 	for _, text := range def.SuccessCriteria {
@@ -104,13 +105,13 @@ func (p *Plugin) checkTask(path string, def *protocol.TaskDefinition, want *asks
 func (p *Plugin) startLocked(ctx context.Context, c *subagent, def *protocol.TaskDefinition, want *asks) *job {
 	c.tasks++
 	j := &job{
-		child: c, name: merge.Shorten(def.Name, maxNameBytes), steer: make(chan host.Steering),
+		child: c, name: merge.Shorten(def.Name, maxNameBytes), steer: make(chan agent.Steering),
 		placed: make(chan struct{}), done: make(chan struct{}),
 		events: c.queue.open(ctx),
 	}
 	j.ctx, j.cancel = context.WithCancelCause(c.group.ctx)
 	timeout := time.Duration(c.config.TimeoutSeconds) * time.Second
-	task := host.WorkerTask{
+	task := agent.WorkerTask{
 		Worker: want.Worker, Tier: want.ModelTier, Model: modelOf(&c.config), Fallback: p.fallback(want),
 		Retries: want.Retries, Steer: j.steer,
 		Started:  func(worker string) { p.started(j, worker) },
@@ -132,7 +133,7 @@ type job struct {
 	child  *subagent
 	name   string
 	events *stream
-	steer  chan host.Steering // texts for the worker of the task
+	steer  chan agent.Steering // texts for the worker of the task
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 
@@ -158,7 +159,7 @@ type outcome struct {
 var errBroken = errors.New("the host failed while it ran the task; its log has the details")
 
 // run lets a worker do the task, and settles it.
-func (p *Plugin) run(j *job, task host.WorkerTask) {
+func (p *Plugin) run(j *job, task agent.WorkerTask) {
 	defer p.goes.Done()
 	ended := make(chan struct{})
 	res, err := (*fleet.Result)(nil), errBroken

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"a2e/host"
+	"a2e/host/child"
 	"a2e/host/child/spill"
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
@@ -118,7 +119,7 @@ func TestClose(t *testing.T) {
 	}
 	m := s.Call(protocol.TypeProcSpawnReq, `{"cmd":["cat"]}`)
 	assert.That(t, m.Type == protocol.TypeError || m.Get("/ok") == "false", "a spawn after Close: %s", m.Line)
-	_, err := s.plugin.RunProc(t.Context(), host.ProcRun{Cmd: []string{"cat"}})
+	_, err := s.plugin.RunProc(t.Context(), child.ProcRun{Cmd: []string{"cat"}})
 	assert.That(t, err != nil, "a run after Close")
 }
 
@@ -169,66 +170,66 @@ func TestRunProc(t *testing.T) {
 	bash := func(script string) []string { return []string{"bash", "-c", script} }
 	for _, tc := range []struct {
 		name string
-		run  host.ProcRun
-		want host.ProcResult
+		run  child.ProcRun
+		want child.ProcResult
 		code protocol.ErrorCode
 		says string
 	}{
-		{"output", host.ProcRun{Cmd: bash("echo out; echo err >&2; exit 3")}, host.ProcResult{
+		{"output", child.ProcRun{Cmd: bash("echo out; echo err >&2; exit 3")}, child.ProcResult{
 			Stdout: "out\n",
 			Stderr: "err\n", ExitCode: 3,
 		}, "", ""},
 		{
 			"stdin and env",
-			host.ProcRun{Cmd: bash("cat; echo $A"), Stdin: "in\n", Env: map[string]string{"A": "b"}},
-			host.ProcResult{Stdout: "in\nb\n"},
+			child.ProcRun{Cmd: bash("cat; echo $A"), Stdin: "in\n", Env: map[string]string{"A": "b"}},
+			child.ProcResult{Stdout: "in\nb\n"},
 			"", "",
 		},
-		{"no stdin", host.ProcRun{Cmd: []string{"cat"}}, host.ProcResult{}, "", ""},
+		{"no stdin", child.ProcRun{Cmd: []string{"cat"}}, child.ProcResult{}, "", ""},
 		{
 			"as much as fits",
-			host.ProcRun{Cmd: bash("printf '%01000d' 0")},
-			host.ProcResult{Stdout: strings.Repeat("0", 1000)},
+			child.ProcRun{Cmd: bash("printf '%01000d' 0")},
+			child.ProcResult{Stdout: strings.Repeat("0", 1000)},
 			"", "",
 		},
-		{"too much", host.ProcRun{Cmd: bash("printf '%0999d€x' 0")}, host.ProcResult{
+		{"too much", child.ProcRun{Cmd: bash("printf '%0999d€x' 0")}, child.ProcResult{
 			Stdout:    strings.Repeat("0", 500) + "\n[49 bytes are missing here]\n" + strings.Repeat("0", 450) + "€x",
 			Truncated: true,
 		}, "", ""},
-		{"binary", host.ProcRun{Cmd: bash(`printf 'a\xff'`)}, host.ProcResult{Stdout: "a\uFFFD"}, "", ""},
-		{"a signal", host.ProcRun{Cmd: bash("kill -9 $$")}, host.ProcResult{ExitCode: 137}, "", ""},
+		{"binary", child.ProcRun{Cmd: bash(`printf 'a\xff'`)}, child.ProcResult{Stdout: "a\uFFFD"}, "", ""},
+		{"a signal", child.ProcRun{Cmd: bash("kill -9 $$")}, child.ProcResult{ExitCode: 137}, "", ""},
 		{
 			"a folder outside",
-			host.ProcRun{Cmd: []string{"cat"}, Cwd: ".."},
-			host.ProcResult{},
+			child.ProcRun{Cmd: []string{"cat"}, Cwd: ".."},
+			child.ProcResult{},
 			protocol.CodeToolDenied,
 			"leads out",
 		},
 		{
 			"not a folder",
-			host.ProcRun{Cmd: []string{"cat"}, Cwd: "x"},
-			host.ProcResult{},
+			child.ProcRun{Cmd: []string{"cat"}, Cwd: "x"},
+			child.ProcResult{},
 			protocol.CodeToolError,
 			"does not exist",
 		},
 		{
 			"not allowed",
-			host.ProcRun{Cmd: []string{"no-such"}},
-			host.ProcResult{},
+			child.ProcRun{Cmd: []string{"no-such"}},
+			child.ProcResult{},
 			protocol.CodeToolDenied,
 			"allow list",
 		},
 		{
 			"a variable",
-			host.ProcRun{Cmd: []string{"cat"}, Env: map[string]string{"PATH": "x"}},
-			host.ProcResult{},
+			child.ProcRun{Cmd: []string{"cat"}, Env: map[string]string{"PATH": "x"}},
+			child.ProcResult{},
 			protocol.CodeToolDenied, "PATH",
 		},
-		{"nothing", host.ProcRun{}, host.ProcResult{}, protocol.CodeToolError, "empty"},
+		{"nothing", child.ProcRun{}, child.ProcResult{}, protocol.CodeToolError, "empty"},
 		{
 			"time is up",
-			host.ProcRun{Cmd: bash("echo begun; sleep 1000"), Timeout: time.Second / 2},
-			host.ProcResult{},
+			child.ProcRun{Cmd: bash("echo begun; sleep 1000"), Timeout: time.Second / 2},
+			child.ProcResult{},
 			protocol.CodeTimeout, "time was up",
 		},
 	} {
@@ -251,7 +252,7 @@ func TestRunProcStoppedIsSpilled(t *testing.T) {
 	p := newPlugin(t, "procs", t.TempDir(), opts)
 	defer p.Close(t.Context())
 	p.maxOutput, p.spill = 1000, spill.New(t.TempDir(), nil)
-	_, err := p.RunProc(t.Context(), host.ProcRun{
+	_, err := p.RunProc(t.Context(), child.ProcRun{
 		Cmd:     []string{"bash", "-c", "printf '%050000d' 0; sleep 1000"},
 		Timeout: 2 * time.Second,
 	})
@@ -270,7 +271,7 @@ func TestRunProcUnderWay(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		_, err := p.RunProc(ctx, host.ProcRun{Cmd: []string{"sleep", "1000"}})
+		_, err := p.RunProc(ctx, child.ProcRun{Cmd: []string{"sleep", "1000"}})
 		done <- err
 	}()
 	hosttest.Eventually(t, "the run", func() bool {
@@ -278,7 +279,7 @@ func TestRunProcUnderWay(t *testing.T) {
 		defer p.procs.mu.Unlock()
 		return p.procs.busy == 1
 	})
-	_, err := p.RunProc(t.Context(), host.ProcRun{Cmd: []string{"echo"}})
+	_, err := p.RunProc(t.Context(), child.ProcRun{Cmd: []string{"echo"}})
 	e, ok := err.(*protocol.Error)
 	assert.That(t, ok && e.Code == protocol.CodeProcLimit, "a second of one: %v", err)
 	cause := protocol.Errorf(protocol.CodeCancelled, "not wanted")
@@ -286,7 +287,7 @@ func TestRunProcUnderWay(t *testing.T) {
 	if err := <-done; err != error(cause) {
 		t.Error(err)
 	}
-	if _, err := p.RunProc(t.Context(), host.ProcRun{Cmd: []string{"echo"}}); err != nil {
+	if _, err := p.RunProc(t.Context(), child.ProcRun{Cmd: []string{"echo"}}); err != nil {
 		t.Errorf("after it: %v", err)
 	}
 }

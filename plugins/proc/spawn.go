@@ -16,6 +16,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"a2e/host"
+	"a2e/host/child"
 	"a2e/host/child/spill"
 	"a2e/host/sandbox"
 	"a2e/protocol"
@@ -236,11 +237,11 @@ func shorten(cmd []string) []string {
 	return short
 }
 
-// RunProc implements host.ProcRunner: it runs a program to its end, under the
+// RunProc implements child.ProcRunner: it runs a program to its end, under the
 // rules of a spawn. The output of both streams together is at most the plugin's
 // max_output_bytes. Longer output is cut to its beginning and its end, with a line that names the file
 // with all of it. The error is a *protocol.Error, or that of ctx.
-func (p *Plugin) RunProc(ctx context.Context, run host.ProcRun) (*host.ProcResult, error) {
+func (p *Plugin) RunProc(ctx context.Context, run child.ProcRun) (*child.ProcResult, error) {
 	policy, release, err := p.policy(run.Cmd, run.Cwd, run.Env)
 	if err != nil {
 		return nil, runError(err)
@@ -260,15 +261,15 @@ func (p *Plugin) RunProc(ctx context.Context, run host.ProcRun) (*host.ProcResul
 	if run.Stdin != "" {
 		policy.Stdin = strings.NewReader(run.Stdin)
 	}
-	child, err := p.command(ctx, own, policy)
+	started, err := p.command(ctx, own, policy)
 	if err != nil {
 		return nil, runError(err)
 	}
 	free := p.limit(run.Timeout.Seconds(), stop)
-	end, err := child.Wait()
+	end, err := started.Wait()
 	free()
 	file, cut := out.Finish()
-	result := &host.ProcResult{Stdout: stdout.Text(), Stderr: stderr.Text(), ExitCode: end.Code, Truncated: cut}
+	result := &child.ProcResult{Stdout: stdout.Text(), Stderr: stderr.Text(), ExitCode: end.Code, Truncated: cut}
 	if end.Signal != 0 {
 		result.ExitCode = 128 + int(end.Signal)
 	}
@@ -299,7 +300,7 @@ const shownOutput = 8 << 10
 
 // stopError returns the error for a program that did not end by itself. If its time was up, the error has the end of
 // its output, and the path of file, which has all of it; file may be nil.
-func stopError(err error, result *host.ProcResult, file *spill.File) error {
+func stopError(err error, result *child.ProcResult, file *spill.File) error {
 	switch {
 	case errors.Is(err, errTimedOut):
 		late := protocol.Errorf(protocol.CodeTimeout, "the program was stopped: its time was up").

@@ -358,7 +358,7 @@ func unfenced(text string) string {
 
 // watcher sends events about what a model does.
 type watcher struct {
-	host.Unwatched
+	agent.Unwatched
 	emit  host.Emitter
 	event run.EventFunc
 	said  strings.Builder // text of the model in this round
@@ -386,24 +386,24 @@ type toolResultEvent struct {
 	Result   string `json:"result"` // its beginning
 }
 
-// Round implements host.Watcher.
+// Round implements agent.Watcher.
 func (w *watcher) Round(round, of int) {
 	w.said.Reset()
 	w.emit.Status(fmt.Sprintf("turn %d of %d", round, of))
 }
 
-// Piece implements host.Watcher.
-func (w *watcher) Piece(kind host.PieceKind, text string) {
-	if kind == host.PieceAnswer {
+// Piece implements agent.Watcher.
+func (w *watcher) Piece(kind agent.PieceKind, text string) {
+	if kind == agent.PieceAnswer {
 		w.said.WriteString(text)
 	}
 }
 
-// Restart implements host.Watcher.
+// Restart implements agent.Watcher.
 func (w *watcher) Restart() { w.said.Reset() }
 
-// ToolStarted implements host.Watcher. Before a call it sends the text that the model wrote so far.
-func (w *watcher) ToolStarted(round int, c host.ModelCall) {
+// ToolStarted implements agent.Watcher. Before a call it sends the text that the model wrote so far.
+func (w *watcher) ToolStarted(round int, c agent.ModelCall) {
 	if w.said.Len() > 0 {
 		w.emit.Log("info", strings.ToValidUTF8(w.said.String()[:min(w.said.Len(), maxSaid)], ""), "")
 		w.said.Reset()
@@ -411,8 +411,8 @@ func (w *watcher) ToolStarted(round int, c host.ModelCall) {
 	w.tell("tool_call", &toolCallEvent{round, c.ID, c.Name, c.Arguments})
 }
 
-// ToolEnded implements host.Watcher.
-func (w *watcher) ToolEnded(round int, c host.ModelCall, r host.ModelResult) {
+// ToolEnded implements agent.Watcher.
+func (w *watcher) ToolEnded(round int, c agent.ModelCall, r agent.ModelResult) {
 	text := agent.ResultText(r)
 	w.tell("tool_result", &toolResultEvent{
 		round, c.ID, c.Name, r.OK,

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"a2e/host"
+	"a2e/host/agent"
 	"a2e/host/dialect"
 	"a2e/host/schema/pattern"
 	"a2e/protocol"
@@ -138,9 +139,9 @@ func (f *Front) executors(ctx context.Context) *executors {
 	ctx = host.WithKnown(ctx)
 	var own map[string]fleet.Health
 	if own, x.err = f.servers(ctx, x); x.err == nil && slices.ContainsFunc(workers,
-		func(w host.WorkerInfo) bool { return w.HostTools }) {
+		func(w agent.WorkerInfo) bool { return w.HostTools }) {
 		x.err = f.abilities(ctx, x, func(tool string) bool {
-			return slices.ContainsFunc(workers, func(w host.WorkerInfo) bool { return w.HostTools && allows(&w, tool) })
+			return slices.ContainsFunc(workers, func(w agent.WorkerInfo) bool { return w.HostTools && allows(&w, tool) })
 		})
 	}
 	for _, w := range workers {
@@ -176,13 +177,13 @@ func (f *Front) executors(ctx context.Context) *executors {
 }
 
 // allows reports whether a worker may use a tool of the host.
-func allows(w *host.WorkerInfo, tool string) bool {
+func allows(w *agent.WorkerInfo, tool string) bool {
 	return w.Only == nil || pattern.Listed(w.Only, tool)
 }
 
 // workers returns the workers of the host.
-func (f *Front) workers() []host.WorkerInfo {
-	if pool := host.ServicesOf(f.ctx).Workers(); pool != nil {
+func (f *Front) workers() []agent.WorkerInfo {
+	if pool := agent.Workers(host.ServicesOf(f.ctx)); pool != nil {
 		return pool.Workers()
 	}
 	return nil
@@ -192,7 +193,7 @@ func (f *Front) workers() []host.WorkerInfo {
 // needs is still connecting.
 func (f *Front) unmet(ctx context.Context, t *task) (why string, pending bool) {
 	if len(f.workers()) == 0 {
-		return host.NoWorker().Message, false
+		return agent.NoWorker().Message, false
 	}
 	if len(t.Requirements.RequiredMCP)+len(t.Requirements.RequiredCapabilities) == 0 {
 		return "", false
@@ -313,7 +314,7 @@ func (f *Front) extensions() []string {
 }
 
 // takesTexts reports whether a worker takes texts while it works.
-func takesTexts(w host.WorkerInfo) bool { return slices.Contains(w.Extensions, fleet.ExtensionSteer) }
+func takesTexts(w agent.WorkerInfo) bool { return slices.Contains(w.Extensions, fleet.ExtensionSteer) }
 
 // ask sends a request to the plugins. If no plugin serves it, resp stays empty and there is no error.
 func (f *Front) ask(ctx context.Context, t protocol.Type, req, resp any) error {

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"a2e/host"
+	"a2e/host/agent"
 	front "a2e/host/dialect/fleet"
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
@@ -29,7 +29,7 @@ func TestFilesChanged(t *testing.T) {
 	git(t, dir, "add", ".")
 	git(t, dir, "commit", "-q", "-m", "x")
 	put(t, dir, "dirty.txt", "was changed before")
-	workers := &pool{act: func(task host.WorkerTask) (*fleet.Result, error) {
+	workers := &pool{act: func(task agent.WorkerTask) (*fleet.Result, error) {
 		r := fleet.NewResult(task.Task.TaskID, fleet.StatusDone)
 		switch task.Brief {
 		case "committed":
@@ -111,7 +111,7 @@ func TestRequireClean(t *testing.T) {
 		if want == "blocked" {
 			put(t, dir, "new.txt", "")
 		}
-		p := open(t, &pool{workers: []host.WorkerInfo{{Unknown: true}}}, opts)
+		p := open(t, &pool{workers: []agent.WorkerInfo{{Unknown: true}}}, opts)
 		for i, c := range []struct{ task, needs, status string }{
 			{`{"task_id":"ID","writes":true}`, `{}`, want},
 			{
@@ -135,7 +135,7 @@ func TestBesides(t *testing.T) {
 	opts := inRepo(t, dir)
 	opts.MaxTasks = 2
 	ready, begun, other := make(chan struct{}), make(chan struct{}), make(chan struct{})
-	p := open(t, &pool{act: func(task host.WorkerTask) (*fleet.Result, error) {
+	p := open(t, &pool{act: func(task agent.WorkerTask) (*fleet.Result, error) {
 		if task.Task.TaskID == "long" {
 			<-ready
 			put(t, dir, "tool.txt", "1")
@@ -163,7 +163,7 @@ func TestFirstCommit(t *testing.T) {
 	dir := t.TempDir()
 	git(t, dir, "init", "-q", "-b", "trunk")
 	put(t, dir, "a b.txt", "1")
-	p := open(t, &pool{act: func(task host.WorkerTask) (*fleet.Result, error) {
+	p := open(t, &pool{act: func(task agent.WorkerTask) (*fleet.Result, error) {
 		git(t, dir, "add", ".")
 		git(t, dir, "commit", "-q", "-m", "x")
 		return did(task), nil
@@ -237,7 +237,7 @@ func TestIsolation(t *testing.T) {
 	var all sync.WaitGroup
 	all.Add(8)
 	opts := isolated(t, dir)
-	p := open(t, &pool{act: func(task host.WorkerTask) (*fleet.Result, error) {
+	p := open(t, &pool{act: func(task agent.WorkerTask) (*fleet.Result, error) {
 		all.Done()
 		all.Wait()
 		id := task.Task.TaskID
@@ -277,7 +277,7 @@ func TestIsolation(t *testing.T) {
 func TestIsolationAgain(t *testing.T) {
 	dir := newRepo(t)
 	opts := isolated(t, dir)
-	p := open(t, &pool{act: func(task host.WorkerTask) (*fleet.Result, error) {
+	p := open(t, &pool{act: func(task agent.WorkerTask) (*fleet.Result, error) {
 		if task.Brief == "nothing" {
 			return did(task), nil
 		}
@@ -351,7 +351,7 @@ func TestIsolationHostile(t *testing.T) {
 				"cat\n", ran, ran))
 			put(t, dir, ".git/info/attributes", "* filter=x\n")
 			put(t, dir, ".git/info/sparse-checkout", "/all.txt\n")
-			p := open(t, &pool{act: func(task host.WorkerTask) (*fleet.Result, error) {
+			p := open(t, &pool{act: func(task agent.WorkerTask) (*fleet.Result, error) {
 				put(t, task.Workspace, "b.txt", "b")
 				if c.leaves != nil {
 					c.leaves(t, task.Workspace)
@@ -386,7 +386,7 @@ func TestIsolationUnlinked(t *testing.T) {
 			dir := newRepo(t)
 			opts := isolated(t, dir)
 			refs, status := asked(t, dir, "for-each-ref"), asked(t, dir, "status", "--porcelain")
-			p := open(t, &pool{act: func(task host.WorkerTask) (*fleet.Result, error) {
+			p := open(t, &pool{act: func(task agent.WorkerTask) (*fleet.Result, error) {
 				put(t, task.Workspace, "b.txt", "b")
 				must.OK(t, os.Remove(filepath.Join(task.Workspace, ".git")))
 				replace(t, dir, task.Workspace)

@@ -11,6 +11,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"a2e/host"
+	"a2e/host/agent"
 	front "a2e/host/dialect/fleet"
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
@@ -50,7 +51,7 @@ func TestDeadline(t *testing.T) {
 // moment is the result; they are not stopped over it.
 func TestDeadlineOfTheWorkers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		workers := &pool{act: func(task host.WorkerTask) (*fleet.Result, error) {
+		workers := &pool{act: func(task agent.WorkerTask) (*fleet.Result, error) {
 			at, _, _ := task.DeadlineTime()
 			time.Sleep(time.Until(at) + 50*time.Millisecond) // what the test is about: this is after the deadline
 			r := fleet.NewResult(task.Task.TaskID, fleet.StatusPartial)
@@ -96,7 +97,7 @@ func TestCancel(t *testing.T) {
 // TestSteer: a worker at work gets a text; a task that waits gets it with its brief.
 func TestSteer(t *testing.T) {
 	workers, over := &pool{extensions: []string{"steer"}}, make(chan struct{})
-	workers.act = func(task host.WorkerTask) (*fleet.Result, error) {
+	workers.act = func(task agent.WorkerTask) (*fleet.Result, error) {
 		r := did(task)
 		if task.Task.TaskID == "runs" {
 			for _, taken := range []bool{true, false} {
@@ -156,7 +157,7 @@ func TestOverloaded(t *testing.T) {
 // TestWorkersRefuse: what the workers do not begin with is blocked and may be tried again; a
 // panic of theirs ends one task and not the host.
 func TestWorkersRefuse(t *testing.T) {
-	workers := &pool{act: func(task host.WorkerTask) (*fleet.Result, error) {
+	workers := &pool{act: func(task agent.WorkerTask) (*fleet.Result, error) {
 		switch task.Task.TaskID {
 		case "refused":
 			return nil, protocol.Errorf(protocol.CodeOverloaded, "too many")

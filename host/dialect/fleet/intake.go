@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"a2e/host"
+	"a2e/host/agent"
 	"a2e/protocol"
 	"a2e/protocol/fleet"
 )
@@ -328,7 +329,7 @@ func (f *Front) steer(ctx context.Context, t *task, text string) (refused string
 		return ""
 	}
 	select {
-	case t.steer <- host.Steering{Text: text, Taken: taken}:
+	case t.steer <- agent.Steering{Text: text, Taken: taken}:
 	default:
 		return fmt.Sprintf("%d texts wait for its worker already", maxTexts)
 	}

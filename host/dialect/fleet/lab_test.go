@@ -15,6 +15,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"a2e/host"
+	"a2e/host/agent"
 	front "a2e/host/dialect/fleet"
 	"a2e/host/guard/auth"
 	"a2e/host/hosttest"
@@ -33,11 +34,11 @@ func TestMain(m *testing.M) { sandboxtest.Main(m) }
 type pool struct {
 	mu         sync.Mutex
 	started    []string
-	hold       chan struct{}     // each task takes one token; nil = none waits
-	deaf       bool              // a held task does not end with its context
-	extensions []string          // that the worker announces
-	workers    []host.WorkerInfo // nil = one that has what the host has
-	act        func(task host.WorkerTask) (*fleet.Result, error)
+	hold       chan struct{}      // each task takes one token; nil = none waits
+	deaf       bool               // a held task does not end with its context
+	extensions []string           // that the worker announces
+	workers    []agent.WorkerInfo // nil = one that has what the host has
+	act        func(task agent.WorkerTask) (*fleet.Result, error)
 }
 
 func (p *pool) Info() host.PluginInfo {
@@ -45,19 +46,19 @@ func (p *pool) Info() host.PluginInfo {
 }
 func (p *pool) Routes() []host.Route        { return nil }
 func (p *pool) Close(context.Context) error { return nil }
-func (p *pool) Workers() []host.WorkerInfo {
+func (p *pool) Workers() []agent.WorkerInfo {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.workers != nil {
 		return p.workers
 	}
-	return []host.WorkerInfo{{
+	return []agent.WorkerInfo{{
 		Name: "w", Model: "m1", ModelTier: "small", ContextWindow: 1000, MaxTasks: 9,
 		Healthy: true, HostTools: true, Tools: []string{}, Extensions: slices.Clone(p.extensions),
 	}}
 }
 
-func (p *pool) RunTask(ctx context.Context, task host.WorkerTask) (*fleet.Result, error) {
+func (p *pool) RunTask(ctx context.Context, task agent.WorkerTask) (*fleet.Result, error) {
 	p.mu.Lock()
 	p.started = append(p.started, task.Task.TaskID)
 	p.mu.Unlock()
@@ -79,7 +80,7 @@ func (p *pool) RunTask(ctx context.Context, task host.WorkerTask) (*fleet.Result
 }
 
 // did is the result of a task that was done.
-func did(task host.WorkerTask) *fleet.Result {
+func did(task agent.WorkerTask) *fleet.Result {
 	r := fleet.NewResult(task.Task.TaskID, fleet.StatusDone)
 	r.Summary = "did " + task.Brief
 	return r

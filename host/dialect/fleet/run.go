@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"a2e/host"
+	"a2e/host/agent"
 	"a2e/protocol"
 	"a2e/protocol/fleet"
 )
@@ -26,11 +27,11 @@ type task struct {
 
 	// The fields below are guarded by Front.mu.
 	answered bool
-	texts    int                // bytes of texts that were appended to its brief; 0 once it has started
-	began    *view              // the view of the workspace when it began
-	before   *view              // began, with the changes of tasks that have ended since
-	steer    chan host.Steering // set when it starts, with over
-	over     <-chan struct{}    // closed when it must stop or has ended
+	texts    int                 // bytes of texts that were appended to its brief; 0 once it has started
+	began    *view               // the view of the workspace when it began
+	before   *view               // began, with the changes of tasks that have ended since
+	steer    chan agent.Steering // set when it starts, with over
+	over     <-chan struct{}     // closed when it must stop or has ended
 }
 
 // Why a task is stopped or refused; the first three are causes of its context.
@@ -77,7 +78,7 @@ func (f *Front) start(ctx context.Context, t *task) (within context.Context, end
 	}
 	f.runs.Add(1)
 	f.texts -= t.texts
-	t.texts, t.steer, t.over = 0, make(chan host.Steering, maxTexts), within.Done()
+	t.texts, t.steer, t.over = 0, make(chan agent.Steering, maxTexts), within.Done()
 	stopped := func() {
 		cause := refusal(context.Cause(ctx))
 		if errors.Is(cause, errDeadline) {
@@ -140,11 +141,11 @@ func (f *Front) run(ctx context.Context, t *task) *fleet.Result {
 
 // have has the workers do a task in a folder; "" = the workspace. A partial result says what remains.
 func (f *Front) have(ctx context.Context, t *task, folder string) *fleet.Result {
-	pool := host.ServicesOf(f.ctx).Workers()
+	pool := agent.Workers(host.ServicesOf(f.ctx))
 	if pool == nil {
-		return fleet.Blocked(t.Task.TaskID, host.NoWorker().Message)
+		return fleet.Blocked(t.Task.TaskID, agent.NoWorker().Message)
 	}
-	result, err := pool.RunTask(f.in(ctx), host.WorkerTask{Dispatch: t.Dispatch, Workspace: folder, Steer: t.steer})
+	result, err := pool.RunTask(f.in(ctx), agent.WorkerTask{Dispatch: t.Dispatch, Workspace: folder, Steer: t.steer})
 	result = outcome(ctx, t, result, err)
 	if result.Status == fleet.StatusPartial {
 		if len(result.Remaining) == 0 {

@@ -13,6 +13,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"a2e/host"
+	"a2e/host/agent"
 	front "a2e/host/dialect/fleet"
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
@@ -273,22 +274,22 @@ func TestNeverConnects(t *testing.T) {
 func TestExecutors(t *testing.T) {
 	const none, own = `[]`, `["lift"]`
 	for name, c := range map[string]struct {
-		workers                   []host.WorkerInfo
+		workers                   []agent.WorkerInfo
 		tools, health, can, lacks string
 	}{
 		"the host": {
-			[]host.WorkerInfo{{HostTools: true}},
+			[]agent.WorkerInfo{{HostTools: true}},
 			own, `{"down":"error","up":"ok"}`,
 			`{"required_mcp":["up"],"required_capabilities":["lift","crane"]}`, `{"required_capabilities":["file"]}`,
 		},
 		"what a config lists": {
-			[]host.WorkerInfo{{Tools: []string{"terminal", "edit_file", "up", "docs"}}},
+			[]agent.WorkerInfo{{Tools: []string{"terminal", "edit_file", "up", "docs"}}},
 			`["docs","edit_file","patch","terminal"]`, `{"up":"ok"}`,
 			`{"required_mcp":["up","docs"],"required_capabilities":["terminal","patch"]}`,
 			`{"required_capabilities":["lift"]}`,
 		},
 		"a child": {
-			[]host.WorkerInfo{{
+			[]agent.WorkerInfo{{
 				Tools: []string{"read_file", "write_file"}, MCPServers: []string{"far", "ill"},
 				MCPHealth: map[string]fleet.Health{"far": "ok", "ill": "timeout"},
 			}},
@@ -296,12 +297,12 @@ func TestExecutors(t *testing.T) {
 			`{"required_mcp":["far"],"required_capabilities":["file"]}`, `{"required_mcp":["ill"]}`,
 		},
 		"a child that has not said": {
-			[]host.WorkerInfo{{Unknown: true}},
+			[]agent.WorkerInfo{{Unknown: true}},
 			none, `{}`,
 			`{"required_mcp":["far"],"required_capabilities":["fly"]}`, `null`,
 		},
 		"a model with some of them": {
-			[]host.WorkerInfo{{
+			[]agent.WorkerInfo{{
 				HostTools: true, Only: []string{"l*", "up__*"},
 				Tools: []string{"skilled"},
 			}},
@@ -310,7 +311,7 @@ func TestExecutors(t *testing.T) {
 			`{"required_capabilities":["tools"]}`,
 		},
 		"two of which one can do it": {
-			[]host.WorkerInfo{{Tools: []string{"grep"}}, {HostTools: true}},
+			[]agent.WorkerInfo{{Tools: []string{"grep"}}, {HostTools: true}},
 			`["grep","lift","search"]`, `{"down":"error","up":"ok"}`, `{"required_capabilities":["search","lift"]}`,
 			`{"required_mcp":["down"]}`,
 		},
@@ -331,7 +332,7 @@ func TestExecutors(t *testing.T) {
 // may be sent again and is done again; one that was done is not.
 func TestAgain(t *testing.T) {
 	workers := &pool{hold: make(chan struct{})}
-	workers.act = func(task host.WorkerTask) (*fleet.Result, error) {
+	workers.act = func(task agent.WorkerTask) (*fleet.Result, error) {
 		return fleet.NewResult("", fleet.Status(task.Brief)), nil
 	}
 	p := open(t, workers, front.Options{})
@@ -374,7 +375,7 @@ func TestPartial(t *testing.T) {
 		`{"remaining":"a"}`:                            {`a`, `["a"]`},
 		`{"remaining":{"files":1},"next_steps":["a"]}`: {`{"files":1}`, `["a"]`},
 	} {
-		p := open(t, &pool{act: func(task host.WorkerTask) (*fleet.Result, error) {
+		p := open(t, &pool{act: func(task agent.WorkerTask) (*fleet.Result, error) {
 			r := fleet.NewResult("", fleet.StatusPartial)
 			return r, json.Unmarshal([]byte(said), r)
 		}}, front.Options{})

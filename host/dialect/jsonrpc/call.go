@@ -13,6 +13,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host"
+	"a2e/host/agent"
 	"a2e/host/observe/event"
 	"a2e/protocol"
 	"a2e/protocol/jsonrpc"
@@ -23,8 +24,8 @@ type method struct {
 	uses  uses
 	lets  bool // it may change what the client is allowed to do
 	takes shape
-	texts string                           // names of parameters that must be non-blank strings, separated by spaces
-	works func(f *Front) []host.WorkerInfo // rpc.handshake lists the method if works returns any; nil = always
+	texts string                            // names of parameters that must be non-blank strings, separated by spaces
+	works func(f *Front) []agent.WorkerInfo // rpc.handshake lists the method if works returns any; nil = always
 }
 
 type handler func(f *Front, ctx context.Context, c *call) (any, error)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"a2e/host"
+	"a2e/host/agent"
 	"a2e/host/dialect"
 	"a2e/host/state/store"
 	"a2e/protocol"
@@ -39,19 +40,19 @@ type conversation struct {
 }
 
 // told returns the conversation as a worker gets it.
-func (c *conversation) told() []host.Said {
-	said := each(c.rest, func(m *message) host.Said {
-		return host.Said{Role: m.Role, Text: m.Text, Images: pictures(m.Images)}
+func (c *conversation) told() []agent.Said {
+	said := each(c.rest, func(m *message) agent.Said {
+		return agent.Said{Role: m.Role, Text: m.Text, Images: pictures(m.Images)}
 	})
 	if c.summary != "" {
-		said = append([]host.Said{{Role: roleUser, Text: c.summary}}, said...)
+		said = append([]agent.Said{{Role: roleUser, Text: c.summary}}, said...)
 	}
 	return said
 }
 
 // lately returns the end of the conversation, for a worker that is not a model: at most so many bytes of texts, but the
 // last message in any case.
-func (c *conversation) lately(most int) []host.Said {
+func (c *conversation) lately(most int) []agent.Said {
 	said, bytes := c.told(), 0
 	from := len(said)
 	for ; from > 0; from-- {
@@ -89,7 +90,7 @@ func (h *history) shorten(ctx context.Context, rollout, summary string, upTo int
 
 // estimate is how much of its model's window a session takes.
 type estimate struct {
-	host.ContextUse
+	agent.ContextUse
 	rollout  string // id of the rollout
 	provider string // the worker whose model was asked; "" = none: only the lengths of the texts count
 	source   string
@@ -151,8 +152,8 @@ func (c *conversation) source() string {
 
 // measure asks the pool how much of its model's window a conversation takes with a worker; nil = the worker is not a
 // model.
-func (f *Front) measure(ctx context.Context, rollout, worker string, conv *conversation, more ...host.Said) *estimate {
-	pool := host.ServicesOf(ctx).Summariser()
+func (f *Front) measure(ctx context.Context, rollout, worker string, conv *conversation, more ...agent.Said) *estimate {
+	pool := host.First[agent.Summariser](host.ServicesOf(ctx))
 	if pool == nil {
 		return nil
 	}
@@ -164,7 +165,7 @@ func (f *Front) measure(ctx context.Context, rollout, worker string, conv *conve
 }
 
 // firstOf returns the selected worker, or the first one if none is selected.
-func (sel selection) firstOf(workers []host.WorkerInfo) string {
+func (sel selection) firstOf(workers []agent.WorkerInfo) string {
 	if sel.Worker == "" && len(workers) > 0 {
 		return workers[0].Name
 	}
@@ -173,7 +174,7 @@ func (sel selection) firstOf(workers []host.WorkerInfo) string {
 
 // earlier returns the conversation before a turn, for its worker. If it comes near the window of a model, the model
 // summarises the older part first. A worker that is not a model gets only the end of the conversation.
-func (f *Front) earlier(t *turn, worker, text, label string) []host.Said {
+func (f *Front) earlier(t *turn, worker, text, label string) []agent.Said {
 	s := t.session
 	s.compacting.Lock()
 	defer s.compacting.Unlock()
@@ -182,7 +183,7 @@ func (f *Front) earlier(t *turn, worker, text, label string) []host.Said {
 	if err != nil && t.ctx.Err() == nil {
 		f.opts.Log.Warn().Err(err).Msg("the history cannot be read; the worker does not see it")
 	}
-	next := host.Said{Role: roleUser, Text: text, Images: pictures(t.images)}
+	next := agent.Said{Role: roleUser, Text: text, Images: pictures(t.images)}
 	e := f.measure(ctx, t.rollout, worker, conv, next)
 	if e == nil {
 		return conv.lately(f.opts.MaxContext)
@@ -241,7 +242,7 @@ func (c *compaction) run(ctx context.Context, conv *conversation, e *estimate) e
 	c.event(jsonrpc.CompactionStarted, map[string]any{
 		"anchor_event_index_before": c.from, "event_count": conv.of + len(conv.rest), "context_window_tokens": c.window,
 	})
-	summary, of, err := host.ServicesOf(ctx).Summariser().Summarise(ctx, c.worker, conv.told())
+	summary, of, err := host.First[agent.Summariser](host.ServicesOf(ctx)).Summarise(ctx, c.worker, conv.told())
 	kept := of
 	if conv.summary != "" {
 		kept-- // the earlier summary
@@ -354,7 +355,7 @@ func compressionCommand(f *Front, ctx context.Context, c *call) (any, error) {
 }
 
 // compressed returns the member compression of the answer to model.select.
-func (f *Front) compressed(ctx context.Context, id string, w host.WorkerInfo) (map[string]any, error) {
+func (f *Front) compressed(ctx context.Context, id string, w agent.WorkerInfo) (map[string]any, error) {
 	s, err := f.get(ctx, id)
 	if err != nil {
 		return nil, err

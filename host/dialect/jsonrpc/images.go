@@ -15,7 +15,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"a2e/host"
+	"a2e/host/agent"
 	"a2e/host/guard/wall"
 	"a2e/protocol"
 	"a2e/protocol/jsonrpc"
@@ -182,12 +182,12 @@ func withPlaces(s string, images int) string {
 }
 
 // pictures returns images as models get them.
-func pictures(images []attachment) []host.Image {
-	all := make([]host.Image, 0, len(images))
+func pictures(images []attachment) []agent.Image {
+	all := make([]agent.Image, 0, len(images))
 	for _, a := range images {
 		_, data, _ := strings.Cut(a.URL, ",")
 		if raw, err := base64.StdEncoding.DecodeString(data); err == nil { // load has encoded it
-			all = append(all, host.Image{Name: a.Path, MIME: a.MIME, Data: raw})
+			all = append(all, agent.Image{Name: a.Path, MIME: a.MIME, Data: raw})
 		}
 	}
 	return all

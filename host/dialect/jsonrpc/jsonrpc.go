@@ -24,6 +24,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"a2e/host"
+	"a2e/host/agent"
 	"a2e/host/dialect"
 	"a2e/host/guard/auth"
 	"a2e/host/guard/redact"
@@ -253,4 +254,4 @@ func methods() map[string]method {
 }
 
 // nobody is the method.works of methods that only report that they are not supported.
-func nobody(*Front) []host.WorkerInfo { return nil }
+func nobody(*Front) []agent.WorkerInfo { return nil }

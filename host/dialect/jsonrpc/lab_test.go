@@ -15,6 +15,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"a2e/host"
+	"a2e/host/agent"
 	front "a2e/host/dialect/jsonrpc"
 	"a2e/host/hosttest/must"
 	"a2e/host/hosttest/stores"
@@ -286,9 +287,9 @@ func (p *pipe) story(session string, since int) (told []string) {
 
 // kit is a plugin with tools, a skill and workers.
 type kit struct {
-	play  func(ctx context.Context, task host.WorkerTask) *fleet.Result // what a worker does; nil = it says "did NAME"
-	begun chan string                                                   // briefs
-	ended chan string                                                   // agents
+	play  func(ctx context.Context, task agent.WorkerTask) *fleet.Result // what a worker does; nil = it says "did NAME"
+	begun chan string                                                    // briefs
+	ended chan string                                                    // agents
 }
 
 func newKit() *kit { return &kit{begun: make(chan string, 1000), ended: make(chan string, 1000)} }
@@ -296,9 +297,9 @@ func newKit() *kit { return &kit{begun: make(chan string, 1000), ended: make(cha
 // holding is a kit whose workers wait, each for one value of the channel, and take texts meanwhile.
 func holding() (*kit, chan struct{}) {
 	k, hold := newKit(), make(chan struct{})
-	k.play = func(ctx context.Context, task host.WorkerTask) *fleet.Result {
+	k.play = func(ctx context.Context, task agent.WorkerTask) *fleet.Result {
 		task.Talk.Watch.Round(1, 5)
-		task.Talk.Watch.Piece(host.PieceAnswer, "half")
+		task.Talk.Watch.Piece(agent.PieceAnswer, "half")
 		k.begun <- task.Brief
 		select {
 		case <-hold:
@@ -310,7 +311,7 @@ func holding() (*kit, chan struct{}) {
 	return k, hold
 }
 
-func done(task host.WorkerTask, summary string) *fleet.Result {
+func done(task agent.WorkerTask, summary string) *fleet.Result {
 	r := fleet.NewResult(task.Task.TaskID, fleet.StatusDone)
 	r.Summary, r.TokensSpent = summary, 7
 	return r
@@ -375,8 +376,8 @@ func (k *kit) call(ctx context.Context, req *protocol.ToolCallRequest, emit host
 		protocol.Errorf(protocol.CodeUnknownTool, "unknown tool %q", req.ToolName), req.ToolName, []string{"echo"})
 }
 
-func (k *kit) Workers() []host.WorkerInfo {
-	return []host.WorkerInfo{
+func (k *kit) Workers() []agent.WorkerInfo {
+	return []agent.WorkerInfo{
 		{Name: "small", Mode: "oneshot", MaxTasks: 2, Healthy: true},
 		{
 			Name: "big", Mode: "llm", Model: "m2", MaxTasks: 1, Healthy: true, ContextWindow: 8000, Thinking: "low",
@@ -387,7 +388,7 @@ func (k *kit) Workers() []host.WorkerInfo {
 	}
 }
 
-func (k *kit) RunTask(ctx context.Context, task host.WorkerTask) (*fleet.Result, error) {
+func (k *kit) RunTask(ctx context.Context, task agent.WorkerTask) (*fleet.Result, error) {
 	name := task.Worker
 	if name == "" {
 		name = "small"

@@ -16,10 +16,10 @@ import (
 
 // modelID returns the id of a worker's model: as the config says, else the worker's name. A worker is a provider of
 // models, by its name.
-func modelID(w host.WorkerInfo) string { return cmp.Or(w.Model, w.Name) }
+func modelID(w agent.WorkerInfo) string { return cmp.Or(w.Model, w.Name) }
 
 // levels returns the thinking levels that a worker can be asked for.
-func levels(w host.WorkerInfo) []string {
+func levels(w agent.WorkerInfo) []string {
 	if w.Thinking == "" {
 		return []string{thinkingOff}
 	}
@@ -27,17 +27,17 @@ func levels(w host.WorkerInfo) []string {
 }
 
 // usualLevel returns the level for a worker if the client asks for none that it knows: that of its config.
-func usualLevel(w host.WorkerInfo) string { return strings.ToUpper(cmp.Or(w.Thinking, thinkingOff)) }
+func usualLevel(w agent.WorkerInfo) string { return strings.ToUpper(cmp.Or(w.Thinking, thinkingOff)) }
 
 // workers returns the configured workers, or none if there is no pool.
-func (f *Front) workers() []host.WorkerInfo {
-	if pool := host.ServicesOf(f.ctx).Workers(); pool != nil {
+func (f *Front) workers() []agent.WorkerInfo {
+	if pool := agent.Workers(host.ServicesOf(f.ctx)); pool != nil {
 		return pool.Workers()
 	}
 	return nil
 }
 
-func those(workers []host.WorkerInfo, match func(host.WorkerInfo) bool) (some []host.WorkerInfo) {
+func those(workers []agent.WorkerInfo, match func(agent.WorkerInfo) bool) (some []agent.WorkerInfo) {
 	for _, w := range workers {
 		if match(w) {
 			some = append(some, w)
@@ -47,26 +47,26 @@ func those(workers []host.WorkerInfo, match func(host.WorkerInfo) bool) (some []
 }
 
 // prefer returns the workers that match, or all of them if none matches.
-func prefer(workers []host.WorkerInfo, match func(host.WorkerInfo) bool) []host.WorkerInfo {
+func prefer(workers []agent.WorkerInfo, match func(agent.WorkerInfo) bool) []agent.WorkerInfo {
 	if some := those(workers, match); len(some) > 0 {
 		return some
 	}
 	return workers
 }
 
-func called[T ~string](name T) func(host.WorkerInfo) bool {
-	return func(w host.WorkerInfo) bool { return w.Name == string(name) }
+func called[T ~string](name T) func(agent.WorkerInfo) bool {
+	return func(w agent.WorkerInfo) bool { return w.Name == string(name) }
 }
 
 // with returns the workers that have a model. If workers have this text as their name, it returns only these.
-func with(workers []host.WorkerInfo, model text) []host.WorkerInfo {
+func with(workers []agent.WorkerInfo, model text) []agent.WorkerInfo {
 	named := called(model)
-	able := func(w host.WorkerInfo) bool { return named(w) || modelID(w) == string(model) }
+	able := func(w agent.WorkerInfo) bool { return named(w) || modelID(w) == string(model) }
 	return prefer(those(workers, able), named)
 }
 
 // of returns the workers of the provider that a request names; "" = all.
-func (f *Front) of(c *call, provider text) ([]host.WorkerInfo, error) {
+func (f *Front) of(c *call, provider text) ([]agent.WorkerInfo, error) {
 	workers := f.workers()
 	if provider != "" {
 		workers = those(workers, called(provider))
@@ -106,7 +106,7 @@ func (f *Front) chosen(ctx context.Context) selection {
 		sel.Model, sel.asked = modelID(named[0]), sel.Thinking
 		return sel
 	}
-	var first host.WorkerInfo
+	var first agent.WorkerInfo
 	if len(workers) > 0 {
 		first = workers[0]
 	}
@@ -129,7 +129,7 @@ func (sel selection) tell(told map[string]any) map[string]any {
 }
 
 // modelOption returns a worker as an entry of the list of models.
-func modelOption(w host.WorkerInfo) map[string]any {
+func modelOption(w agent.WorkerInfo) map[string]any {
 	label := modelID(w)
 	if label != w.Name {
 		label = w.Name + ": " + label
@@ -153,8 +153,8 @@ func modelList(f *Front, ctx context.Context, c *call, req *struct {
 }
 
 // listed returns the workers as model.list shows them.
-func listed(workers []host.WorkerInfo) map[string]any {
-	names := each(workers, func(w host.WorkerInfo) string { return w.Name })
+func listed(workers []agent.WorkerInfo) map[string]any {
+	names := each(workers, func(w agent.WorkerInfo) string { return w.Name })
 	return map[string]any{"providers": names, "models": each(workers, modelOption)}
 }
 
@@ -207,8 +207,8 @@ func (f *Front) choose(ctx context.Context, sel selection) error {
 }
 
 // keyed returns the workers whose endpoints take a stored key.
-func (f *Front) keyed() []host.WorkerInfo {
-	return those(f.workers(), func(w host.WorkerInfo) bool { return w.KeyFor != "" && f.opts.StateDir != "" })
+func (f *Front) keyed() []agent.WorkerInfo {
+	return those(f.workers(), func(w agent.WorkerInfo) bool { return w.KeyFor != "" && f.opts.StateDir != "" })
 }
 
 // setKey stores a key for the endpoint of one of the workers that take a stored key: the selected worker, else the
@@ -229,13 +229,13 @@ func setKey(f *Front, ctx context.Context, c *call, req *struct {
 	f.opts.Secrets.AddSecret(string(req.Key))
 	err := agent.StoreKey(f.opts.StateDir, origin, string(req.Key))
 	c.reason = "openrouter_key_updated"
-	workers := those(keyed, func(w host.WorkerInfo) bool { return w.KeyFor == origin })
+	workers := those(keyed, func(w agent.WorkerInfo) bool { return w.KeyFor == origin })
 	return map[string]any{"configured": true, "model_count": len(workers), "source": "config"}, err
 }
 
 // routed returns the workers whose endpoints may tell which providers serve a model.
-func (f *Front) routed() []host.WorkerInfo {
-	return those(f.workers(), func(w host.WorkerInfo) bool { return w.ServedBy != nil })
+func (f *Front) routed() []agent.WorkerInfo {
+	return those(f.workers(), func(w agent.WorkerInfo) bool { return w.ServedBy != nil })
 }
 
 // routingProviders asks an endpoint which providers serve a model behind it. Of the workers with the model, or of all
@@ -244,7 +244,7 @@ func routingProviders(f *Front, ctx context.Context, _ *call, req *struct {
 	Model text `json:"model_id"`
 },
 ) (any, error) {
-	workers := prefer(f.routed(), func(w host.WorkerInfo) bool { return w.Model == string(req.Model) })
+	workers := prefer(f.routed(), func(w agent.WorkerInfo) bool { return w.Model == string(req.Model) })
 	if len(workers) == 0 {
 		return nil, jsonrpc.Refused("not_supported",
 			"no worker here has an llm endpoint to ask who serves a model; model.list shows the workers")

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"a2e/host"
+	"a2e/host/agent"
 	"a2e/protocol"
 	"a2e/protocol/jsonrpc"
 )
@@ -78,11 +79,11 @@ func sessionAnswer(f *Front, _ context.Context, c *call, req *answer) (any, erro
 }
 
 // permits returns the function that asks the client before a model's calls; nil = the client is not asked.
-func (f *Front) permits(t *turn) func(context.Context, host.ModelCall) error {
+func (f *Front) permits(t *turn) func(context.Context, agent.ModelCall) error {
 	if !f.answersTo(QuestionTool) {
 		return nil
 	}
-	return func(ctx context.Context, c host.ModelCall) error {
+	return func(ctx context.Context, c agent.ModelCall) error {
 		told := map[string]any{
 			"turn_id": t.ID, "kind": QuestionTool, "call": toolCall{c.Name, or(c.Arguments, "{}"), c.WireName, c.ID},
 		}

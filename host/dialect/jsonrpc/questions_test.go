@@ -8,6 +8,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host"
+	"a2e/host/agent"
 	front "a2e/host/dialect/jsonrpc"
 	"a2e/host/hosttest/assert"
 	"a2e/protocol"
@@ -17,10 +18,10 @@ import (
 // asking is a kit whose worker asks before a call, and asks the user something by a form.
 func asking() *kit {
 	k := newKit()
-	k.play = func(ctx context.Context, task host.WorkerTask) *fleet.Result {
+	k.play = func(ctx context.Context, task agent.WorkerTask) *fleet.Result {
 		told := "nobody is asked"
 		if task.Talk.Permit != nil {
-			call := host.ModelCall{ID: "c1", Name: "echo", Arguments: jsontext.Value(`{"s":"x"}`)}
+			call := agent.ModelCall{ID: "c1", Name: "echo", Arguments: jsontext.Value(`{"s":"x"}`)}
 			told = fmt.Sprint(task.Talk.Permit(ctx, call))
 		}
 		var form protocol.MCPElicitResponse

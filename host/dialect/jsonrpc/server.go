@@ -264,7 +264,7 @@ func limitsGet(f *Front, ctx context.Context, _ *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	workers := each(f.workers(), func(w host.WorkerInfo) map[string]any {
+	workers := each(f.workers(), func(w agent.WorkerInfo) map[string]any {
 		return map[string]any{"name": w.Name, "limit": w.MaxTasks, "used": w.Active, "waiting": w.Waiting}
 	})
 	f.mu.Lock()

@@ -12,7 +12,6 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"a2e/host"
 	"a2e/host/agent"
 	front "a2e/host/dialect/jsonrpc"
 	"a2e/host/hosttest/assert"
@@ -25,26 +24,26 @@ import (
 func TestTurn(t *testing.T) {
 	k := newKit()
 	steered := make(chan struct{})
-	k.play = func(_ context.Context, task host.WorkerTask) *fleet.Result {
+	k.play = func(_ context.Context, task agent.WorkerTask) *fleet.Result {
 		w := task.Talk.Watch
-		call := host.ModelCall{ID: "c1", Name: "echo", WireName: "echo_", Arguments: jsontext.Value(`{"s":"x"}`)}
-		result := host.ModelResult{OK: true, Result: jsontext.Value(`{"r":1}`)}
+		call := agent.ModelCall{ID: "c1", Name: "echo", WireName: "echo_", Arguments: jsontext.Value(`{"s":"x"}`)}
+		result := agent.ModelResult{OK: true, Result: jsontext.Value(`{"r":1}`)}
 		w.Round(1, 9)
-		w.Piece(host.PieceThought, "**Look")
-		w.Piece(host.PieceThought, " at it**\nhm")
-		w.Piece(host.PieceAnswer, "I ")
-		w.Piece(host.PieceAnswer, "look.")
+		w.Piece(agent.PieceThought, "**Look")
+		w.Piece(agent.PieceThought, " at it**\nhm")
+		w.Piece(agent.PieceAnswer, "I ")
+		w.Piece(agent.PieceAnswer, "look.")
 		w.ToolStarted(1, call)
 		w.ToolEnded(1, call, result)
-		w.Calls(1, []host.ModelCall{call}, []host.ModelResult{result})
+		w.Calls(1, []agent.ModelCall{call}, []agent.ModelResult{result})
 		k.begun <- ""
 		<-steered
 		s := <-task.Steer
 		s.Taken <- true
 		w.Round(2, 9)
-		w.Piece(host.PieceAnswer, "lost")
+		w.Piece(agent.PieceAnswer, "lost")
 		w.Restart()
-		w.Piece(host.PieceAnswer, "It is 1 🙂")
+		w.Piece(agent.PieceAnswer, "It is 1 🙂")
 		return done(task, "other")
 	}
 	p := open(t, front.Options{}, k)
@@ -224,33 +223,33 @@ func TestEnds(t *testing.T) {
 	k := newKit()
 	p := open(t, front.Options{}, k)
 	for name, c := range map[string]struct {
-		play           func(context.Context, host.WorkerTask) *fleet.Result
+		play           func(context.Context, agent.WorkerTask) *fleet.Result
 		message, event string
 	}{
-		"partial": {func(_ context.Context, task host.WorkerTask) *fleet.Result {
+		"partial": {func(_ context.Context, task agent.WorkerTask) *fleet.Result {
 			r := done(task, "so far")
 			r.Status = fleet.StatusPartial
 			return r
 		}, "so far", "session.completed"},
-		"another worker": {func(_ context.Context, task host.WorkerTask) *fleet.Result {
+		"another worker": {func(_ context.Context, task agent.WorkerTask) *fleet.Result {
 			task.Talk.Watch.Round(1, 5)
-			task.Talk.Watch.Piece(host.PieceAnswer, "half of the first")
+			task.Talk.Watch.Piece(agent.PieceAnswer, "half of the first")
 			task.Started("small")
 			task.Output("stdout", "whole")
 			return done(task, "whole")
 		}, "whole", "session.completed"},
-		"blocked": {func(_ context.Context, task host.WorkerTask) *fleet.Result {
+		"blocked": {func(_ context.Context, task agent.WorkerTask) *fleet.Result {
 			return fleet.Blocked(task.Task.TaskID, "no tool")
 		}, "inference error: no tool", "session.error"},
-		"error": {func(_ context.Context, task host.WorkerTask) *fleet.Result {
+		"error": {func(_ context.Context, task agent.WorkerTask) *fleet.Result {
 			r := fleet.NewResult(task.Task.TaskID, fleet.StatusError)
 			r.Error = "it crashed"
 			return r
 		}, "inference error: it crashed", "session.error"},
-		"nothing": {func(context.Context, host.WorkerTask) *fleet.Result { return nil }, "inference error: the " +
+		"nothing": {func(context.Context, agent.WorkerTask) *fleet.Result { return nil }, "inference error: the " +
 			"worker's plugin gave no result", "session.error"},
 		"panic": {
-			func(context.Context, host.WorkerTask) *fleet.Result { panic("ouch") },
+			func(context.Context, agent.WorkerTask) *fleet.Result { panic("ouch") },
 			"inference error: the worker's plugin panicked", "session.error",
 		},
 	} {
@@ -281,8 +280,8 @@ func TestEnds(t *testing.T) {
 // TestContext: a worker is told what was said before, up to a bound, with its images.
 func TestContext(t *testing.T) {
 	k := newKit()
-	var talk *host.Talk
-	k.play = func(_ context.Context, task host.WorkerTask) *fleet.Result {
+	var talk *agent.Talk
+	k.play = func(_ context.Context, task agent.WorkerTask) *fleet.Result {
 		talk = task.Talk
 		return done(task, "answer to "+task.Brief)
 	}
@@ -318,8 +317,8 @@ func TestImages(t *testing.T) {
 		os.WriteFile(filepath.Join(dir, "most.gif"), make([]byte, 8<<20), 0o600))
 	must.That(t, err == nil, "%v", err)
 	k := newKit()
-	var sent []host.Image
-	k.play = func(_ context.Context, task host.WorkerTask) *fleet.Result {
+	var sent []agent.Image
+	k.play = func(_ context.Context, task agent.WorkerTask) *fleet.Result {
 		sent = task.Talk.Images
 		return done(task, task.Brief)
 	}

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"a2e/host"
+	"a2e/host/agent"
 	front "a2e/host/dialect/jsonrpc"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
@@ -148,8 +148,8 @@ func occupy(t *testing.T, s store.Opener) (release func()) {
 func TestTwoHosts(t *testing.T) {
 	dir := t.TempDir()
 	k := newKit()
-	var earlier []host.Said
-	k.play = func(_ context.Context, task host.WorkerTask) *fleet.Result {
+	var earlier []agent.Said
+	k.play = func(_ context.Context, task agent.WorkerTask) *fleet.Result {
 		earlier = task.Talk.Earlier
 		return done(task, "it")
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/google/uuid"
 
 	"a2e/host"
+	"a2e/host/agent"
 	"a2e/host/dialect"
 	"a2e/protocol"
 	"a2e/protocol/fleet"
@@ -37,16 +38,16 @@ type turn struct {
 
 	ctx   context.Context // of the work; set by takeUpLocked, with stop and after
 	stop  context.CancelCauseFunc
-	steer chan host.Steering
+	steer chan agent.Steering
 	after <-chan struct{} // closed when the client knows all of the turn before; nil = there was none
 	told  chan struct{}   // closed when the client knows all of this turn
 
 	// The fields below are guarded by Front.mu.
-	rollout string          // of the session when the turn began; the session may have another one since
-	worker  host.WorkerInfo // the worker that has the turn
-	stopped <-chan struct{} // closed when the session.interrupt was answered; nil = nobody interrupted it
-	over    bool            // the worker has ended
-	steers  []*steer        // texts that no worker has taken yet
+	rollout string           // of the session when the turn began; the session may have another one since
+	worker  agent.WorkerInfo // the worker that has the turn
+	stopped <-chan struct{}  // closed when the session.interrupt was answered; nil = nobody interrupted it
+	over    bool             // the worker has ended
+	steers  []*steer         // texts that no worker has taken yet
 }
 
 // steer is a text on its way to a worker that works.
@@ -64,7 +65,7 @@ func (f *Front) newTurn(s *session, ready <-chan struct{}, text string, images [
 	return &turn{
 		queued:  queued{uuid.NewString(), text, images, stamp(f.opts.Now())},
 		session: s, size: size, ready: ready, told: make(chan struct{}),
-		steer: make(chan host.Steering, f.opts.MaxWaiting),
+		steer: make(chan agent.Steering, f.opts.MaxWaiting),
 	}
 }
 
@@ -143,7 +144,7 @@ func (f *Front) heldLocked() (bytes int) {
 func (f *Front) prepare(t *turn) bool {
 	images, err := f.load(t.Images)
 	if err == nil && len(f.workers()) == 0 {
-		err = host.NoWorker()
+		err = agent.NoWorker()
 	}
 	t.images, t.Images, t.prepared = images, nil, err == nil
 	if err != nil {
@@ -186,7 +187,7 @@ func (f *Front) run(t *turn) {
 	f.tell(t.session, label, t.ID)
 	w := &watcher{front: f, turn: t, label: label}
 	text := withPlaces(t.Text, len(t.images))
-	talk := &host.Talk{
+	talk := &agent.Talk{
 		Earlier: f.earlier(t, cmp.Or(t.session.Model, chosen.Worker), text, label), Images: pictures(t.images),
 		Thinking: strings.ToLower(chosen.asked), Watch: w, Permit: f.permits(t),
 	}
@@ -209,20 +210,20 @@ func (f *Front) run(t *turn) {
 	f.tellEnd(t, w, result, err)
 }
 
-func (f *Front) do(t *turn, w *watcher, chosen string, talk *host.Talk, brief string) (r *fleet.Result, err error) {
+func (f *Front) do(t *turn, w *watcher, chosen string, talk *agent.Talk, brief string) (r *fleet.Result, err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = protocol.Errorf(protocol.CodeRuntimeError, "the worker's plugin panicked")
 			f.opts.Log.Error().Str("panic", fmt.Sprint(v)).Msg("a worker's plugin panicked")
 		}
 	}()
-	task := host.WorkerTask{
+	task := agent.WorkerTask{
 		Worker: cmp.Or(t.session.Model, chosen), Steer: t.steer, Talk: talk, Output: w.output,
 		Started: func(name string) { f.started(t, w, name) },
 	}
 	task.Type, task.ProtocolVersion, task.Brief = fleet.TypeDispatch, fleet.Version, brief
 	task.Task = fleet.Task{TaskID: t.ID, Priority: fleet.PriorityNormal, ReplySchema: fleet.ReplyProse}
-	r, err = host.ServicesOf(f.ctx).Workers().RunTask(dialect.Merge(f.enter(t.session), t.ctx), task)
+	r, err = agent.Workers(host.ServicesOf(f.ctx)).RunTask(dialect.Merge(f.enter(t.session), t.ctx), task)
 	if r == nil && err == nil {
 		err = protocol.Errorf(protocol.CodeRuntimeError, "the worker's plugin gave no result")
 	}
@@ -357,7 +358,7 @@ func sessionSteer(f *Front, _ context.Context, c *call, req *struct {
 	if accepted {
 		st := &steer{text: string(req.Text), taken: make(chan bool, 1)}
 		select {
-		case t.steer <- host.Steering{Text: st.text, Taken: st.taken}:
+		case t.steer <- agent.Steering{Text: st.text, Taken: st.taken}:
 		default:
 			return nil, protocol.Errorf(protocol.CodeOverloaded,
 				"too many messages wait already, %d of them for the worker", len(t.steers))

@@ -8,11 +8,11 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"a2e/host"
+	"a2e/host/agent"
 	"a2e/protocol/jsonrpc"
 )
 
-// watcher reports to the client what a worker does. It implements host.Watcher.
+// watcher reports to the client what a worker does. It implements agent.Watcher.
 type watcher struct {
 	front *Front
 	turn  *turn
@@ -92,7 +92,7 @@ func (w *watcher) debug(stage string, data any) {
 	}
 }
 
-// Round implements host.Watcher.
+// Round implements agent.Watcher.
 func (w *watcher) Round(round, of int) {
 	w.do(func() {
 		w.model, w.begun, w.thought = true, w.draft.Len(), ""
@@ -100,10 +100,10 @@ func (w *watcher) Round(round, of int) {
 	})
 }
 
-// Piece implements host.Watcher.
-func (w *watcher) Piece(kind host.PieceKind, text string) {
+// Piece implements agent.Watcher.
+func (w *watcher) Piece(kind agent.PieceKind, text string) {
 	w.do(func() {
-		if w.model = true; kind == host.PieceAnswer && w.draft.Len() == w.begun && w.begun > 0 {
+		if w.model = true; kind == agent.PieceAnswer && w.draft.Len() == w.begun && w.begun > 0 {
 			text = "\n\n" + text // the answer goes on after calls of tools
 		}
 		w.piece(kind, text)
@@ -116,18 +116,18 @@ func (w *watcher) output(stream, line string) {
 		if w.model {
 			return
 		}
-		kind := host.PieceAnswer
+		kind := agent.PieceAnswer
 		if stream == "stderr" {
-			kind = host.PieceThought
+			kind = agent.PieceThought
 		}
 		w.piece(kind, line+"\n")
 	})
 }
 
-func (w *watcher) piece(kind host.PieceKind, text string) {
+func (w *watcher) piece(kind agent.PieceKind, text string) {
 	segment := map[string]any{"kind": kind, "text": text}
 	chunk := map[string]any{"thoughts": []string{}, "answerText": "", "segments": []any{segment}}
-	if kind == host.PieceThought {
+	if kind == agent.PieceThought {
 		chunk["thoughts"] = []string{text}
 		w.thought += text
 		if w.thought = w.thought[max(0, len(w.thought)-maxThought):]; w.model {
@@ -158,7 +158,7 @@ func titleOfThought(thought string) string {
 	return "reasoning"
 }
 
-// Restart implements host.Watcher.
+// Restart implements agent.Watcher.
 func (w *watcher) Restart() {
 	w.do(func() {
 		whole := w.draft.String()[:w.begun]
@@ -188,7 +188,7 @@ type executed struct {
 	ID     string         `json:"callId"`
 }
 
-func executedOf(c host.ModelCall, r host.ModelResult) executed {
+func executedOf(c agent.ModelCall, r agent.ModelResult) executed {
 	return executed{c.Name, r.OK, or(c.Arguments, "{}"), or(r.Result, "null"), r.Error, r.Cut != "", c.ID}
 }
 
@@ -199,20 +199,20 @@ func (w *watcher) tool(t jsonrpc.EventType, stage string, data map[string]any) {
 	})
 }
 
-// ToolStarted implements host.Watcher.
-func (w *watcher) ToolStarted(round int, c host.ModelCall) {
+// ToolStarted implements agent.Watcher.
+func (w *watcher) ToolStarted(round int, c agent.ModelCall) {
 	call := toolCall{c.Name, or(c.Arguments, "{}"), c.WireName, c.ID}
 	w.tool(jsonrpc.ToolCallStarted, "tool_call_started", map[string]any{"toolRound": round, "call": call})
 }
 
-// ToolEnded implements host.Watcher.
-func (w *watcher) ToolEnded(round int, c host.ModelCall, r host.ModelResult) {
+// ToolEnded implements agent.Watcher.
+func (w *watcher) ToolEnded(round int, c agent.ModelCall, r agent.ModelResult) {
 	data := map[string]any{"toolRound": round, "executed": executedOf(c, r)}
 	w.tool(jsonrpc.ToolCallCompleted, "tool_call_completed", data)
 }
 
-// Calls implements host.Watcher.
-func (w *watcher) Calls(round int, calls []host.ModelCall, results []host.ModelResult) {
+// Calls implements agent.Watcher.
+func (w *watcher) Calls(round int, calls []agent.ModelCall, results []agent.ModelResult) {
 	all := make([]executed, 0, len(calls))
 	for i := range min(len(calls), len(results)) {
 		all = append(all, executedOf(calls[i], results[i]))

@@ -239,7 +239,7 @@ func (s *server) forwarded(ctx context.Context, r *request) (out encoded, err er
 		return out, err
 	}
 	err = rpcErrorf(codeMethodNotFound, "no MCP server behind the host takes %s", r.method)
-	for _, g := range host.ServicesOf(ctx).Gateways() {
+	for _, g := range host.Each[dialect.MCPGateway](host.ServicesOf(ctx)) {
 		var raw jsontext.Value
 		if raw, err = g.ForwardMCP(ctx, r.method, r.params, s.emitter(r, r.method)); err == nil {
 			err = raw.Compact(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
@@ -312,7 +312,7 @@ func (s *server) unfollow(ctx context.Context, uri string) {
 		return
 	}
 	s.subs.Delete(uri)
-	for _, g := range host.ServicesOf(ctx).Gateways() {
+	for _, g := range host.Each[dialect.MCPGateway](host.ServicesOf(ctx)) {
 		_, _ = g.ForwardMCP(ctx, methodUnsubscribe, uriParams(uri),
 			host.Mute{}) // if this fails, the server sends news that nobody asked for
 	}
@@ -320,7 +320,7 @@ func (s *server) unfollow(ctx context.Context, uri string) {
 
 // hasServers reports whether there may be MCP servers behind the host.
 func (s *server) hasServers() bool {
-	return len(host.ServicesOf(s.ctx).Gateways()) > 0
+	return len(host.Each[dialect.MCPGateway](host.ServicesOf(s.ctx))) > 0
 }
 
 // hasTasks reports whether a client may run tools as tasks. Only tools of MCP servers run so.

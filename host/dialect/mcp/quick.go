@@ -7,6 +7,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host"
+	"a2e/host/dialect"
 	"a2e/protocol"
 	"a2e/protocol/jsonrpc"
 )
@@ -39,16 +40,17 @@ func (s *server) quickCall(m message, params protocol.Object, from origin) (w *h
 		s.reply(r.origin, nil, toRPC(err))
 		return nil, true
 	}
-	var said *host.MCPCall
+	var values host.Valuer
 	if meta != nil {
-		said = &host.MCPCall{Tool: from.name, Meta: metaFor(r.params)}
+		said := &dialect.MCPCall{Tool: from.name, Meta: metaFor(r.params)}
 		if r.token != nil {
 			said.Progress = emit.exact
 		}
+		values = said
 	}
 	r.work = &host.Work{
 		Type: protocol.TypeToolCallReq, Object: obj, Session: s.session.host, Limit: s.opts.CallTimeout,
-		Events: emit, MCP: said, Span: r.span,
+		Events: emit, Values: values, Span: r.span,
 		Answer:   func(resp any, err error) []byte { return s.callDone(r, resp, err) },
 		Answered: s.pending.done,
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"a2e/host"
+	"a2e/host/dialect"
 	"a2e/host/schema"
 	"a2e/protocol"
 )
@@ -193,11 +194,11 @@ func (s *server) callTool(ctx context.Context, r *request, params mcp.Params) (m
 		Timeout: s.timeout(),
 	}
 	var resp protocol.ToolCallResponse
-	said := &host.MCPCall{Tool: p.Name, Task: member(r.params, "task"), Meta: metaFor(r.params)}
+	said := &dialect.MCPCall{Tool: p.Name, Task: member(r.params, "task"), Meta: metaFor(r.params)}
 	if r.token != nil {
 		said.Progress = emit.exact
 	}
-	ctx = host.WithMCPCall(ctx, said)
+	ctx = dialect.WithMCPCall(ctx, said)
 	if err := host.ServicesOf(ctx).Call(ctx, protocol.TypeToolCallReq, req, &resp, emit); err != nil {
 		return failedCall(err)
 	}

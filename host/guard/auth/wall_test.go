@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"a2e/host"
+	workers "a2e/host/agent"
 	"a2e/host/dialect/fleet"
 	"a2e/host/dialect/jsonrpc"
 	"a2e/host/dialect/mcp"
@@ -73,16 +74,16 @@ func (s *spy) Routes() []host.Route {
 	}
 }
 
-func (*spy) Workers() []host.WorkerInfo {
-	return []host.WorkerInfo{{Name: "w", Mode: "oneshot", MaxTasks: 1, Healthy: true}}
+func (*spy) Workers() []workers.WorkerInfo {
+	return []workers.WorkerInfo{{Name: "w", Mode: "oneshot", MaxTasks: 1, Healthy: true}}
 }
 
-func (s *spy) RunTask(_ context.Context, task host.WorkerTask) (*wire.Result, error) {
-	agent := ""
+func (s *spy) RunTask(_ context.Context, task workers.WorkerTask) (*wire.Result, error) {
+	id := ""
 	if task.Agent != nil {
-		agent = task.Agent.AgentID
+		id = task.Agent.AgentID
 	}
-	s.note(agent)
+	s.note(id)
 	return &wire.Result{
 		Type: wire.TypeResult, ProtocolVersion: wire.Version, TaskID: task.Task.TaskID,
 		Status: wire.StatusDone,

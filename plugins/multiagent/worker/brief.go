@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"a2e/host"
+	"a2e/host/agent"
 	"a2e/host/config"
 	"a2e/protocol"
 	"a2e/protocol/fleet"
@@ -124,7 +124,7 @@ func (t *task) brief(workspace string) string {
 }
 
 // imageList returns a text that names images for a program, which can only see images that are files.
-func imageList(workspace string, images []host.Image) string {
+func imageList(workspace string, images []agent.Image) string {
 	var b strings.Builder
 	root, err := os.OpenRoot(workspace)
 	if err == nil {

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"a2e/host"
+	"a2e/host/agent"
 	"a2e/host/state/store"
 	"a2e/protocol/fleet"
 )
@@ -128,13 +128,13 @@ func (t *task) say(res *fleet.Result) {
 }
 
 // earlier returns the conversation so far for a model.
-func (t *task) earlier() []host.Said {
+func (t *task) earlier() []agent.Said {
 	if t.talk == nil {
 		return nil
 	}
-	all := make([]host.Said, len(t.talk.Said))
+	all := make([]agent.Said, len(t.talk.Said))
 	for i, m := range t.talk.Said {
-		all[i] = host.Said{Role: m.Role, Text: m.Text}
+		all[i] = agent.Said{Role: m.Role, Text: m.Text}
 	}
 	return all
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"a2e/host"
+	"a2e/host/agent"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol/fleet"
@@ -43,7 +43,7 @@ func TestContract(t *testing.T) {
 			}
 		}
 	}
-	task.Worker, task.Talk = "wordy", &host.Talk{}
+	task.Worker, task.Talk = "wordy", &agent.Talk{}
 	got := s.do(task).Summary
 	assert.That(t, got == `{"text":"done"}` || got == "done", "%v", got)
 }
@@ -87,16 +87,16 @@ func TestTalkStandsInTheBrief(t *testing.T) {
 	must.OK(t, os.WriteFile(filepath.Join(s.dir, "a.png"), []byte("x"), 0o600))
 	long := strings.Repeat("x", maxEarlier)
 	for name, c := range map[string]struct {
-		talk host.Talk
+		talk agent.Talk
 		want string
 	}{
-		"nothing": {host.Talk{}, "do it"},
+		"nothing": {agent.Talk{}, "do it"},
 		"messages": {
-			host.Talk{Earlier: []host.Said{{Role: "user", Text: "hi"}, {Role: "assistant", Text: "ho"}}},
+			agent.Talk{Earlier: []agent.Said{{Role: "user", Text: "hi"}, {Role: "assistant", Text: "ho"}}},
 			"The conversation so far, the oldest message first:\n\n[user]\nhi\n\n[assistant]\nho\n\n[user, now]\ndo it",
 		},
 		"long ones": {
-			host.Talk{Earlier: []host.Said{
+			agent.Talk{Earlier: []agent.Said{
 				{Role: "user", Text: "first"},
 				{Role: "user", Text: long},
 				{Role: "user", Text: long},
@@ -107,7 +107,7 @@ func TestTalkStandsInTheBrief(t *testing.T) {
 				strings.Repeat("[user]\n"+long[:maxEarlier/4]+"… (cut)\n\n", 4) + "[user, now]\ndo it",
 		},
 		"images": {
-			host.Talk{Images: []host.Image{
+			agent.Talk{Images: []agent.Image{
 				{Name: "a.png", MIME: "image/png", Data: []byte("x")},
 				{Name: "../b", MIME: "image/gif"},
 			}},

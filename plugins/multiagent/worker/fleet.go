@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"a2e/host"
+	"a2e/host/agent"
 	"a2e/host/dialect/fleetdb"
 	"a2e/protocol"
 	"a2e/protocol/fleet"
@@ -54,7 +54,7 @@ func (r *runner) delegate(ctx context.Context, t *task) (outcome, error) {
 
 // follow waits for the result of a task at a child.
 func (r *runner) follow(ctx context.Context, t *task, c *peer, job *job) (outcome, error) {
-	greeted, steer := c.greeted, (<-chan host.Steering)(nil) // no text before the child has announced itself
+	greeted, steer := c.greeted, (<-chan agent.Steering)(nil) // no text before the child has announced itself
 	for {
 		select {
 		case <-greeted:

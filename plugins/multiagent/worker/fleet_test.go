@@ -13,7 +13,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/google/go-cmp/cmp"
 
-	"a2e/host"
+	"a2e/host/agent"
 	"a2e/host/config"
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
@@ -143,7 +143,7 @@ func TestFleetAnnounce(t *testing.T) {
 	assert.That(t, info.Healthy && info.Unknown && len(info.Tools) == 0 && info.Tools != nil && info.MCPServers != nil,
 		"before the start: %+v", info)
 	s.do(brief("a", "done"))
-	want := host.WorkerInfo{
+	want := agent.WorkerInfo{
 		Name: "w", Mode: ModeFleet, Model: "m", ModelTier: "strong", ContextWindow: 1000, MaxTasks: 4, Healthy: true,
 		Tools: []string{"echo"}, MCPServers: []string{"db", "bad"}, MCPHealth: map[string]fleet.Health{
 			"db":  "ok",
@@ -220,7 +220,7 @@ func TestFleetSteering(t *testing.T) {
 			if c.announce[0] == "quiet" {
 				s.pace.greet = 10 * time.Millisecond
 			}
-			steer := make(chan host.Steering)
+			steer := make(chan agent.Steering)
 			task := brief("a", c.brief)
 			task.Steer = steer
 			go func() {
@@ -228,10 +228,10 @@ func TestFleetSteering(t *testing.T) {
 				s.await("notes", 1)
 				taken := make(chan bool, 1)
 				select {
-				case steer <- host.Steering{Text: "to the left", Taken: taken}:
+				case steer <- agent.Steering{Text: "to the left", Taken: taken}:
 				case <-time.After(100 * time.Millisecond): // time for it to be taken too early
 					s.touch("told")
-					steer <- host.Steering{Text: "to the left", Taken: taken}
+					steer <- agent.Steering{Text: "to the left", Taken: taken}
 				}
 				assert.Equal(t, <-taken, c.takes, "taken")
 				if c.takes {
@@ -271,7 +271,7 @@ func TestFleetHang(t *testing.T) {
 		mkdir(t, s.dir, dir)
 	}
 	results := make(chan *fleet.Result)
-	run := func(task host.WorkerTask) { go func() { results <- s.do(task) }() }
+	run := func(task agent.WorkerTask) { go func() { results <- s.do(task) }() }
 	other := brief("other", "note; until ../two/notes; done") // only the second worker has this file
 	run(other)
 	named := brief("named", "note; until again; done")

@@ -55,7 +55,7 @@ func (r *runner) think(ctx context.Context, t *task) (outcome, error) {
 	defer end()
 	turns.Steer = steer
 	lines := &spoken{
-		Watcher: host.Unwatched{}, say: func(line []byte) { t.out.say("stdout", r.secrets.Bytes(line)) },
+		Watcher: agent.Unwatched{}, say: func(line []byte) { t.out.say("stdout", r.secrets.Bytes(line)) },
 		changes: r.pool.services.Changes,
 	}
 	if turns.Watch = lines; t.Talk != nil && t.Talk.Watch != nil {
@@ -96,7 +96,7 @@ func (r *runner) compact(ctx context.Context, t *task, turns *agent.Turns) (used
 			"oldest messages are shortened")
 		return summary.Tokens
 	}
-	turns.Earlier = append([]host.Said{summary.Said()}, turns.Earlier[summary.Of:]...)
+	turns.Earlier = append([]agent.Said{summary.Said()}, turns.Earlier[summary.Of:]...)
 	t.talk.Said = t.talk.Said[:0]
 	for _, m := range turns.Earlier {
 		t.talk.Said = append(t.talk.Said, message{m.Role, m.Text})
@@ -105,7 +105,7 @@ func (r *runner) compact(ctx context.Context, t *task, turns *agent.Turns) (used
 }
 
 // summarised returns the run that a worker's model would have for a conversation said. The caller must call release.
-func (p *Pool) summarised(ctx context.Context, worker string, said []host.Said) (turns agent.Turns, release func(),
+func (p *Pool) summarised(ctx context.Context, worker string, said []agent.Said) (turns agent.Turns, release func(),
 	err error,
 ) {
 	release = func() {}
@@ -121,14 +121,14 @@ func (p *Pool) summarised(ctx context.Context, worker string, said []host.Said) 
 		return turns, release, err
 	}
 	t := &task{out: new(listener)}
-	t.Talk = &host.Talk{Earlier: said}
+	t.Talk = &agent.Talk{Earlier: said}
 	turns = r.turns(ctx, t, model)
 	release, err = r.equip(ctx, t, &turns)
 	return turns, release, err
 }
 
-// ContextUse implements host.Summariser.
-func (p *Pool) ContextUse(ctx context.Context, worker string, said []host.Said) (use host.ContextUse, ok bool) {
+// ContextUse implements agent.Summariser.
+func (p *Pool) ContextUse(ctx context.Context, worker string, said []agent.Said) (use agent.ContextUse, ok bool) {
 	turns, release, err := p.summarised(ctx, worker, said)
 	defer release()
 	if err != nil {
@@ -137,8 +137,8 @@ func (p *Pool) ContextUse(ctx context.Context, worker string, said []host.Said) 
 	return turns.Use(), true
 }
 
-// Summarise implements host.Summariser.
-func (p *Pool) Summarise(ctx context.Context, worker string, said []host.Said) (text host.Said, of int, err error) {
+// Summarise implements agent.Summariser.
+func (p *Pool) Summarise(ctx context.Context, worker string, said []agent.Said) (text agent.Said, of int, err error) {
 	turns, release, err := p.summarised(ctx, worker, said)
 	defer release()
 	if err != nil {
@@ -182,12 +182,12 @@ const maxTexts = 64
 
 // hold receives texts at once and keeps them for the next request to the model. take returns all texts that were
 // sent before the call; end refuses the texts that were not taken.
-func hold(in <-chan host.Steering) (take func() []host.Steering, end func()) {
-	asked, stop, stopped := make(chan chan []host.Steering), make(chan struct{}), make(chan struct{})
+func hold(in <-chan agent.Steering) (take func() []agent.Steering, end func()) {
+	asked, stop, stopped := make(chan chan []agent.Steering), make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(stopped)
-		var held []host.Steering
-		keep := func(s host.Steering, ok bool) (more bool) {
+		var held []agent.Steering
+		keep := func(s agent.Steering, ok bool) (more bool) {
 			switch {
 			case !ok:
 				in = nil
@@ -221,8 +221,8 @@ func hold(in <-chan host.Steering) (take func() []host.Steering, end func()) {
 			}
 		}
 	}()
-	take = func() []host.Steering {
-		answer := make(chan []host.Steering)
+	take = func() []agent.Steering {
+		answer := make(chan []agent.Steering)
 		asked <- answer
 		return <-answer
 	}
@@ -394,7 +394,7 @@ func tail(text string) string {
 // spoken passes the answer of a model on by lines to say, and everything
 // to a watcher. It records the files that the model's calls change.
 type spoken struct {
-	host.Watcher
+	agent.Watcher
 	say     func(line []byte)
 	line    []byte                                         // the beginning of an unfinished line
 	changes func(tool string, args protocol.Object) string // see host.Services.Changes
@@ -404,16 +404,16 @@ type spoken struct {
 // maxWritten is the maximum number of recorded files.
 const maxWritten = 1000
 
-// Round implements host.Watcher.
+// Round implements agent.Watcher.
 func (s *spoken) Round(round, of int) {
 	s.flush()
 	s.Watcher.Round(round, of)
 }
 
-// Piece implements host.Watcher.
-func (s *spoken) Piece(kind host.PieceKind, text string) {
+// Piece implements agent.Watcher.
+func (s *spoken) Piece(kind agent.PieceKind, text string) {
 	s.Watcher.Piece(kind, text)
-	if kind != host.PieceAnswer {
+	if kind != agent.PieceAnswer {
 		return
 	}
 	s.line = append(s.line, text...)
@@ -430,20 +430,20 @@ func (s *spoken) Piece(kind host.PieceKind, text string) {
 	}
 }
 
-// Restart implements host.Watcher.
+// Restart implements agent.Watcher.
 func (s *spoken) Restart() {
 	s.line = nil
 	s.Watcher.Restart()
 }
 
-// ToolStarted implements host.Watcher.
-func (s *spoken) ToolStarted(round int, c host.ModelCall) {
+// ToolStarted implements agent.Watcher.
+func (s *spoken) ToolStarted(round int, c agent.ModelCall) {
 	s.flush()
 	s.Watcher.ToolStarted(round, c)
 }
 
-// ToolEnded implements host.Watcher.
-func (s *spoken) ToolEnded(round int, c host.ModelCall, r host.ModelResult) {
+// ToolEnded implements agent.Watcher.
+func (s *spoken) ToolEnded(round int, c agent.ModelCall, r agent.ModelResult) {
 	s.Watcher.ToolEnded(round, c, r)
 	args, err := protocol.ParseObject(c.Arguments)
 	if err != nil || !r.OK {

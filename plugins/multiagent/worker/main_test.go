@@ -12,7 +12,7 @@ import (
 	"github.com/rs/zerolog"
 	"go.uber.org/goleak"
 
-	"a2e/host"
+	"a2e/host/agent"
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/must"
 	"a2e/host/hosttest/sandboxtest"
@@ -82,14 +82,14 @@ func fake(t testing.TB, name string, args ...string) Worker {
 }
 
 // brief is a task.
-func brief(id, text string) host.WorkerTask {
-	var t host.WorkerTask
+func brief(id, text string) agent.WorkerTask {
+	var t agent.WorkerTask
 	t.Task.TaskID, t.Brief = id, text
 	return t
 }
 
 // do runs a task, which must have a result.
-func (s *stage) do(task host.WorkerTask) *fleet.Result {
+func (s *stage) do(task agent.WorkerTask) *fleet.Result {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -101,7 +101,7 @@ func (s *stage) do(task host.WorkerTask) *fleet.Result {
 
 // late runs a task whose time is up soon until it ends so, which may take more time than
 // soon where the machine is slow.
-func (s *stage) late(task host.WorkerTask, want string) *fleet.Result {
+func (s *stage) late(task agent.WorkerTask, want string) *fleet.Result {
 	s.t.Helper()
 	for left := 100 * time.Millisecond; ; left *= 2 {
 		task.Deadline = time.Now().Add(left).Format(time.RFC3339Nano)
@@ -154,7 +154,7 @@ func (s *stage) touch(name string) {
 }
 
 // info returns what is known of a worker.
-func (s *stage) info(name string) host.WorkerInfo {
+func (s *stage) info(name string) agent.WorkerInfo {
 	s.t.Helper()
 	for _, info := range s.Workers() {
 		if info.Name == name {
@@ -162,7 +162,7 @@ func (s *stage) info(name string) host.WorkerInfo {
 		}
 	}
 	s.t.Fatalf("no worker %s", name)
-	return host.WorkerInfo{}
+	return agent.WorkerInfo{}
 }
 
 // heard collects what a worker prints.

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"a2e/host"
+	"a2e/host/agent"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol/fleet"
@@ -314,11 +314,11 @@ func TestOneshotCancel(t *testing.T) {
 func TestOneshotSteeringIsNotTaken(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, shell("w", `until test -e go; do sleep 0.01; done`))
-	steer := make(chan host.Steering)
+	steer := make(chan agent.Steering)
 	go func() {
 		for range 2 { // the second one waits for a place
 			taken := make(chan bool, 1)
-			steer <- host.Steering{Text: "left", Taken: taken}
+			steer <- agent.Steering{Text: "left", Taken: taken}
 			assert.That(t, !<-taken, "taken")
 		}
 		close(steer)
@@ -329,7 +329,7 @@ func TestOneshotSteeringIsNotTaken(t *testing.T) {
 	done := make(chan *fleet.Result)
 	for _, id := range []string{"a", "b"} {
 		task.Task.TaskID = id
-		go func(task host.WorkerTask) { done <- s.do(task) }(task)
+		go func(task agent.WorkerTask) { done <- s.do(task) }(task)
 	}
 	for range 2 {
 		if res := <-done; res.Status != fleet.StatusDone {

@@ -37,7 +37,7 @@ type Options struct {
 // Env is what the host passes to the plugin.
 type Env = host.Env
 
-// Pool has the workers of the config. It implements host.WorkerPool and is safe for
+// Pool has the workers of the config. It implements agent.WorkerPool and is safe for
 // concurrent use.
 type Pool struct {
 	env       Env
@@ -91,8 +91,8 @@ type runner struct {
 }
 
 var (
-	_ host.WorkerPool = (*Pool)(nil)
-	_ host.Summariser = (*Pool)(nil)
+	_ agent.WorkerPool = (*Pool)(nil)
+	_ agent.Summariser = (*Pool)(nil)
 )
 
 // errClosed is the cause when tasks and children end with the host.
@@ -134,13 +134,13 @@ func NewPool(opts Options, env Env) (*Pool, error) {
 	return p, nil
 }
 
-// Workers implements host.WorkerPool.
-func (p *Pool) Workers() []host.WorkerInfo {
-	all := make([]host.WorkerInfo, 0, len(p.runners))
+// Workers implements agent.WorkerPool.
+func (p *Pool) Workers() []agent.WorkerInfo {
+	all := make([]agent.WorkerInfo, 0, len(p.runners))
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, r := range p.runners {
-		info := host.WorkerInfo{
+		info := agent.WorkerInfo{
 			Name: r.Name, Mode: r.Mode, Model: r.modelLocked(), ModelTier: r.tierLocked(),
 			ContextWindow: r.ContextWindow,
 			MaxTasks:      r.MaxTasks, Active: r.active, Reason: r.health.Reason(p.env.Now()),
@@ -177,14 +177,14 @@ func (p *Pool) Workers() []host.WorkerInfo {
 	return all
 }
 
-// RunTask implements host.WorkerPool. It waits while all places of the workers that may do
+// RunTask implements agent.WorkerPool. It waits while all places of the workers that may do
 // the task are taken; higher priorities get a place first, equal ones in order. If the task names
 // no Worker and a worker answers blocked, the next suitable one gets the task with the rest of
 // the token budget. If a worker dies, another one gets the task, or the same one again. A
 // task whose deadline has passed is blocked. The error is a schema_violation for an invalid
 // task, overloaded if too many tasks wait, or the cause of ctx. The end of ctx stops everything
 // that was started for the task.
-func (p *Pool) RunTask(ctx context.Context, given host.WorkerTask) (*fleet.Result, error) {
+func (p *Pool) RunTask(ctx context.Context, given agent.WorkerTask) (*fleet.Result, error) {
 	t, err := p.newTask(ctx, given)
 	if err != nil {
 		return nil, err

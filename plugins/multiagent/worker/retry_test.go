@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"a2e/host"
+	"a2e/host/agent"
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
@@ -35,7 +35,7 @@ func TestRetries(t *testing.T) {
 	const killed = "the worker ended: signal: killed"
 	for name, c := range map[string]struct {
 		workers []Worker
-		task    func(*host.WorkerTask)
+		task    func(*agent.WorkerTask)
 		want    string
 		tries   int
 	}{
@@ -57,13 +57,13 @@ func TestRetries(t *testing.T) {
 		},
 		"the worker named": {
 			[]Worker{never, once},
-			func(t *host.WorkerTask) { t.Worker = "never" },
+			func(t *agent.WorkerTask) { t.Worker = "never" },
 			`error error="no worker lived to end the task (tries: 3): never: ` + killed + `" ~0`, 3,
 		},
 		"none by config": {[]Worker{none}, nil, `error error="` + killed + `" ~0`, 1},
 		"some by the task": {
 			[]Worker{none},
-			func(t *host.WorkerTask) { t.Retries = &four },
+			func(t *agent.WorkerTask) { t.Retries = &four },
 			`error error="no worker lived to end the task (tries: 5): none: ` + killed + `" ~0`, 5,
 		},
 		"a shell's child": {
@@ -79,7 +79,7 @@ func TestRetries(t *testing.T) {
 		"its own error": {[]Worker{shell("w", `echo x >>tries; echo '{"status":"error","error":"no","tokens_spent":1}'`)}, nil, `error 1 error="no"`, 1},
 		"one budget": {
 			[]Worker{wordy},
-			func(t *host.WorkerTask) { t.Task.TokenBudget = 1 },
+			func(t *agent.WorkerTask) { t.Task.TokenBudget = 1 },
 			`error error="token_budget: the worker was stopped, for what it printed is more than the 1 tokens that it had to spend" next=[workers that died during the task: 1`, 2,
 		},
 	} {

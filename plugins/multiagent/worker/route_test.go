@@ -14,7 +14,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
-	"a2e/host"
+	"a2e/host/agent"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/sandbox"
@@ -43,7 +43,7 @@ func changed(r *runner, clean bool) {
 // routeTest has three workers of mode fleet, which never start.
 type routeTest struct {
 	change func(a, b, c *runner)
-	task   func(*host.WorkerTask)
+	task   func(*agent.WorkerTask)
 	weight map[string]float64
 	lost   string // the workers that died of the task before
 	want   string // the workers that the task waits for, best first, or the error
@@ -54,59 +54,59 @@ func TestRoute(t *testing.T) {
 	bad := errors.New("broken")
 	for name, test := range map[string]routeTest{
 		"the first is the default": {want: "a b c"},
-		"by name":                  {task: func(t *host.WorkerTask) { t.Worker = "c" }, want: "c"},
+		"by name":                  {task: func(t *agent.WorkerTask) { t.Worker = "c" }, want: "c"},
 		"by model": {
 			change: func(_, b, _ *runner) { b.Model = "m" },
-			task:   func(t *host.WorkerTask) { t.Model = "m" }, want: "b",
+			task:   func(t *agent.WorkerTask) { t.Model = "m" }, want: "b",
 		},
 		"a model that was announced": {
 			change: func(_, b, _ *runner) { announces(b, nil, nil, nil) },
-			task:   func(t *host.WorkerTask) { t.Model = "told" }, want: "b",
+			task:   func(t *agent.WorkerTask) { t.Model = "told" }, want: "b",
 		},
 		"a model that there is not": {
 			change: func(a, b, _ *runner) {
 				a.Model, a.ModelTier = "m",
 					"small"
 				announces(b, nil, nil, nil)
-			}, task: func(t *host.WorkerTask) { t.Model = "x" },
+			}, task: func(t *agent.WorkerTask) { t.Model = "x" },
 			want: `schema_violation: no worker has the model "x": a has the model "m" of tier "small", b has the model "told" of tier "told-tier", c has not announced itself; ask for what there is, or set fallback to true for any`,
 		},
 		"or another one": {
 			change: func(_, b, _ *runner) { b.Model = "m" },
-			task:   func(t *host.WorkerTask) { t.Model, t.Fallback = "x", true }, want: "a b c",
+			task:   func(t *agent.WorkerTask) { t.Model, t.Fallback = "x", true }, want: "a b c",
 		},
 		"if it has to be": {
 			change: func(_, b, _ *runner) { b.Model = "m" },
-			task:   func(t *host.WorkerTask) { t.Model, t.Fallback = "m", true }, want: "b",
+			task:   func(t *agent.WorkerTask) { t.Model, t.Fallback = "m", true }, want: "b",
 		},
-		"no worker tells a model": {task: func(t *host.WorkerTask) { t.Model = "x" }, want: "a b c"},
+		"no worker tells a model": {task: func(t *agent.WorkerTask) { t.Model = "x" }, want: "a b c"},
 		"model and tier": {
 			change: func(a, b, c *runner) {
 				a.Model, b.Model, b.ModelTier,
 					c.ModelTier = "m", "m", "s", "s"
-			}, task: func(t *host.WorkerTask) { t.Model, t.Tier = "m", "s" },
+			}, task: func(t *agent.WorkerTask) { t.Model, t.Tier = "m", "s" },
 			want: "b",
 		},
 		"no model is the default's": {change: func(_, b, c *runner) { b.Model, c.Model = "m", "n" }, want: "a"},
 		"any model": {
 			change: func(_, b, c *runner) { b.Model, c.Model = "m", "n" },
-			task:   func(t *host.WorkerTask) { t.Model = "auto" }, weight: map[string]float64{"c": 2}, want: "c a b",
+			task:   func(t *agent.WorkerTask) { t.Model = "auto" }, weight: map[string]float64{"c": 2}, want: "c a b",
 		},
 		"a model of that name": {
 			change: func(_, b, _ *runner) { b.Model = "auto" },
-			task:   func(t *host.WorkerTask) { t.Model = "auto" }, want: "b",
+			task:   func(t *agent.WorkerTask) { t.Model = "auto" }, want: "b",
 		},
 		"unless another is preferred": {change: func(_, b, c *runner) { b.Model, b.Priority = "m", 1 }, want: "b"},
 		"tier": {
 			change: func(_, b, _ *runner) { b.ModelTier = "strong" },
-			task:   func(t *host.WorkerTask) { t.Tier = "strong" }, want: "b",
+			task:   func(t *agent.WorkerTask) { t.Tier = "strong" }, want: "b",
 		},
 		"a tier that was announced": {
 			change: func(_, b, _ *runner) { announces(b, nil, nil, nil) },
-			task:   func(t *host.WorkerTask) { t.Tier = "told-tier" }, want: "b",
+			task:   func(t *agent.WorkerTask) { t.Tier = "told-tier" }, want: "b",
 		},
 		"a tier that there is not": {
-			task: func(t *host.WorkerTask) { t.Tier = "strong" },
+			task: func(t *agent.WorkerTask) { t.Tier = "strong" },
 			want: `schema_violation: no worker has a model of tier "strong"`,
 		},
 		"tasks under way": {change: func(a, b, c *runner) {
@@ -126,7 +126,7 @@ func TestRoute(t *testing.T) {
 			change: func(a, b, _ *runner) { changed(a, false); changed(b, true) },
 			weight: map[string]float64{"a": 3, "c": 2}, want: "c b a",
 		},
-		"where it did not die": {task: func(t *host.WorkerTask) { t.Worker = "" }, lost: "a a b", want: "c"},
+		"where it did not die": {task: func(t *agent.WorkerTask) { t.Worker = "" }, lost: "a a b", want: "c"},
 		"free places":          {change: func(a, b, _ *runner) { a.active, b.active = 1, 1 }, want: "c a b"},
 		"priority": {
 			change: func(_, b, c *runner) { b.Priority, c.Priority = 1, 2 },
@@ -147,16 +147,16 @@ func TestRoute(t *testing.T) {
 				a.ModelTier = "s"
 				a.health.lost(time.Now(),
 					bad, 0, false, false, longestRest)
-			}, task: func(t *host.WorkerTask) { t.Tier, t.Fallback = "s", true },
+			}, task: func(t *agent.WorkerTask) { t.Tier, t.Fallback = "s", true },
 			want: "b c",
 		},
 		"one that rests, if no other": {change: func(a, _, _ *runner) {
 			a.health.lost(time.Now(), bad, 0, false,
 				false, longestRest)
-		}, task: func(t *host.WorkerTask) { t.Worker = "a" }, want: "a"},
+		}, task: func(t *agent.WorkerTask) { t.Worker = "a" }, want: "a"},
 		"one that is down, if no other": {
 			change: func(a, _, _ *runner) { down(a, bad) },
-			task:   func(t *host.WorkerTask) { t.Worker = "a" }, want: "broken; it is tried again in",
+			task:   func(t *agent.WorkerTask) { t.Worker = "a" }, want: "broken; it is tried again in",
 		},
 		"all are down": {
 			change: func(a, b, c *runner) { down(a, bad); down(b, bad); down(c, bad) },
@@ -192,7 +192,7 @@ func TestRouteByNeeds(t *testing.T) {
 		}, task: needs("", "file"), want: "b"},
 		"a folder of the task": {
 			change: func(_, b, _ *runner) { b.Mode = ModeOneshot },
-			task:   func(t *host.WorkerTask) { t.Workspace = "/x" }, want: "b",
+			task:   func(t *agent.WorkerTask) { t.Workspace = "/x" }, want: "b",
 		},
 		"MCP server of the config": {change: func(a, b, _ *runner) {
 			a.Mode, a.Capabilities = ModeOneshot, []string{"x"}
@@ -272,8 +272,8 @@ func down(r *runner, err error) {
 	}
 }
 
-func needs(server, capability string) func(*host.WorkerTask) {
-	return func(t *host.WorkerTask) {
+func needs(server, capability string) func(*agent.WorkerTask) {
+	return func(t *agent.WorkerTask) {
 		if server != "" {
 			t.Requirements.RequiredMCP = []string{server}
 		}
@@ -293,7 +293,7 @@ func TestBlockedGoesOn(t *testing.T) {
 	missing := Worker{Name: "m", Command: []string{"no-such-program-here"}}
 	tests := map[string]struct {
 		workers []Worker
-		task    func(*host.WorkerTask)
+		task    func(*agent.WorkerTask)
 		want    string
 		tried   string
 	}{
@@ -315,12 +315,12 @@ func TestBlockedGoesOn(t *testing.T) {
 		},
 		"by name": {
 			[]Worker{blocked("a", "no db"), able},
-			func(t *host.WorkerTask) { t.Worker = "a" },
+			func(t *agent.WorkerTask) { t.Worker = "a" },
 			`blocked 1 reason="no db"`, "a",
 		},
 		"by model": {
 			[]Worker{model(blocked("a", "no db"), "m"), model(blocked("b", "no gpu"), "m"), able},
-			func(t *host.WorkerTask) { t.Model = "m" }, `blocked 2 reason="a: no db; b: no gpu"`, "a b",
+			func(t *agent.WorkerTask) { t.Model = "m" }, `blocked 2 reason="a: no db; b: no gpu"`, "a b",
 		},
 		"another model": {[]Worker{blocked("a", "no db"), model(able, "m")}, nil, `done 6`, "a c"},
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"a2e/host"
+	"a2e/host/agent"
 	"a2e/host/config"
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
@@ -32,7 +33,7 @@ func remember(t *testing.T, dir, entry string, scopes map[string]protocol.Memory
 		host.Env{Store: func(context.Context) (store.Store, error) { return st, nil }, Log: zerolog.Nop()}))(t)
 	s := &hosttest.Probe{Do: func(ctx context.Context) (err error) {
 		for child, scope := range scopes {
-			err = errors.Join(err, host.ServicesOf(ctx).Memory().ScopeMemory(ctx, child, scope))
+			err = errors.Join(err, host.First[agent.MemoryScoper](host.ServicesOf(ctx)).ScopeMemory(ctx, child, scope))
 		}
 		return err
 	}}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"a2e/host"
+	"a2e/host/agent"
 	"a2e/protocol"
 	"a2e/protocol/fleet"
 )
@@ -40,7 +41,7 @@ func (e *timeoutError) Error() string {
 
 // task is a task between its start and its result.
 type task struct {
-	host.WorkerTask
+	agent.WorkerTask
 	deadline time.Time // zero = none
 	out      *listener
 	weigh    func(worker string) float64
@@ -89,7 +90,7 @@ type outcome struct {
 }
 
 // newTask checks a task. The error is a *protocol.Error.
-func (p *Pool) newTask(ctx context.Context, given host.WorkerTask) (*task, error) {
+func (p *Pool) newTask(ctx context.Context, given agent.WorkerTask) (*task, error) {
 	t := &task{WorkerTask: given, granted: make(chan grant, 1), out: &listener{to: given.Output}}
 	if given.Agent != nil {
 		t.owner = given.Agent.AgentID
@@ -117,7 +118,7 @@ func (p *Pool) newTask(ctx context.Context, given host.WorkerTask) (*task, error
 			t.Worker, p.names())
 	}
 	if len(p.runners) == 0 {
-		return nil, host.NoWorker()
+		return nil, agent.NoWorker()
 	}
 	if t.Model == AutoModel && !slices.ContainsFunc(p.runners, func(r *runner) bool { return r.Model == AutoModel }) {
 		t.Model, t.open = "", true
@@ -376,7 +377,7 @@ func (l *listener) close() {
 }
 
 // tell reports to the sender of a steering text whether it was taken.
-func tell(s host.Steering, taken bool) {
+func tell(s agent.Steering, taken bool) {
 	select {
 	case s.Taken <- taken:
 	default: // no receiver

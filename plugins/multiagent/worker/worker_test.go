@@ -178,27 +178,27 @@ func TestRefusedTasks(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, shell("a", "true"), shell("b", "true"))
 	for name, test := range map[string]struct {
-		change func(*host.WorkerTask)
+		change func(*agent.WorkerTask)
 		want   string
 	}{
 		"worker": {
-			func(t *host.WorkerTask) { t.Worker = "c" },
+			func(t *agent.WorkerTask) { t.Worker = "c" },
 			`schema_violation: no worker has the name "c"; there are a, b`,
 		},
 		"priority": {
-			func(t *host.WorkerTask) { t.Task.Priority = "highest" },
+			func(t *agent.WorkerTask) { t.Task.Priority = "highest" },
 			`schema_violation: /task/priority: is "highest"; should be low, normal, high or urgent`,
 		},
 		"schema": {
-			func(t *host.WorkerTask) { t.Task.ReplySchema = "xml" },
+			func(t *agent.WorkerTask) { t.Task.ReplySchema = "xml" },
 			`schema_violation: /task/reply_schema: is "xml"; should be prose, structured or json`,
 		},
 		"budget": {
-			func(t *host.WorkerTask) { t.Task.TokenBudget = -1 },
+			func(t *agent.WorkerTask) { t.Task.TokenBudget = -1 },
 			`schema_violation: /task/token_budget: is -1; should be 0 for none, or more`,
 		},
 		"deadline": {
-			func(t *host.WorkerTask) { t.Deadline = "soon" },
+			func(t *agent.WorkerTask) { t.Deadline = "soon" },
 			`schema_violation: deadline "soon" is not an RFC 3339 time, such as 2026-11-21T15:04:05Z`,
 		},
 	} {

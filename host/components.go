@@ -6,6 +6,42 @@ import (
 	"time"
 )
 
+// The kinds of components.
+const (
+	KindTool   = "tool"
+	KindSkill  = "skill"
+	KindEnv    = "env"
+	KindWorker = "worker"
+	KindServer = "server" // of MCP
+	KindChain  = "chain"
+	KindPrompt = "prompt" // of an MCP server; see protocol.MCPName
+)
+
+// CallRecord is the outcome of one call of a component.
+type CallRecord struct {
+	Kind        string
+	Component   string // the tool's, skill's, environment's… name
+	Correlation string // the request's correlation_id, or its id; feedback names the call by it
+	Success     bool
+	Duration    time.Duration
+	Ended       time.Time // zero = now
+	Reward      *float64  // of an environment's step
+}
+
+// Recorder is a plugin that counts calls.
+type Recorder interface {
+	// RecordCall records one call. It must not block and takes well under a microsecond, because it is called on
+	// the way of every answer.
+	RecordCall(CallRecord)
+}
+
+// Weigher is a plugin that knows how well components did.
+type Weigher interface {
+	// Weight returns the routing weight of a component: 1 is neutral, more is better, never
+	// negative. It must be quick.
+	Weight(kind, component string) float64
+}
+
 // Override replaces things that a component says about itself. It does not change.
 type Override struct {
 	// Timeout bounds a call of a tool, in place of the tool's own limit; 0 = the tool's own limit. The limit of the

@@ -1,4 +1,4 @@
-package host
+package agent
 
 import (
 	"context"
@@ -46,8 +46,7 @@ func (u ContextUse) Total() int { return u.Pinned + u.Conversation + u.Tools + u
 // Over reports whether the conversation should be summarised, and would be shorter then.
 func (u ContextUse) Over() bool { return u.Total() > u.Limit && u.Conversation > u.Target }
 
-// Summariser is a WorkerPool whose models summarise the conversations that others keep. Services.Summariser finds
-// it.
+// Summariser is a WorkerPool whose models summarise the conversations that others keep.
 type Summariser interface {
 	// ContextUse estimates how much of the window of a worker's model a conversation takes; "" = the default
 	// worker. false = that worker has no model.
