@@ -267,18 +267,18 @@ func (l *loop) count(used Tokens, answer int) {
 		size += t.size()
 	}
 	if used.Input == 0 {
-		used.Estimated, used.Input = true, estimate(size)
+		used.Estimated, used.Input = true, EstimateTokens(size)
 	} else if !slices.ContainsFunc(l.messages, func(m Message) bool { return len(m.Images) > 0 }) {
 		l.Meter.learn(size, len(l.messages)+1, used.Input)
 	}
 	if used.Output == 0 {
-		used.Estimated, used.Output = true, estimate(answer)
+		used.Estimated, used.Output = true, EstimateTokens(answer)
 	}
 	l.Tokens = l.Tokens.add(used)
 }
 
-// estimate returns about how many tokens a text of this many bytes has.
-func estimate(bytes int) int { return (bytes + bytesPerToken - 1) / bytesPerToken }
+// EstimateTokens returns about how many tokens a text of this many bytes has.
+func EstimateTokens(bytes int) int { return (bytes + bytesPerToken - 1) / bytesPerToken }
 
 // Piece implements Listener.
 func (l *loop) Piece(kind PieceKind, text string) {

@@ -214,7 +214,7 @@ func TestCompaction(t *testing.T) {
 	assert.That(t, failed != nil && failed["message"] == "the model gave no summary" && got != nil, "%v, %v", failed,
 		got)
 	assert.That(t, pick("program", "program")["applied"] == false, "a program sums up")
-	assert.That(t, strings.Contains(fmt.Sprint(command()["error"]), "no model"), "%v", command())
+	assert.That(t, strings.Contains(fmt.Sprint(command()["error"]), "not a model"), "%v", command())
 
 	must.OK(t, s.stdin.Close())
 	s.exit()

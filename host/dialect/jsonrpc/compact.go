@@ -64,12 +64,18 @@ func (c *conversation) lately(most int) []agent.Said {
 }
 
 func (h *history) conversation(ctx context.Context, rollout string) (*conversation, error) {
-	c := new(conversation)
-	all, err := h.messages(ctx, rollout, true)
-	if err == nil {
-		_, err = h.one(ctx, "SELECT summary FROM rpc_rollouts WHERE id = $1", []any{rollout}, &c.summary)
+	said, err := h.messages(ctx, rollout, true)
+	if err != nil {
+		return new(conversation), err
 	}
-	for _, m := range all {
+	return h.folded(ctx, rollout, said)
+}
+
+// folded returns the conversation of a rollout whose messages are said.
+func (h *history) folded(ctx context.Context, rollout string, said []*message) (*conversation, error) {
+	c := new(conversation)
+	_, err := h.one(ctx, "SELECT summary FROM rpc_rollouts WHERE id = $1", []any{rollout}, &c.summary)
+	for _, m := range said {
 		if m.summed {
 			c.of++
 		} else {
@@ -79,8 +85,8 @@ func (h *history) conversation(ctx context.Context, rollout string) (*conversati
 	return c, err
 }
 
-// shorten stores the summary of a rollout. It replaces the messages up to the number upTo.
-func (h *history) shorten(ctx context.Context, rollout, summary string, upTo int64) error {
+// storeSummary stores the summary of a rollout, which replaces the messages up to the number upTo.
+func (h *history) storeSummary(ctx context.Context, rollout, summary string, upTo int64) error {
 	return h.write(ctx, func(tx *store.Tx) error {
 		return cmp.Or(exec(tx, "UPDATE rpc_rollouts SET summary = $2 WHERE id = $1", rollout, h.kept(summary)),
 			exec(tx, "UPDATE rpc_messages SET summed = 1 WHERE rollout = $1 AND said <> 0 AND number <= $2", rollout,
@@ -123,25 +129,22 @@ func (f *Front) estimated(s *session, e *estimate) {
 	})
 }
 
-// estimateOf returns the estimate for a session's state. If there is none for the rollout, it counts the texts and asks
-// no model.
-func (f *Front) estimateOf(ctx context.Context, s *session, rollout string) (*estimate, error) {
+// estimateOf returns the estimate for a session's state. If there is none for the rollout, it counts the texts of its
+// messages said, and asks no model.
+func (f *Front) estimateOf(ctx context.Context, s *session, rollout string, said []*message) (*estimate, error) {
 	f.mu.Lock()
 	e := s.estimate
 	f.mu.Unlock()
 	if e != nil && e.rollout == rollout {
 		return e, nil
 	}
-	conv, err := f.history.conversation(ctx, rollout)
+	conv, err := f.history.folded(ctx, rollout, said)
 	e = &estimate{rollout: rollout, source: conv.source()}
 	for _, m := range conv.told() {
-		e.Conversation += len(m.Text) / bytesPerToken
+		e.Conversation += agent.EstimateTokens(len(m.Text))
 	}
 	return e, err
 }
-
-// bytesPerToken is the assumed length of a token if no model was asked.
-const bytesPerToken = 4
 
 func (c *conversation) source() string {
 	if c.summary != "" {
@@ -161,19 +164,14 @@ func (f *Front) measure(ctx context.Context, rollout, worker string, conv *conve
 	if !ok {
 		return nil
 	}
-	return &estimate{use, rollout, cmp.Or(worker, f.chosen(ctx).firstOf(f.workers())), conv.source()}
-}
-
-// firstOf returns the selected worker, or the first one if none is selected.
-func (sel selection) firstOf(workers []agent.WorkerInfo) string {
-	if sel.Worker == "" && len(workers) > 0 {
-		return workers[0].Name
+	if all := f.workers(); worker == "" && len(all) > 0 {
+		worker = all[0].Name // the default
 	}
-	return sel.Worker
+	return &estimate{use, rollout, worker, conv.source()}
 }
 
-// earlier returns the conversation before a turn, for its worker. If it comes near the window of a model, the model
-// summarises the older part first. A worker that is not a model gets only the end of the conversation.
+// earlier returns the conversation before a turn, for its worker. If the conversation comes near the window of a model,
+// the model summarises the older part first. A worker that is not a model gets only the end of the conversation.
 func (f *Front) earlier(t *turn, worker, text, label string) []agent.Said {
 	s := t.session
 	s.compacting.Lock()
@@ -195,9 +193,10 @@ func (f *Front) earlier(t *turn, worker, text, label string) []agent.Said {
 		if err := c.run(ctx, conv, e); err != nil {
 			notice = "auto-compression failed: " + jsonrpc.From(err).Message + "; the oldest messages are cut instead."
 		} else {
-			conv, e = c.after, f.measure(ctx, t.rollout, worker, c.after, next)
-			notice = fmt.Sprintf(CompactionNotice+" (auto): %s (limit %s / window %s).", c.shrunk(), tokens(e.Limit),
-				tokens(e.Window))
+			conv = c.after
+			e = cmp.Or(f.measure(ctx, t.rollout, worker, conv, next), e) // measure returns nil if ctx has ended
+			notice = fmt.Sprintf("%s (auto): %s (limit %s / window %s).", CompactionNotice, c.shrunk(),
+				tokens(e.Limit), tokens(e.Window))
 		}
 		if t.ctx.Err() == nil {
 			f.note(t, message{Role: roleSystem, Text: notice})
@@ -228,19 +227,17 @@ type compaction struct {
 	rollout        string
 	worker, reason string
 
-	before, afterUse int // tokens
-	from, to         int // number of messages that the summary replaced before, and replaces now
-	window, target   int
-	limit            int
-	after            *conversation
+	before    *estimate
+	from, to  int           // number of messages that the summary replaced before, and replaces now
+	after     *conversation // nil = there is no new summary
+	afterSize int           // tokens; 0 = not known
 }
 
 // run has the model write the summary and stores it. It sends an event for each step.
 func (c *compaction) run(ctx context.Context, conv *conversation, e *estimate) error {
-	c.before, c.from, c.to = e.Total(), conv.of, conv.of
-	c.window, c.target, c.limit = e.Window, e.Target, e.Limit
+	c.before, c.from, c.to = e, conv.of, conv.of
 	c.event(jsonrpc.CompactionStarted, map[string]any{
-		"anchor_event_index_before": c.from, "event_count": conv.of + len(conv.rest), "context_window_tokens": c.window,
+		"anchor_event_index_before": c.from, "event_count": conv.of + len(conv.rest), "context_window_tokens": e.Window,
 	})
 	summary, of, err := host.First[agent.Summariser](host.ServicesOf(ctx)).Summarise(ctx, c.worker, conv.told())
 	kept := of
@@ -252,7 +249,7 @@ func (c *compaction) run(ctx context.Context, conv *conversation, e *estimate) e
 		last = conv.rest[kept-1].number
 	}
 	if err == nil {
-		err = c.front.history.shorten(ctx, c.rollout, summary.Text, last)
+		err = c.front.history.storeSummary(ctx, c.rollout, summary.Text, last)
 	}
 	if err != nil {
 		c.event(jsonrpc.CompactionFailed, map[string]any{"message": jsonrpc.From(err).Message})
@@ -267,10 +264,10 @@ func (c *compaction) run(ctx context.Context, conv *conversation, e *estimate) e
 	})
 	c.after = &conversation{summary: summary.Text, of: c.to, rest: conv.rest[kept:]}
 	if shorter := c.front.measure(ctx, c.rollout, c.worker, c.after); shorter != nil {
-		c.afterUse = shorter.Total()
+		c.afterSize = shorter.Total()
 	}
 	told := c.result()
-	told["high_watermark_limit"] = c.limit
+	told["high_watermark_limit"] = e.Limit
 	c.event(jsonrpc.CompactionCompleted, told)
 	return nil
 }
@@ -283,18 +280,18 @@ func (c *compaction) event(t jsonrpc.EventType, told map[string]any) {
 // result returns the answer to /compression.
 func (c *compaction) result() map[string]any {
 	return map[string]any{
-		"compressed": c.after != nil, "reason": c.reason, "estimated_tokens_before": c.before,
-		"estimated_tokens_after": c.afterUse, "model_context_window": c.window, "target_limit": c.target,
+		"compressed": c.after != nil, "reason": c.reason, "estimated_tokens_before": c.before.Total(),
+		"estimated_tokens_after": c.afterSize, "model_context_window": c.before.Window, "target_limit": c.before.Target,
 		"anchor_event_index_before": c.from, "anchor_event_index_after": c.to,
 	}
 }
 
 // shrunk returns a text with the tokens before and after.
 func (c *compaction) shrunk() string {
-	return tokens(c.before) + " -> " + tokens(c.afterUse) + " est. tokens"
+	return tokens(c.before.Total()) + " -> " + tokens(c.afterSize) + " est. tokens"
 }
 
-// tokens returns a number of tokens as a text.
+// tokens returns a number of tokens as a text; 0 = the number is not known.
 func tokens(n int) string {
 	switch {
 	case n == 0:
@@ -346,7 +343,7 @@ func compressionCommand(f *Front, ctx context.Context, c *call) (any, error) {
 	case err != nil:
 		return nil, err
 	case e == nil:
-		return map[string]any{"compressed": false, "error": "the selected worker is no model, and gets the last " +
+		return map[string]any{"compressed": false, "error": "the selected worker is not a model, and gets the last " +
 			protocol.Count(f.opts.MaxContext, "byte") + " of a conversation"}, nil
 	case done == nil:
 		return map[string]any{"compressed": false, "error": "there is nothing to sum up"}, nil

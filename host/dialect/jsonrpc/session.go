@@ -175,11 +175,11 @@ func (f *Front) stateOf(ctx context.Context, s *session) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	e, err := f.estimateOf(ctx, s, rollout)
+	said := slices.DeleteFunc(slices.Clone(kept), func(m *message) bool { return !m.said })
+	e, err := f.estimateOf(ctx, s, rollout, said)
 	if err != nil {
 		return nil, err
 	}
-	said := slices.DeleteFunc(slices.Clone(kept), func(m *message) bool { return !m.said })
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	state := map[string]any{

@@ -654,7 +654,7 @@ func TestCommand(t *testing.T) {
 		{"/limits", "/result/output/openai", "null"},
 		{"/auth", "/result/output/auth_status/has_openai_token", "false"},
 		{"/onboarding", "/result/output/completed", "false"},
-		{"/compression", "/result/output/error~", "no model"},
+		{"/compression", "/result/output/error~", "not a model"},
 		{"/history", "/result/output/sessions/0/id", first},
 		{"/clear", "/result/output", `{"cleared":true}`},
 	} {

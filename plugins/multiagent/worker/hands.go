@@ -42,7 +42,8 @@ type hand struct {
 // fixedHands lists the tools, without bash, whose arguments depend on the task, and skill, whose text lists the skills.
 var fixedHands = []hand{
 	{
-		"bash_output", "Read what a command in the background has printed since the last time, and whether it still runs.",
+		"bash_output", "Read the output of a command in the background since the last read, and whether the command " +
+			"still runs. If unread_bytes is not 0, call it again for the rest.",
 		`{"type":"object","properties":{"bash_id":{"type":"string","description":"The id that bash answered."},` +
 			`"filter":{"type":"string","description":"A regular expression (RE2): only lines that match are shown, ` +
 			`and the others are lost."}},"required":["bash_id"]}`,
@@ -257,12 +258,15 @@ const (
 
 // skill returns the tool that calls skills, or nil if there are no skills.
 func (h *hands) skill(ctx context.Context) *hand {
-	if !h.run.serves(protocol.CapSkill) || !h.may("skill", string(protocol.CapSkill)) {
+	if !h.run.lets("skill") || !h.run.serves(protocol.CapSkill) || !h.may("skill", string(protocol.CapSkill)) {
 		return nil
 	}
 	var all protocol.SkillDiscoverResponse
 	if err := h.ask(ctx, protocol.TypeSkillDiscoverReq, &protocol.SkillDiscoverRequest{}, &all); err != nil {
-		return nil // the tool is left out, as a call would fail with the same error
+		if ctx.Err() == nil {
+			h.run.pool.env.Log.Warn().Err(err).Msg("the skills cannot be listed; the model gets no tool for them")
+		}
+		return nil
 	}
 	var about strings.Builder
 	n := 0
@@ -309,7 +313,7 @@ func (h *hands) callSkill(ctx context.Context, args protocol.Object) (*protocol.
 		return nil, err
 	}
 	if resp.Data == nil {
-		return nil, protocol.Errorf(protocol.CodeSkillError, "the skill %.64q gave no result", in.Skill)
+		return nil, protocol.Errorf(protocol.CodeSkillError, "the skill %.64q returned no result", in.Skill)
 	}
 	return &protocol.ToolResult{
 		Success: resp.Data.Success, Data: resp.Data.Data, Summary: resp.Data.Summary, Truncated: resp.Data.Truncated,

@@ -26,9 +26,8 @@ const defaultTurns = 50
 
 // defaultPrompt is the system prompt of a worker without one in the config.
 const defaultPrompt = "You are an agent that does tasks by its tools, in a folder that the paths of the tools are " +
-	"relative to. " +
-	"Look before you change something, and find out instead of guessing. Nobody answers questions while you work. " +
-	"When you are done, say in your last message what came of it, without calling a tool."
+	"relative to. Look before you change something, and find out instead of guessing. Nobody answers questions " +
+	"while you work. When you are done, say in your last message what came of it, without calling a tool."
 
 // turns returns the run of a model for a task, without its tools.
 func (r *runner) turns(ctx context.Context, t *task, model agent.Model) agent.Turns {
@@ -104,8 +103,8 @@ func (r *runner) compact(ctx context.Context, t *task, turns *agent.Turns) (used
 	return summary.Tokens
 }
 
-// summarised returns the run that a worker's model would have for a conversation said. The caller must call release.
-func (p *Pool) summarised(ctx context.Context, worker string, said []agent.Said) (turns agent.Turns, release func(),
+// nextRun returns the run that a worker's model would have for a conversation said. The caller must call release.
+func (p *Pool) nextRun(ctx context.Context, worker string, said []agent.Said) (turns agent.Turns, release func(),
 	err error,
 ) {
 	release = func() {}
@@ -114,7 +113,7 @@ func (p *Pool) summarised(ctx context.Context, worker string, said []agent.Said)
 		r = p.runners[0]
 	}
 	if r == nil || r.Mode != ModeLLM {
-		return turns, release, fmt.Errorf("the worker %q is no model", worker)
+		return turns, release, fmt.Errorf("the worker %q is not a model", worker)
 	}
 	model, err := r.model()
 	if err != nil {
@@ -129,7 +128,7 @@ func (p *Pool) summarised(ctx context.Context, worker string, said []agent.Said)
 
 // ContextUse implements agent.Summariser.
 func (p *Pool) ContextUse(ctx context.Context, worker string, said []agent.Said) (use agent.ContextUse, ok bool) {
-	turns, release, err := p.summarised(ctx, worker, said)
+	turns, release, err := p.nextRun(ctx, worker, said)
 	defer release()
 	if err != nil {
 		return use, false
@@ -139,7 +138,7 @@ func (p *Pool) ContextUse(ctx context.Context, worker string, said []agent.Said)
 
 // Summarise implements agent.Summariser.
 func (p *Pool) Summarise(ctx context.Context, worker string, said []agent.Said) (text agent.Said, of int, err error) {
-	turns, release, err := p.summarised(ctx, worker, said)
+	turns, release, err := p.nextRun(ctx, worker, said)
 	defer release()
 	if err != nil {
 		return text, 0, err

@@ -1,15 +1,19 @@
 package worker
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"a2e/host"
 	"a2e/protocol"
@@ -19,13 +23,19 @@ import (
 const (
 	usualShellTime = 2 * time.Minute
 	maxShellTime   = 10 * time.Minute // in the foreground
+	maxSpawnTime   = 24 * time.Hour   // in the background
 	maxShellOutput = 256 << 10        // unread bytes that are kept of a command in the background
+	maxShells      = 32               // commands in the background, with those that have ended
+	maxShellAnswer = 24 << 10         // bytes of JSON of one answer of bash_output; the rest waits for the next
+	endTime        = 10 * time.Second // for the end of all commands with their task
 )
 
 // shells has the commands that a model has started in the background.
 type shells struct {
-	mu   sync.Mutex
-	byID map[string]*background // guarded by mu
+	mu sync.Mutex // guards the fields below
+	// by id of the process
+	byID  map[string]*background
+	begun int // how many there were
 }
 
 // background is a command in the background. Its fields are guarded by shells.mu.
@@ -33,6 +43,7 @@ type background struct {
 	output []byte // output that was not read yet
 	lost   int    // dropped bytes before output
 	state  string // "" = it still runs
+	number int    // counts the commands of the task
 }
 
 // take implements host.Taker. It records the output and the end of a process.
@@ -72,9 +83,32 @@ func (s *shells) ofLocked(id string) *background {
 		s.byID = make(map[string]*background)
 	}
 	if s.byID[id] == nil {
-		s.byID[id] = new(background)
+		s.begun++
+		s.byID[id] = &background{number: s.begun}
 	}
 	return s.byID[id]
+}
+
+// makeRoom forgets the oldest command that has ended, if there are maxShells commands. The error says that all of them
+// still run.
+func (s *shells) makeRoom() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.byID) < maxShells {
+		return nil
+	}
+	oldest := ""
+	for id, one := range s.byID {
+		if one.state != "" && (oldest == "" || one.number < s.byID[oldest].number) {
+			oldest = id
+		}
+	}
+	if oldest == "" {
+		return protocol.Errorf(protocol.CodeToolError, "%d commands run in the background already; stop one with "+
+			"kill_bash first", maxShells)
+	}
+	delete(s.byID, oldest)
+	return nil
 }
 
 // background reports whether commands may run in the background. A task with its own workspace has no background
@@ -94,14 +128,15 @@ func (h *hands) bash() *hand {
 	background := ""
 	if h.background() {
 		background = `,"run_in_background":{"type":"boolean","description":"Answer at once with an id for bash_output ` +
-			`and kill_bash. The command ends with the task."}`
+			`and kill_bash. The command ends with the task, or after timeout, if there is one."}`
 	}
 	return &hand{
 		"bash", "Run a command line with bash in the workspace. Each call begins a new shell: no folder or " +
 			"variable stays set.",
 		`{"type":"object","properties":{"command":{"type":"string"},"timeout":{"type":"number","description":` +
-			`"Milliseconds; default 120000, at most 600000."},"description":{"type":"string","description":` +
-			`"What the command does, in a few words."}` + background + `},"required":["command"]}`,
+			`"Milliseconds; default 120000, at most 600000 in the foreground."},` +
+			`"description":{"type":"string","description":"What the command does, in a few words."}` + background +
+			`},"required":["command"]}`,
 		false, protocol.CapTools, (*hands).runBash,
 	}
 }
@@ -128,19 +163,21 @@ func (h *hands) runBash(ctx context.Context, args protocol.Object) (*protocol.To
 	if in.Timeout > 0 {
 		limit = time.Duration(min(in.Timeout, float64(maxShellTime.Milliseconds())) * float64(time.Millisecond))
 	}
+	var first error // about the shell that the model named
 	for _, name := range shellNames {
 		argv := []string{name, "-c", in.Command}
 		var result *protocol.ToolResult
 		if in.Background {
-			result, err = h.spawn(ctx, argv)
+			result, err = h.spawn(ctx, argv, in.Timeout)
 		} else {
 			result, err = h.runCommand(ctx, argv, limit)
 		}
 		if refused := (*protocol.Error)(nil); !errors.As(err, &refused) || refused.Code != protocol.CodeToolDenied {
 			return result, err
 		}
+		first = cmp.Or(first, err)
 	}
-	return nil, err
+	return nil, first
 }
 
 // runCommand runs a program to its end.
@@ -164,13 +201,19 @@ func (h *hands) runCommand(ctx context.Context, argv []string, limit time.Durati
 	return &resp.Data, err
 }
 
-// spawn starts a program in the background.
-func (h *hands) spawn(ctx context.Context, argv []string) (*protocol.ToolResult, error) {
+// spawn starts a program in the background. It is stopped after limit milliseconds; 0 = the limit of the config.
+func (h *hands) spawn(ctx context.Context, argv []string, limit float64) (*protocol.ToolResult, error) {
+	if err := h.shells.makeRoom(); err != nil {
+		return nil, err
+	}
 	if err := h.run.pool.services.Checkpoint(ctx, "bash"); err != nil {
 		return nil, err
 	}
 	var resp protocol.ProcSpawnResponse
 	req := protocol.ProcSpawnRequest{Cmd: argv, StdinMode: "null"}
+	if limit > 0 {
+		req.Timeout = int(math.Ceil(min(limit, float64(maxSpawnTime.Milliseconds())) / 1000))
+	}
 	err := h.ask(host.TakeStreams(ctx, h.shells.take), protocol.TypeProcSpawnReq, &req, &resp)
 	switch {
 	case err != nil:
@@ -204,9 +247,12 @@ func (h *hands) bashOutput(_ context.Context, args protocol.Object) (*protocol.T
 	if err != nil {
 		return nil, err
 	}
-	filter, err := regexp.Compile(in.Filter)
-	if err != nil {
-		return nil, protocol.Errorf(protocol.CodeSchemaViolation, "filter is no regular expression (RE2): %v", err)
+	var filter *regexp.Regexp
+	if in.Filter != "" {
+		if filter, err = regexp.Compile(in.Filter); err != nil {
+			return nil, protocol.Errorf(protocol.CodeSchemaViolation, "filter is not a regular expression (RE2): %v",
+				err)
+		}
 	}
 	h.shells.mu.Lock()
 	defer h.shells.mu.Unlock()
@@ -214,25 +260,57 @@ func (h *hands) bashOutput(_ context.Context, args protocol.Object) (*protocol.T
 	if err != nil {
 		return nil, err
 	}
-	shown := string(one.output)
-	if in.Filter != "" {
-		var some strings.Builder
-		for line := range strings.Lines(shown) {
-			if filter.MatchString(strings.TrimSuffix(line, "\n")) {
-				some.WriteString(line)
-			}
-		}
-		shown = some.String()
-	}
-	result := map[string]any{"state": one.state, "output": shown}
-	if one.state == "" {
-		result["state"] = "running"
-	}
+	result := map[string]any{"state": cmp.Or(one.state, "running"), "output": one.read(filter)}
 	if one.lost > 0 {
 		result["dropped_bytes"] = one.lost
 	}
-	one.output, one.lost = nil, 0
+	if left := len(one.output); left > 0 {
+		result["unread_bytes"] = left
+	}
+	one.lost = 0
 	return told(result)
+}
+
+// read takes the next piece of the output. With a filter, it first drops the lines that do not match, and leaves an
+// unfinished line of a running command for the next read.
+func (b *background) read(filter *regexp.Regexp) string {
+	n := len(b.output)
+	if filter != nil {
+		whole := bytes.LastIndexByte(b.output, '\n') + 1
+		if b.state != "" {
+			whole = n
+		}
+		var matching []byte
+		for line := range bytes.Lines(b.output[:whole]) {
+			if filter.Match(bytes.TrimSuffix(line, []byte("\n"))) {
+				matching = append(matching, line...)
+			}
+		}
+		n = len(matching)
+		b.output = append(matching, b.output[whole:]...)
+	}
+	n = fitting(b.output[:n])
+	piece := string(b.output[:n])
+	b.output = b.output[n:]
+	return piece
+}
+
+// fitting returns how many bytes of a text one answer can have: all, or whole lines, or at least whole characters.
+func fitting(text []byte) int {
+	n := min(len(text), maxShellAnswer)
+	for len(protocol.AppendString(nil, text[:n])) > maxShellAnswer {
+		n /= 2
+	}
+	if n == len(text) {
+		return n
+	}
+	if end := bytes.LastIndexByte(text[:n], '\n'); end >= 0 {
+		return end + 1
+	}
+	for n > 1 && !utf8.RuneStart(text[n]) {
+		n--
+	}
+	return n
 }
 
 func (h *hands) killBash(ctx context.Context, args protocol.Object) (*protocol.ToolResult, error) {
@@ -267,6 +345,8 @@ func (h *hands) kill(ctx context.Context, id string) protocol.ProcState {
 
 // end stops the commands that still run.
 func (s *shells) end(ctx context.Context, h *hands) {
+	ctx, stop := context.WithTimeout(ctx, endTime)
+	defer stop()
 	s.mu.Lock()
 	var running []string
 	for id, one := range s.byID {

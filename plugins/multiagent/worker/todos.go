@@ -25,6 +25,7 @@ type todos struct {
 	plan  string            // id of the plan; "" = none
 	tasks map[string]string // id of each step, by its text
 	state map[string]string // state of each step, by its text
+	stale bool              // a change failed: the plan is read anew before the next one
 }
 
 // todo is a step.
@@ -50,20 +51,18 @@ func (h *hands) todoWrite(ctx context.Context, args protocol.Object) (*protocol.
 	counts := map[string]int{todoPending: 0, todoActive: 0, todoCompleted: 0}
 	wanted := make(map[string]bool)
 	for _, t := range in.Todos {
-		if err := l.put(ctx, h, t); err != nil {
-			return nil, err
-		}
 		wanted[t.Content] = true
 		counts[t.Status]++
+		err = cmp.Or(err, l.put(ctx, h, t))
 	}
 	for content := range l.tasks {
 		if !wanted[content] {
-			if err := l.update(ctx, h, content, protocol.TaskUpdateRequest{Action: protocol.TaskDelete}); err != nil {
-				return nil, err
-			}
-			delete(l.tasks, content)
-			delete(l.state, content)
+			err = cmp.Or(err, l.remove(ctx, h, content))
 		}
+	}
+	if err != nil { // the other steps were changed
+		l.stale = true
+		return nil, err
 	}
 	return told(counts)
 }
@@ -85,8 +84,7 @@ func checkTodos(list []todo) error {
 			return protocol.Errorf(protocol.CodeSchemaViolation, "the step %.64q is there twice", t.Content)
 		case !slices.Contains([]string{todoPending, todoActive, todoCompleted}, t.Status):
 			return protocol.Errorf(protocol.CodeSchemaViolation, "the status of step %d is %.32q; it should be "+
-				"pending, "+
-				"in_progress or completed", i+1, t.Status)
+				"pending, in_progress or completed", i+1, t.Status)
 		}
 		seen[t.Content] = true
 	}
@@ -95,11 +93,10 @@ func checkTodos(list []todo) error {
 
 // open finds the plan of the conversation, or makes one.
 func (l *todos) open(ctx context.Context, h *hands) error {
-	if l.plan != "" {
+	if l.plan != "" && (!l.stale || l.load(ctx, h, l.plan) == nil) {
 		return nil
 	}
 	name := "todo of " + h.run.Name + ", " + cmp.Or(h.task.Task.ContextID, h.task.Task.TaskID)
-	l.tasks, l.state = make(map[string]string), make(map[string]string)
 	if h.task.talk != nil { // an earlier task of the conversation may have left a plan
 		var plans protocol.PlanListResponse
 		if err := h.ask(ctx, protocol.TypePlanListReq, &protocol.PlanListRequest{Folder: "."}, &plans); err != nil {
@@ -118,7 +115,7 @@ func (l *todos) open(ctx context.Context, h *hands) error {
 	if err == nil && !made.Success {
 		err = protocol.Errorf(protocol.CodeToolError, "the list could not be made: %s", made.Error)
 	}
-	l.plan = made.PlanID
+	l.plan, l.tasks, l.state, l.stale = made.PlanID, make(map[string]string), make(map[string]string), false
 	return err
 }
 
@@ -134,11 +131,11 @@ func (l *todos) load(ctx context.Context, h *hands, plan string) error {
 	if err := h.ask(ctx, protocol.TypeTaskListReq, &protocol.TaskListRequest{PlanID: plan}, &all); err != nil {
 		return err
 	}
+	l.plan, l.tasks, l.state, l.stale = plan, make(map[string]string), make(map[string]string), false
 	for _, t := range all.Tasks {
 		title := memberText(t["title"])
 		l.tasks[title], l.state[title] = memberText(t["task_id"]), memberText(t["status"])
 	}
-	l.plan = plan
 	return nil
 }
 
@@ -148,8 +145,11 @@ func (l *todos) put(ctx context.Context, h *hands, t todo) error {
 		if l.state[t.Content] == t.Status {
 			return nil
 		}
-		l.state[t.Content] = t.Status
-		return l.update(ctx, h, t.Content, protocol.TaskUpdateRequest{Status: t.Status})
+		err := l.update(ctx, h, t.Content, protocol.TaskUpdateRequest{Status: t.Status})
+		if err == nil {
+			l.state[t.Content] = t.Status
+		}
+		return err
 	}
 	var added protocol.TaskAddResponse
 	req := protocol.TaskAddRequest{PlanID: l.plan, Title: t.Content, Status: t.Status, Assignee: h.run.Name}
@@ -159,6 +159,16 @@ func (l *todos) put(ctx context.Context, h *hands, t todo) error {
 	}
 	if err == nil {
 		l.tasks[t.Content], l.state[t.Content] = added.TaskID, t.Status
+	}
+	return err
+}
+
+// remove deletes a step.
+func (l *todos) remove(ctx context.Context, h *hands, content string) error {
+	err := l.update(ctx, h, content, protocol.TaskUpdateRequest{Action: protocol.TaskDelete})
+	if err == nil {
+		delete(l.tasks, content)
+		delete(l.state, content)
 	}
 	return err
 }
