@@ -26,8 +26,7 @@ func Elsewhere(name string) (path, why string) {
 		path := filepath.Join(dir, name)
 		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0 {
 			return path, fmt.Sprintf("it is at %s, but PATH is %s: a graphical client often starts this host with "+
-				"less "+
-				"than a terminal does", path, os.Getenv("PATH"))
+				"less than a terminal does", path, os.Getenv("PATH"))
 		}
 	}
 	return "", ""

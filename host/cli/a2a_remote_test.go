@@ -132,8 +132,7 @@ func TestAgentsAsWorkers(t *testing.T) {
 		"an agent that is gone: %v", dead[0])
 	for _, c := range [][2]string{
 		{"{name: w, url: 'ftp://x'}", "is not the address of an agent"},
-		{"{name: w, url: 'http://127.0.0.1:1', " +
-			"command: [cat]}", "it should have one of them"},
+		{"{name: w, url: 'http://127.0.0.1:1', command: [cat]}", "it should have one of them"},
 		{"{name: w, command: [cat], token: a-token-without-a-url}", "token is for an agent with a url"},
 		{"{name: w, cli: claude, mode: fleet}", "leave out llm, fleet and mode"},
 	} {

@@ -273,8 +273,7 @@ func TestErrorsNameNoGoTypes(t *testing.T) {
 			"arguments": map[string]any{},
 		})...)
 	rpc := wrongParams("rpc.handshake session.create session.get session.send session.steer command.execute "+
-		"history.list "+
-		"history.get model.list model.select debug.set auth.set.openrouter_key models.routing.providers",
+		"history.list history.get model.list model.select debug.set auth.set.openrouter_key models.routing.providers",
 		"session_id text images raw_command model_id client_name protocol_version strict auth_token super_debug "+
 			"api_key limit",
 		map[string]any{"session_id": "x", "text": "x", "raw_command": "/help"})

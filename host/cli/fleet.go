@@ -64,8 +64,7 @@ const fleetTime = 15 * time.Second
 func (f *fleetFlag) with(sys *System, do func(ctx context.Context, at *fleetdb.Fleet) error) error {
 	if f.Fleet = cmp.Or(f.Fleet, sys.getenv(fleetEnv)); f.Fleet == "" {
 		return fail(exitUsage, fmt.Errorf("which fleet? give --fleet %s, or set %s; agents of A2A are workers with "+
-			"a url "+
-			"in the config", fleetdb.Example, fleetEnv))
+			"a url in the config", fleetdb.Example, fleetEnv))
 	}
 	at, err := f.open(sys)
 	if err != nil {

@@ -622,8 +622,7 @@ func attacks() map[string]attack {
 			"tools", "call", "run_command",
 			`command=["sh","-c","touch {out}/pwned"]`,
 		}, harm: startedOutside},
-		"sandbox off, doctor": {config: outside, args: []string{"doctor"}, harm: shows("mode off (as " +
-			"configured)")},
+		"sandbox off, doctor": {config: outside, args: []string{"doctor"}, harm: shows("mode off (as configured)")},
 		"sandbox off, in quotes": {
 			config: strings.Replace(outside, "off", `!!str "off"`, 1), lines: lines(touch),
 			harm: startedOutside,

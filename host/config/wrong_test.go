@@ -364,8 +364,7 @@ func wrongFiles() map[string]struct{ content, want string } {
 			`FILE: not valid YAML: there are control characters in it; save it as UTF-8`,
 		},
 		"several at once": {
-			"max_parallel: 0\nevnts: x\nhost_id: ${NOT_SET}\nplugins: [{name: a, type: " +
-				"nope}]\nworkspace: gone",
+			"max_parallel: 0\nevnts: x\nhost_id: ${NOT_SET}\nplugins: [{name: a, type: nope}]\nworkspace: gone",
 			"FILE:1:15: max_parallel must be between 1 and 1024\n" +
 				`FILE:2:1: unknown key "evnts" in the file: did you mean "events"?` + "\n" +
 				"FILE:3:10: host_id: the variable NOT_SET is not set or empty: set it, or write ${NOT_SET:-default}\n" +

@@ -68,8 +68,7 @@ func mechanisms() []Finding {
 		},
 		{
 			Name: findSeccomp, OK: true,
-			Effect: "Dangerous system calls fail: ptrace, mount, io_uring, bpf, keyrings, and sockets without " +
-				"network.",
+			Effect: "Dangerous system calls fail: ptrace, mount, io_uring, bpf, keyrings, and sockets without network.",
 		},
 		{
 			Name: findLimits, OK: true,

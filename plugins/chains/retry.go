@@ -43,8 +43,7 @@ func readRetry(at int, val protocol.Value, bad *problems) *retry {
 			case "backoff":
 				t.backoff, ok = secondsOf(val)
 				return ok && t.backoff <= maxFirstPause, fmt.Sprintf("a number of seconds, 0 to %.0f: the pause "+
-					"before "+
-					"the second attempt", maxFirstPause.Seconds())
+					"before the second attempt", maxFirstPause.Seconds())
 			}
 			t.on, want = codesOf(val)
 			return want == "", want

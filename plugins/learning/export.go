@@ -28,8 +28,7 @@ var tables embed.FS
 func Part() store.Part {
 	records := store.Kinds{
 		store.RecordsOf("learning.component", "SELECT kind, name, calls, successes, duration, last_called, rewards, "+
-			"reward_mean, reward_m2, durations, "+
-			"reward_min, reward_max FROM learning_components ORDER BY number",
+			"reward_mean, reward_m2, durations, reward_min, reward_max FROM learning_components ORDER BY number",
 			func(r *componentRecord) []any {
 				return []any{
 					&r.Kind, &r.Component, &r.Calls, &r.Successes, &r.DurationNS, &r.LastCalled, &r.Rewards,

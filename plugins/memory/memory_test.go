@@ -517,8 +517,7 @@ func entriesOfAnOlderVersion(t *testing.T, gone string) {
 		one(2, "semantic", "a red kite"))
 	must.OK(t, st.Write(t.Context(), func(tx *store.Tx) error {
 		for _, q := range []string{
-			"DELETE FROM memory_forms WHERE " + gone, "INSERT INTO memory_unkeyed SELECT " +
-				"max(id) FROM memory_entries",
+			"DELETE FROM memory_forms WHERE " + gone, "INSERT INTO memory_unkeyed SELECT max(id) FROM memory_entries",
 			"INSERT INTO memory_vectors (entry, space, sketch, vector) SELECT id, space, secret, secret FROM " +
 				"memory_entries, memory_secret",
 		} {

@@ -478,8 +478,7 @@ func TestAgentByEndpoint(t *testing.T) {
 // them, the model of the config does not carry them out, wherever the skill lies.
 func TestOverrides(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		t.Error("the endpoint " +
-			"of the config was asked")
+		t.Error("the endpoint of the config was asked")
 	}))
 	defer server.Close()
 	user := t.TempDir()

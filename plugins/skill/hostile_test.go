@@ -43,10 +43,8 @@ func hostilePaths() map[string]hostileFront {
 			"leads out of the skill's folder", 4,
 		},
 		"run the folder": {"name: x\ndescription: d\nrun: scripts/..", "leads out of the skill's folder", 4},
-		"run a drive": {"name: x\ndescription: d\nrun: 'C:\\evil.bat'", "characters that a path here may " +
-			"not have", 4},
-		"run a stream": {"name: x\ndescription: d\nrun: 'ok.sh::$DATA'", "characters that a path here may " +
-			"not have", 4},
+		"run a drive":    {"name: x\ndescription: d\nrun: 'C:\\evil.bat'", "characters that a path here may not have", 4},
+		"run a stream":   {"name: x\ndescription: d\nrun: 'ok.sh::$DATA'", "characters that a path here may not have", 4},
 		"run with backslashes": {"name: x\ndescription: d\nrun: '..\\..\\evil.sh'", "characters that a path here " +
 			"may not have", 4},
 		"run with NUL": {"name: x\ndescription: d\nrun: \"ok.sh\\0.txt\"", "characters that a path here " +
@@ -65,10 +63,8 @@ func hostilePaths() map[string]hostileFront {
 		"wasm above":             {"name: x\ndescription: d\nwasm: ../evil.wasm", "leads out of the skill's folder", 4},
 		"wasm absolute":          {"name: x\ndescription: d\nwasm: /etc/passwd", "leads out of the skill's folder", 4},
 		"wasm with network":      {"name: x\ndescription: d\nwasm: ok.sh\nnetwork: true", "a module has no network", 5},
-		"run and wasm": {"name: x\ndescription: d\nrun: ok.sh\nwasm: ok.sh", "keep one of run, wasm and " +
-			"agent", 5},
-		"run and agent": {"name: x\ndescription: d\nagent: true\nrun: ok.sh", "keep one of run, wasm and " +
-			"agent", 4},
+		"run and wasm":           {"name: x\ndescription: d\nrun: ok.sh\nwasm: ok.sh", "keep one of run, wasm and agent", 5},
+		"run and agent":          {"name: x\ndescription: d\nagent: true\nrun: ok.sh", "keep one of run, wasm and agent", 4},
 	}
 }
 

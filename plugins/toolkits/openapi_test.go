@@ -396,8 +396,7 @@ func TestWallOpenAPI(t *testing.T) {
 // not say where secrets go.
 func TestWallOpenAPIRedirect(t *testing.T) {
 	private := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		t.Error("the redirect " +
-			"was followed")
+		t.Error("the redirect was followed")
 	}))
 	defer private.Close()
 	mux := http.NewServeMux()

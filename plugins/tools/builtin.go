@@ -157,8 +157,7 @@ func (f *files) manyFiles() []Tool {
 		fileTool[listArgs, listData](protocol.Shared, protocol.ToolDefinition{
 			Name: "list_dir", Idempotent: true, Tags: []string{"read"},
 			Description: "List what is in one folder of the workspace, sorted by name, hidden entries included. " +
-				"Links are listed, not followed. " +
-				"Use glob to find files in the folders below.",
+				"Links are listed, not followed. Use glob to find files in the folders below.",
 		}, f.listDir),
 		fileTool[globArgs, globData](protocol.Shared, protocol.ToolDefinition{
 			Name: "glob", Idempotent: true, Tags: []string{"search"},

@@ -305,11 +305,10 @@ func TestHTTPGetSize(t *testing.T) {
 // TestWallHTTPGetHostileAnswers checks answers that are no proper HTTP.
 func TestWallHTTPGetHostileAnswers(t *testing.T) {
 	for name, answer := range map[string]string{
-		"endless header": "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("a", 2*httpMaxHeader) + "\r\n\r\n",
-		"no HTTP":        "220 smtp ready\r\n",
-		"cut body":       "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 100\r\n\r\nabc",
-		"cut gzip": "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Encoding: " +
-			"gzip\r\n\r\n\x1f\x8b\x08",
+		"endless header":       "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("a", 2*httpMaxHeader) + "\r\n\r\n",
+		"no HTTP":              "220 smtp ready\r\n",
+		"cut body":             "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 100\r\n\r\nabc",
+		"cut gzip":             "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Encoding: gzip\r\n\r\n\x1f\x8b\x08",
 		"other compression":    "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Encoding: br\r\n\r\nabc",
 		"redirect to nowhere":  "HTTP/1.1 302 Found\r\nLocation: http://[::1\r\n\r\n",
 		"redirect with spaces": "HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1 .example.com/\r\n\r\n",

@@ -100,11 +100,10 @@ func TestReadInline(t *testing.T) {
 // TestInlineWrong: a field that cannot be understood is named, and the brief stays as it was.
 func TestInlineWrong(t *testing.T) {
 	for hint, want := range map[string]string{
-		"priority: asap": `priority is "asap"; should be low, normal, high or urgent`,
-		"priorty: high":  `"priorty" is not known; did you mean priority?`,
-		"max_cost: 5":    `"max_cost" is not known; there are protocol_version, task_id, priority,`,
-		"isolation: worktree": "isolation is not a field of the inline form; set it in the message " +
-			"itself",
+		"priority: asap":                     `priority is "asap"; should be low, normal, high or urgent`,
+		"priorty: high":                      `"priorty" is not known; did you mean priority?`,
+		"max_cost: 5":                        `"max_cost" is not known; there are protocol_version, task_id, priority,`,
+		"isolation: worktree":                "isolation is not a field of the inline form; set it in the message itself",
 		"reply_schema: xml":                  `reply_schema is "xml"; should be prose, structured or json`,
 		"token_budget: plenty":               `token_budget is "plenty"; should be a whole number`,
 		"token_budget: -1":                   `token_budget is -1; should be`,

@@ -45,8 +45,7 @@ func (s *tasks) add(t *task) *rpcError {
 		return &rpcError{Code: codeServer, Message: errEnding.Error()}
 	case again:
 		return &rpcError{Code: codeTaskNotFound, Message: "a message with this messageId was dispatched before; " +
-			"send a new " +
-			"one with an id of its own", Data: map[string]any{"taskId": s.messages[t.asked.ID]}}
+			"send a new one with an id of its own", Data: map[string]any{"taskId": s.messages[t.asked.ID]}}
 	case len(s.all)-s.ended >= maxOpen:
 		return &rpcError{Code: codeServer, Message: protocol.Count(maxOpen, "task") +
 			" are under way; send this again later"}

@@ -385,8 +385,7 @@ func TestCancelOnTheWay(t *testing.T) {
 			got <- err
 		}()
 		poll.Eventually(t, "the server is asked", func() bool {
-			return server.Exec(t, "SELECT count(*) FROM "+
-				"pg_locks WHERE NOT granted") == "1"
+			return server.Exec(t, "SELECT count(*) FROM pg_locks WHERE NOT granted") == "1"
 		})
 		cancel()
 		assert.Is(t, <-got, context.Canceled)
@@ -401,8 +400,7 @@ func TestCancelOnTheWay(t *testing.T) {
 	states := "SELECT string_agg(task_id || ': ' || coalesce(fate, 'waits'), ', ' ORDER BY task_id) FROM " + tables +
 		".tasks"
 	poll.Eventually(t, "it is taken back", func() bool {
-		return server.Exec(t, states) == "next: waits, other: "+
-			"waits, own: cancelled"
+		return server.Exec(t, states) == "next: waits, other: waits, own: cancelled"
 	})
 }
 

@@ -140,8 +140,7 @@ func TestQueue(t *testing.T) {
 	want := "status interrupting...|answer|message.appended assistant half|message.appended system response " +
 		"interrupted by user. partial output kept.|interrupted true|status ready|" +
 		"status drafting response...|message.appended user two|stream.chunk half|message.appended assistant " +
-		"half|completed 4|status ready|" +
-		"message.appended system inference error: image 1: "
+		"half|completed 4|status ready|message.appended system inference error: image 1: "
 	assert.That(t, strings.HasPrefix(told, want) && strings.Contains(told, "|error|status drafting "+
 		"response...|message.appended user four|"), "%s\nshould begin\n%s", told, want)
 	check(t, p.event("session.completed", "", 0), "/params/payload/turn_id", get(t, two, "/result/turn_id"))

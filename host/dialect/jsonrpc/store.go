@@ -164,8 +164,7 @@ func (h *history) find(ctx context.Context, id string) (e entry, found bool, err
 // messages returns the messages of a rollout, the oldest first. said = only those of the history.
 func (h *history) messages(ctx context.Context, rollout string, said bool) ([]*message, error) {
 	return all(ctx, h, "SELECT number, said, summed, message, coalesce((SELECT provider FROM rpc_rollouts WHERE id "+
-		"= rollout),"+
-		" '') FROM rpc_messages WHERE rollout = $1 AND said >= $2 ORDER BY number", []any{rollout, said},
+		"= rollout), '') FROM rpc_messages WHERE rollout = $1 AND said >= $2 ORDER BY number", []any{rollout, said},
 		func(m *message) []any { return []any{&m.number, &m.said, &m.summed, store.JSON(m), &m.provider} })
 }
 

@@ -312,8 +312,7 @@ func TestReadsThatAreStopped(t *testing.T) {
 		must.Equal(t, len(got), 1, "after that there are %q", got)
 		must.OK(t, add(s, t.Context(), "y"))
 		must.OK(t, s.Write(t.Context(), func(tx *store.Tx) error {
-			_, err := tx.Exec("DELETE FROM notes WHERE text " +
-				"= 'y'")
+			_, err := tx.Exec("DELETE FROM notes WHERE text = 'y'")
 			return err
 		}))
 	}

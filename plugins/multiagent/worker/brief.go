@@ -65,8 +65,7 @@ func verification(p fleet.Priority) string {
 	how := map[fleet.Priority]string{
 		fleet.PriorityLow:    "look once over the result; run no further checks.",
 		fleet.PriorityNormal: "run the checks and tests that concern what you changed.",
-		fleet.PriorityHigh: "run all checks and tests there are, and read each change again, before you say " +
-			"\"done\".",
+		fleet.PriorityHigh:   "run all checks and tests there are, and read each change again, before you say \"done\".",
 		fleet.PriorityUrgent: "do nothing beside the task; run the checks and tests that concern what you changed, " +
 			"and read each change again, before you say \"done\".",
 	}[p]

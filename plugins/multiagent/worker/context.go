@@ -28,8 +28,7 @@ const (
 func Part() store.Part {
 	records := store.Kinds{
 		store.RecordsOf("multi_agent.context", "SELECT workspace, agent, context, worker, session, said, used_at "+
-			"FROM worker_contexts "+
-			"ORDER BY workspace, agent, context", func(r *contextRecord) []any {
+			"FROM worker_contexts ORDER BY workspace, agent, context", func(r *contextRecord) []any {
 			return []any{&r.Workspace, &r.Agent, &r.Context, &r.Worker, &r.Session, store.JSON(&r.Said), &r.UsedAt}
 		}, (*contextRecord).take),
 	}

@@ -47,8 +47,7 @@ func (w *Worker) validateRemote() error {
 		w.ShareState ||
 		w.Network || w.MaxTurns+w.TokenBudget != 0:
 		return fmt.Errorf("worker %q: beside url there are token, model, model_tier, context_window, capabilities, "+
-			"contract, max_tasks, "+
-			"retries, timeout and priority; all else is up to the agent", w.Name)
+			"contract, max_tasks, retries, timeout and priority; all else is up to the agent", w.Name)
 	}
 	return nil
 }
