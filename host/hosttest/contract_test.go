@@ -58,7 +58,7 @@ func TestContract(t *testing.T) {
 	})
 }
 
-// TestCheck: a line that does not keep to the wire is seen.
+// TestCheck: Check accepts valid lines, and refuses each line that breaks a rule of the wire format.
 func TestCheck(t *testing.T) {
 	const good = `{"a2e":"1.0","version":"1.0","type":"pong","id":"0123456789abcdef0123456789abcdef","ts":1767225600.5,"req_id":"1","uptime_seconds":1}`
 	for _, line := range []string{good, good + "\n", strings.Replace(good, "pong", "x/foreign", 1)} {

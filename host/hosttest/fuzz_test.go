@@ -14,7 +14,7 @@ import (
 	"a2e/host/hosttest/must"
 )
 
-// TestEveryFuzzTargetIsRun: the Makefile names each fuzz target that there is, and no other.
+// TestEveryFuzzTargetIsRun: the Makefile names each fuzz target of the project, and no other.
 func TestEveryFuzzTargetIsRun(t *testing.T) {
 	root := must.Get(hosttest.Root())(t)
 	target := regexp.MustCompile(`(?m)^func (Fuzz\w+)\(f \*testing\.F\)`)

@@ -1,6 +1,7 @@
-// Package assert marks a test as failed if a condition does not hold, and lets it continue; package
-// must ends it. It imports no package of the host, so that the tests of all packages can use it. The last
-// arguments of a call, "says", are a format and its arguments, which describe the value.
+// Package assert marks a test as failed if a condition does not hold, and lets the test continue;
+// package must ends the test. It imports no package of the host, so that the tests of all packages can
+// use it. The last arguments of a call, "says", are a format and its arguments, which describe the
+// value.
 package assert
 
 import (

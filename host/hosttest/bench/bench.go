@@ -1,6 +1,6 @@
-// Command bench measures any host that talks over its standard streams: how
-// soon it answers, how long one call takes, how many calls a second it serves,
-// and what they cost it in processor time and memory.
+// Command bench measures any host that talks over its standard streams: how soon it answers, how long
+// one call takes, how many calls a second it serves, and what the calls cost in processor time and
+// memory.
 //
 // The bench shares the machine with the measured host, so it uses little processor
 // time: it encodes requests once and changes only their ids, writes a batch of
@@ -164,7 +164,7 @@ type runner struct {
 	targets  []*target
 }
 
-// findTargets resolves the command lines and settles what each one speaks.
+// findTargets resolves the command lines and finds the dialect of each target.
 func (r *runner) findTargets(ctx context.Context) error {
 	if err := r.addTarget(ctx, r.opts.Command, r.opts.Dialect); err != nil {
 		return err
@@ -272,8 +272,8 @@ type row struct {
 	Results []result `json:"results"`
 }
 
-// result is the median over the rounds. Ratio is the first target's value
-// divided by this one's, the median over rounds too; 0 where there is none.
+// result is the median over the rounds. Ratio is the first target's value divided by this target's
+// value, also as the median over the rounds; 0 = no ratio.
 type result struct {
 	Target string  `json:"target"`
 	Value  float64 `json:"value"`

@@ -22,7 +22,7 @@ import (
 	"a2e/host/hosttest/must"
 )
 
-// buildPeers builds the two programs to compare against and gives their paths.
+// buildPeers builds the two programs to compare against, and returns their paths.
 func buildPeers(t *testing.T) (line, mcp string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -32,7 +32,7 @@ func buildPeers(t *testing.T) (line, mcp string) {
 	return filepath.Join(dir, "lineecho"), filepath.Join(dir, "mcpecho")
 }
 
-// tiny is enough to see every case work.
+// tiny returns options for the shortest run of each case.
 func tiny() Options {
 	return Options{Duration: 5 * time.Millisecond, Rounds: 1, Starts: 1}
 }
@@ -189,11 +189,12 @@ func fakeHost(t *testing.T, fault string) string {
 	return self
 }
 
-// strikes is the answer at which the fault strikes, the first one of a load: the handshake
-// and a probe come before it. A slow machine may not get to many more.
+// strikes is the number of the answer with the fault: the first answer of a load, after those to the
+// handshake and to a probe. A slow machine may not send many more answers.
 const strikes = 3
 
-// serveFake answers on stdout what comes on stdin. The fault strikes once.
+// serveFake answers the requests on stdin with lines on stdout. Only answer number strikes has the
+// fault.
 func serveFake(fault string) {
 	in, out := bufio.NewReaderSize(os.Stdin, 1<<21), bufio.NewWriter(os.Stdout)
 	for n := 1; ; n++ {
@@ -246,14 +247,15 @@ func fakeAnswer(line []byte) string {
 	return head + `"tool/call/resp","data":{"success":true,"data":{"text":"` + q.Args["text"] + `"}}}` + "\n"
 }
 
-// Guards against a bench that counts what is no answer.
+// TestFaultsAreNoticed: the bench reports wrong, missing and surplus answers as errors, so that it does
+// not count them.
 func TestFaultsAreNoticed(t *testing.T) {
-	for _, c := range []struct{ fault, want string }{ // want is a regular expression; "" is no error
+	for _, c := range []struct{ fault, want string }{ // want is a regular expression; "" = no error
 		{"", ""},
 		{"notification", ""},
 		{"error", "not an answer"},
 		{"short", "cut short"},
-		{"twice", "more than requests|req_id is"}, // whether the next exchange sees it first,
+		{"twice", "more than requests|req_id is"}, // the text depends on who sees the second answer first
 		{"missing", "no answer in time"},
 		{"dies", "a bug in the host"},
 	} {
@@ -284,8 +286,8 @@ func TestFaultsAreNoticed(t *testing.T) {
 	}
 }
 
-// Guards against a load that writes while nobody reads: such a window does not
-// fit into the pipes.
+// TestWindowLargerThanThePipes: a load reads while it writes, so it ends even if its requests do not
+// fit into the pipes. If it only wrote, the load and the host would wait for each other.
 func TestWindowLargerThanThePipes(t *testing.T) {
 	self := fakeHost(t, "")
 	dir := t.TempDir()
@@ -373,8 +375,8 @@ func TestALoadEndsWithItsContext(t *testing.T) {
 	assert.Fails(t, err, "", "the load went on to its end")
 }
 
-// Guards against figures that are no numbers, where all answers come after the
-// time is up.
+// TestRunOfAnInstant: the figures are valid numbers even if all answers arrive after the end of the
+// time.
 func TestRunOfAnInstant(t *testing.T) {
 	self, dir := fakeHost(t, ""), t.TempDir()
 	tg := &target{

@@ -128,8 +128,8 @@ func (l *load) sender() (send func(n int) error, stop func()) {
 	return send, func() { l.finish(wake, done) }
 }
 
-// finish ends the writing goroutine. If it still waits in a write, the load has
-// failed, and only the end of the host lets it go.
+// finish ends the writing goroutine. If the goroutine still waits in a write, the load has failed, and
+// only the end of the host ends the write.
 func (l *load) finish(wake chan struct{}, done chan struct{}) {
 	close(wake)
 	timer := time.AfterFunc(time.Second, func() { killGroup(l.c.cmd) })
@@ -271,8 +271,8 @@ type checker struct {
 	least  int // least length of an answer
 }
 
-// slack is by how many bytes an answer may be shorter than the first: numbers
-// such as times have more or fewer digits.
+// slack is the number of bytes by which an answer may be shorter than the first, as numbers such as
+// times have more or fewer digits.
 const slack = 32
 
 func newChecker(q request, first []byte) (*checker, error) {

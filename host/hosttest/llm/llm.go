@@ -1,8 +1,8 @@
 // Package llm is a model for tests: a real HTTP server on the loopback interface that answers
 // chat completions like OpenAI's API, from a script, and records the requests.
 //
-// s := llm.New(t, llm.Calls(llm.Call{Name: "write_file", Arguments: `{"path":"a","content":"b"}`}), llm.Text("do",
-// "ne"))
+//	s := llm.New(t, llm.Calls(llm.Call{Name: "write_file", Arguments: `{"path":"a","content":"b"}`}),
+//		llm.Text("do", "ne"))
 //
 //	… workers: [{name: w, llm: {url: s.URL, model: test}}] …
 //	s.Requests()[1].Messages

@@ -10,7 +10,7 @@ import (
 	"a2e/host/hosttest/llm"
 )
 
-// What the server sends is what its script says, in the order of a real endpoint.
+// TestServer: the server sends the parts of each reply of its script, in the order of a real endpoint.
 func TestServer(t *testing.T) {
 	s := llm.New(t,
 		llm.Reply{

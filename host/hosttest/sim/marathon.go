@@ -121,7 +121,7 @@ func trends(rests []rest) string {
 }
 
 // bounded checks that the resources of a host at rest do not grow: the least value in the last third of
-// the rests must not exceed the least value in the second third by more than a slack.
+// the rests must not exceed the greatest value in the second third by more than a slack.
 func (s *Sim) bounded(rests []rest) {
 	slack := map[string]float64{
 		"resident KiB": 32 << 10, "private KiB": 32 << 10, "descriptors": 8, "threads": 8,

@@ -47,8 +47,8 @@ type Options struct {
 	Rests  int                      // > 0: play a marathon with this number of rounds
 }
 
-// Figures are the numbers of a run. Kills is how many hosts a signal ended at once; Starved
-// is how many of these had no memory left before.
+// Figures are the numbers of a run. Kills is the number of hosts that a signal ended at once; Starved
+// is the number of hosts that ended before that by themselves, as they got no more memory.
 type Figures struct {
 	Lines, Answers, Faults, Lives, Kills, Starved int
 

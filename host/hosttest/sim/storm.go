@@ -61,7 +61,7 @@ func (s *Sim) calm() {
 		s.makePlan(h)
 		_ = h.cmd.Process.Signal(syscall.SIGTERM)
 		h.wait("SIGTERM", 0)
-		_ = h.to.close() // it is
+		_ = h.to.close() // for a pipe, Wait has done this already
 	}
 	s.after()
 }
@@ -99,7 +99,7 @@ func (s *Sim) strike(m *model, r *rand.Rand, launches chan<- func()) {
 		}
 	}
 	h.wait("SIGKILL", -1, quitCode)
-	_ = h.to.close() // it is
+	_ = h.to.close() // for a pipe, Wait has done this already
 	s.tally(h)
 	s.mu.Lock()
 	defer s.mu.Unlock()

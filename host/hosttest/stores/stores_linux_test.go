@@ -13,7 +13,7 @@ import (
 
 func TestOnPostgres(t *testing.T) { stores.OnPostgres(t, "^Test(Open|Parameters)$") }
 
-// TestOpen: a path is a store, and stays it.
+// TestOpen: the same path always opens the same store, and another path opens another store.
 func TestOpen(t *testing.T) {
 	part := store.Part{Name: "notes", SQL: stores.SQL("CREATE TABLE notes (text TEXT PRIMARY KEY);")}
 	dir := t.TempDir()
@@ -43,7 +43,7 @@ func TestOpen(t *testing.T) {
 	}))
 }
 
-// TestParameters: a parameter is the argument of its number, wherever and however often it stands.
+// TestParameters: the parameter $N stands for argument N, in any order and any number of times.
 func TestParameters(t *testing.T) {
 	s := stores.Memory(t)
 	must.OK(t, s.Read(t.Context(), func(tx *store.Tx) error {

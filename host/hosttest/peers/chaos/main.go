@@ -107,7 +107,8 @@ func misbehaves(way string, calls int) bool {
 	return false
 }
 
-// plugin answers a message of A2E. A call whose text names a misbehaviour gets that instead.
+// plugin answers a message of A2E. If the text of a call names a misbehaviour, plugin misbehaves in
+// this way.
 func plugin(req *request) {
 	quoted, _ := json.Marshal(told)
 	answer := func(kind, fields string) { say(`{"a2e":"1.0","type":%q,"req_id":%s,%s}`, kind, req.ID, fields) }

@@ -17,8 +17,8 @@ import (
 
 func main() {
 	server := mcp.NewServer(&mcp.Implementation{Name: "mcpecho", Version: "1.0.0"}, nil)
-	// This method passes raw arguments. The SDK's generic AddTool also validates
-	// them, which takes half as long again.
+	// This method passes raw arguments. The SDK's generic AddTool also validates them, which makes a
+	// call take 1.5 times as long.
 	server.AddTool(&mcp.Tool{
 		Name:        "echo",
 		Description: "Gives the text back.",
