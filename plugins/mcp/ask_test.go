@@ -18,7 +18,8 @@ import (
 	"a2e/protocol"
 )
 
-// What the config does not let a server ask is refused without the agent.
+// TestAskingCanBeSwitchedOff: the host refuses the requests of a server that its config forbids,
+// without asking the agent.
 func TestAskingCanBeSwitchedOff(t *testing.T) {
 	s := newStage(t, map[string]any{"srv": child(t, "full", "sampling", false, "elicitation", false, "roots", false)},
 		nil)
@@ -33,7 +34,7 @@ func TestAskingCanBeSwitchedOff(t *testing.T) {
 	}
 }
 
-// While the agent thinks the call is not taken for one without an answer.
+// TestAskingExtendsTheTimeout: a call does not time out while its server waits for the agent.
 func TestAskingExtendsTheTimeout(t *testing.T) {
 	inTime(t, func(timeout int) hosttest.Message {
 		s := newStage(t, map[string]any{
@@ -47,14 +48,14 @@ func TestAskingExtendsTheTimeout(t *testing.T) {
 		if asked.Type == protocol.TypeError {
 			return asked
 		}
-		s.Refused(protocol.TypeToolCallReq, callFields("other__wait", `{}`, ""), protocol.CodeTimeout) // it began later
+		s.Refused(protocol.TypeToolCallReq, callFields("other__wait", `{}`, ""), protocol.CodeTimeout) // began later, and has timed out
 		s.reply(protocol.TypeMCPSampleResp, asked, `{"content":{"type":"text","text":"late"},"model":"m"}`)
 		return s.Answer(id)
 	}).Has(t, "/data/data/content/0/text", "m: late")
 }
 
-// inTime does a thing with longer and longer timeouts until the answer is not that one was over:
-// a busy machine may show nothing for as long as a short one.
+// inTime calls do with longer and longer timeouts until the answer is not a timeout: on a busy machine
+// a server may be silent for longer than a short timeout.
 func inTime(t *testing.T, do func(timeout int) hosttest.Message) (m hosttest.Message) {
 	t.Helper()
 	for timeout := 2; timeout <= 16; timeout *= 2 {
@@ -65,16 +66,17 @@ func inTime(t *testing.T, do func(timeout int) hosttest.Message) (m hosttest.Mes
 	return m
 }
 
-// Servers start at once, and are told what an MCP client in front can be asked when it has
-// said that: never more than their config allows, and nothing where it says nothing in time.
+// TestServersAreToldWhatTheClientCan: servers start at once, and get the capabilities of an MCP client
+// in front when the client has sent them: never more than their config allows, and none if the client
+// does not send them in time.
 func TestServersAreToldWhatTheClientCan(t *testing.T) {
 	can := jsontext.Value(`{"sampling":{},"elicitation":{"form":{}}}`)
 	exe := must.Get(os.Executable())(t)
 	for name, c := range map[string]struct {
 		says   jsontext.Value
 		wait   time.Duration
-		option string // of the server
-		want   string // what it is told; "" = the host ends before
+		option string // option of the server to set
+		want   string // the capabilities that the server gets; "" = the host ends before
 	}{
 		"what it says":          {can, time.Hour, "elicitation", `{"sampling":{},"elicitation":{"form":{}}}`},
 		"what the config lets":  {can, time.Hour, "sampling", `{"elicitation":{"form":{}}}`},
@@ -132,7 +134,7 @@ func TestServersAreToldWhatTheClientCan(t *testing.T) {
 	}
 }
 
-// everythingRoots answers what the server asks after its handshake.
+// everythingRoots answers the server, which asks for the roots after its handshake.
 func everythingRoots(t *testing.T, r *real) {
 	r.reply(protocol.TypeMCPRootListResp, r.question(protocol.TypeMCPRootListReq),
 		`{"roots":[{"uri":"file:///srv/one","name":"one"},{"uri":"file:///srv/two"}]}`)
@@ -142,7 +144,8 @@ func everythingRoots(t *testing.T, r *real) {
 		strings.Contains(text, "file:///srv/two"), "the roots: %s", text)
 }
 
-// everythingSubscriptions listens to one resource, and hears of that one only.
+// everythingSubscriptions subscribes to one resource. The first update must be of this resource, with
+// the id of the request.
 func everythingSubscriptions(t *testing.T, r *real) {
 	const uri = "demo://resource/dynamic/text/9"
 	id := r.Go(protocol.TypeMCPResourceSubscribeReq, `{"uri":`+quoted(uri)+`}`)
@@ -153,12 +156,12 @@ func everythingSubscriptions(t *testing.T, r *real) {
 	r.result("toggle-subscriber-updates", `{}`)
 }
 
-// everythingLogging turns the messages of the server on: one comes at once, of any level,
-// and those below `info` do not arrive.
+// everythingLogging turns the simulated messages of the server on and off: the server sends one at
+// once, of any level. Messages below the level `info` must not arrive.
 func everythingLogging(t *testing.T, r *real) {
-	r.pushed(methodLog, "Received Subscribe Resource request") // from the test before
+	r.pushed(methodLog, "Received Subscribe Resource request") // of the subtest before
 	heard := false
-	for i := 0; i < 100 && !heard || i%2 == 1; i++ { // in the end it is off again
+	for i := 0; i < 100 && !heard || i%2 == 1; i++ { // at the end the messages are off again
 		r.result("toggle-simulated-logging", `{}`)
 		for _, m := range r.Messages() {
 			if m.Type != protocol.TypeMCPServerPush || m.Get("/method") != methodLog {
@@ -222,8 +225,8 @@ func everythingElicitation(t *testing.T, r *real) {
 	}
 }
 
-// everythingUnanswered: an agent that says nothing until the call has no more time has
-// declined, and the server goes on.
+// everythingUnanswered: if the agent does not answer before the end of the call, this counts as
+// declined, and the server continues to work.
 func everythingUnanswered(t *testing.T, r *real) {
 	id := r.call("trigger-elicitation-request", `{}`, `,"timeout":4`) // a busy machine may take a while to ask
 	r.question(protocol.TypeMCPElicitReq)
@@ -270,7 +273,7 @@ func everythingProgress(t *testing.T, r *real) {
 	}
 }
 
-// everythingCancellation cancels a call of an hour, and the server goes on serving.
+// everythingCancellation cancels a call that would take an hour. The server still answers calls.
 func everythingCancellation(t *testing.T, r *real) {
 	id := r.call("trigger-long-running-operation", `{"duration":3600,"steps":360000}`, `,"streaming":true`)
 	r.Event(id) // it is under way
@@ -280,8 +283,8 @@ func everythingCancellation(t *testing.T, r *real) {
 	holds(t, r.result("echo", `{"message":"still"}`), map[string]string{"/data/data/content/0/text": "Echo: still"})
 }
 
-// A server that asked for its roots when there was no agent is told to ask again when one
-// calls it, and once more when there is another.
+// TestRootsOfALaterAgent: a server that asked for its roots when there was no agent is told of changed
+// roots when an agent calls it, and once more for the next agent.
 func TestRootsOfALaterAgent(t *testing.T) {
 	env, log := newEnv(t)
 	opts := DefaultOptions()
@@ -292,7 +295,7 @@ func TestRootsOfALaterAgent(t *testing.T) {
 	s := &stage{t: t, plugin: plugin, log: log, dir: env.Workspace, Pair: hosttest.New(t,
 		host.Options{Plugins: []host.Plugin{plugin}})}
 	r := &real{stage: s, asked: map[protocol.Type]int{}, wire: s.dir + "/" + wireFile}
-	r.sent(`"roots"`, "file://"+s.dir) // it got the workspace
+	r.sent(`"roots"`, "file://"+s.dir) // the server got the workspace as its root
 	for range 2 {
 		s.Handshake(protocol.CapMCP, protocol.CapTools)
 		r.result("echo", `{"message":"x"}`)
@@ -303,13 +306,14 @@ func TestRootsOfALaterAgent(t *testing.T) {
 	r.sent("file:///later")
 }
 
-// An agent that answers late is asked again, also by a server that did not wait for it.
+// TestRootsThatComeLate: if an agent sends its roots too late, the server is told that they have
+// changed, and asks again.
 func TestRootsThatComeLate(t *testing.T) {
 	s := one(t)
 	s.plugin.rootsWait = time.Millisecond
 	id := s.Go(protocol.TypeToolCallReq, callFields("srv__roots", `{}`, ""))
 	asked := s.asks(protocol.TypeMCPRootListReq, 1)
-	s.Answer(id) // with the workspace
+	s.Answer(id) // answered with the workspace as the root
 	s.plugin.rootsWait = hosttest.Patience
 	s.reply(protocol.TypeMCPRootListResp, asked, `{"roots":[{"uri":"file:///late"}]}`)
 	again := s.asks(protocol.TypeMCPRootListReq, 2) // the server was told that they have changed
@@ -317,7 +321,8 @@ func TestRootsThatComeLate(t *testing.T) {
 	assert.Equal(t, s.tool("srv__kept", `{}`), "file:///now", "the server's roots")
 }
 
-// The roots are the session's: a call that ends does not end the question.
+// TestRootsOutliveACall: a question for the roots belongs to the session, so the end of a call does not
+// end it.
 func TestRootsOutliveACall(t *testing.T) {
 	s := one(t)
 	id := s.Go(protocol.TypeToolCallReq, callFields("srv__aside", `{}`, ""))

@@ -19,13 +19,13 @@ import (
 	"a2e/protocol"
 )
 
-// hostile is an MCP server without the SDK, within the test: it answers each method with
-// what the test says, and sends what the test gives it.
+// hostile is an MCP server within the test, without the SDK: it answers each method with the result
+// that the test sets, and sends the lines of the test.
 type hostile struct {
 	*httptest.Server
-	results map[string]string // by method; "{}" where there is none, "" is no answer at all
-	lines   chan string       // sent as they are
-	got     chan string       // what came that is no request
+	results map[string]string // by method; missing = "{}", "" = no answer at all
+	lines   chan string       // sent unchanged
+	got     chan string       // messages of the host that are not requests
 	hung    chan string       // methods that are not answered
 }
 
@@ -51,7 +51,7 @@ func (h *hostile) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if id == "" || method == "" {
 		select {
 		case h.got <- string(body):
-		default: // nobody waits for so much
+		default: // no test reads so many messages
 		}
 		w.WriteHeader(http.StatusAccepted)
 		return
@@ -88,7 +88,7 @@ func (h *hostile) stream(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// open makes a host whose server `srv` this one is.
+// open starts a host with h as its server `srv`.
 func (h *hostile) open(t testing.TB) *stage {
 	t.Helper()
 	return newStage(t, map[string]any{"srv": map[string]any{"url": h.URL, "type": "http"}}, nil)
@@ -126,8 +126,8 @@ func TestListsWithNulls(t *testing.T) {
 	assert.Slice(t, s.toolNames(), []string{"srv__do"})
 }
 
-// A server whose messages have no params, or a result that nothing can be made of, does
-// not end the host.
+// TestMessagesWithoutParams: messages without params, and results that are not objects, do not end the
+// host.
 func TestMessagesWithoutParams(t *testing.T) {
 	h := newHostile(t, map[string]string{
 		"tools/list": `{"tools":[{"name":"do","inputSchema":{"type":"object"}}]}`,
@@ -149,7 +149,7 @@ func TestMessagesWithoutParams(t *testing.T) {
 			assert.Contains(t, h.answer(t, id), `"error":{`)
 		}
 	}
-	h.lines <- `{"jsonrpc":"2.0","id":"last","method":"ping"}` // notifications are handled in order, so all were
+	h.lines <- `{"jsonrpc":"2.0","id":"last","method":"ping"}` // its answer means that all notifications were handled, as they are handled in order
 	h.answer(t, "last")
 }
 
@@ -168,8 +168,8 @@ func TestElicitationSchemasWithoutEnd(t *testing.T) {
 	}
 }
 
-// A server that was started anew knows no session. A call goes on in a new one, and what the server
-// has is asked for again.
+// TestServerStartedAnew: a server that was started anew does not know the old session. The host repeats
+// the call in a new session, and reads the lists of the server again.
 func TestServerStartedAnew(t *testing.T) {
 	newServer := func(tool string) *hostile {
 		return newHostile(t, map[string]string{

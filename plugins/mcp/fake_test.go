@@ -13,16 +13,16 @@ import (
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// roleVar has the test binary play an MCP server; describeVar is the description of its
-// tool echo, secondVar adds a tool of that name.
+// roleVar is the variable that makes the test binary an MCP server. describeVar sets the description of
+// its tool echo, secondVar the name of a further tool.
 const (
 	roleVar     = "MCP_TEST_ROLE"
 	describeVar = "MCP_TEST_DESCRIBE"
 	secondVar   = "MCP_TEST_SECOND"
 )
 
-// play is a server as a process. The roles: `full` has everything; `hang` reads and never
-// answers; `gone` ends at once; `flood` sends log messages without end after its handshake.
+// play runs a server. The roles: `full` has everything; `hang` reads and never answers; `gone` ends at
+// once; `flood` sends log messages without end after its handshake; `raw` is playRaw.
 func play(role string) int {
 	switch role {
 	case "hang":
@@ -40,7 +40,7 @@ func play(role string) int {
 	return 0
 }
 
-// objectOf is the JSON Schema of an object with members of a type, all required.
+// objectOf returns the JSON Schema of an object. Its members, each `name:type`, are all required.
 func objectOf(members ...string) jsontext.Value {
 	var props, names []string
 	for _, m := range members {
@@ -56,7 +56,7 @@ func text(s string) *sdk.CallToolResult {
 	return &sdk.CallToolResult{Content: []sdk.Content{&sdk.TextContent{Text: s}}}
 }
 
-// newFake makes a server with all that MCP has.
+// newFake makes a server with all features of MCP.
 func newFake(role string) *sdk.Server {
 	kept := make(chan *sdk.CallToolResult, 1)
 	s := sdk.NewServer(&sdk.Implementation{Name: "fake", Version: "1.2.3"}, &sdk.ServerOptions{
@@ -111,7 +111,7 @@ func readResource(_ context.Context, r *sdk.ReadResourceRequest) (*sdk.ReadResou
 	}}}, nil
 }
 
-// flood sends log messages as fast as they go.
+// flood sends log messages as fast as possible.
 func flood(ss *sdk.ServerSession) {
 	for i := 0; ; i++ {
 		if err := ss.Log(context.Background(), &sdk.LoggingMessageParams{
@@ -123,7 +123,7 @@ func flood(ss *sdk.ServerSession) {
 	}
 }
 
-// addTools adds those that need nothing from the client.
+// addTools adds the tools that ask the client for nothing.
 func addTools(s *sdk.Server) {
 	describe := "Gives back a text."
 	if d := os.Getenv(describeVar); d != "" {
@@ -197,7 +197,7 @@ func addTools(s *sdk.Server) {
 	})
 }
 
-// member returns a text among the arguments.
+// member returns an argument that is a string.
 func member(r *sdk.CallToolRequest, name string) string {
 	var v string
 	dec := jsontext.Value(r.Params.Arguments)
@@ -206,14 +206,14 @@ func member(r *sdk.CallToolRequest, name string) string {
 	return v
 }
 
-// number returns a number among the arguments.
+// number returns an argument that is a number.
 func number(r *sdk.CallToolRequest, name string) (n int) {
 	_, rest, _ := strings.Cut(string(r.Params.Arguments), `"`+name+`":`)
 	_, _ = fmt.Sscan(rest, &n)
 	return n
 }
 
-// steps reports progress n times, or until there is a file `enough`.
+// steps reports progress n times, or until a file `enough` exists.
 func steps(ctx context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
 	n := number(r, "n")
 	for i := range n {
@@ -263,7 +263,7 @@ func addAskers(s *sdk.Server) {
 	})
 }
 
-// rootsText lists the client's roots.
+// rootsText returns the URIs of the client's roots, with blanks between them.
 func rootsText(ctx context.Context, ss *sdk.ServerSession) *sdk.CallToolResult {
 	res, err := ss.ListRoots(ctx, nil)
 	if err != nil {
@@ -276,8 +276,8 @@ func rootsText(ctx context.Context, ss *sdk.ServerSession) *sdk.CallToolResult {
 	return text(strings.Join(uris, " "))
 }
 
-// addRoots adds a tool that asks for the roots, and one that has them asked for aside and
-// ends when `release` is called. `kept` waits for what came aside.
+// addRoots adds tools for roots: `roots` asks for them, `aside` asks for them outside of its call and
+// waits until `release` is called, and `kept` waits for the answer that came outside of a call.
 func addRoots(s *sdk.Server, kept chan *sdk.CallToolResult) {
 	release := make(chan struct{})
 	s.AddTool(&sdk.Tool{Name: "roots", InputSchema: objectOf()}, func(ctx context.Context,
@@ -305,7 +305,8 @@ func addRoots(s *sdk.Server, kept chan *sdk.CallToolResult) {
 	})
 }
 
-// playRaw is a server without the SDK: it lists a tool whose schema refers to itself.
+// playRaw is a server without the SDK. It lists a tool whose schema refers to itself, another tool of
+// the same name, and a tool that is too large.
 func playRaw(in io.Reader, out io.Writer) int {
 	dec := jsontext.NewDecoder(in)
 	for {
@@ -344,7 +345,7 @@ func rawHead(line jsontext.Value) (id, method string) {
 	return string(m.ID), m.Method
 }
 
-// fakeTool is a tool as a server lists it.
+// fakeTool returns a tool as a server lists it.
 func fakeTool() map[string]any {
 	return map[string]any{
 		"name": "t", "description": "d",

@@ -18,7 +18,7 @@ import (
 	"a2e/protocol"
 )
 
-// sound are results of a server that is as it should be, by the method.
+// sound returns valid results of a server, each after its method.
 func sound() [][2]string {
 	return [][2]string{
 		{"tools/list", `{"tools":[{"name":"do","title":"Do","inputSchema":{"type":"object","properties":{"x":{"type":["string","null"]}}},"outputSchema":{"type":"object"},"annotations":{"readOnlyHint":true}}]}`},
@@ -32,11 +32,11 @@ func sound() [][2]string {
 	}
 }
 
-// puppet is an MCP server over HTTP that says what it is told to.
+// puppet is an MCP server over HTTP that sends given bytes.
 type puppet struct {
-	method string // whose result is another one
+	method string // is answered with result
 	result []byte
-	before []byte // comes before each answer but that to initialize, as a stream of events
+	before []byte // sent before each answer but that to initialize, as a stream of events
 }
 
 func (p *puppet) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -73,8 +73,8 @@ func (p *puppet) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		bytes.ReplaceAll([]byte(answer), []byte("\n"), []byte("\ndata: ")))
 }
 
-// FuzzServer: whatever an MCP server answers and says before it, each request of the agent is
-// answered once, by its response or an error, and the host lives on.
+// FuzzServer: whatever an MCP server sends, each request of the agent is answered once, by its response
+// or an error, and the host continues to work.
 func FuzzServer(f *testing.F) {
 	for i, s := range sound() {
 		f.Add(uint8(i), []byte(s[1]), []byte(nil))
@@ -123,7 +123,7 @@ func FuzzServer(f *testing.F) {
 			{protocol.TypeMCPServerListReq, `{}`},
 		} {
 			id := s.Go(req.typ, req.fields)
-			if !good { // what it says may have swallowed its answer
+			if !good { // the answer may be lost in the bytes before it
 				defer time.AfterFunc(time.Second/2,
 					func() { s.Go(protocol.TypeCancel, fmt.Sprintf(`{"req_id":%q}`, id)) }).Stop()
 			}

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// newEnv makes what a plugin needs.
+// newEnv returns the Env of a plugin, and its log.
 func newEnv(t testing.TB) (host.Env, *hosttest.Log) {
 	t.Helper()
 	dir := t.TempDir()
@@ -48,7 +48,8 @@ func openStore(t testing.TB, path string) store.Opener {
 
 func newFile(t testing.TB) string { return filepath.Join(t.TempDir(), store.FileName) }
 
-// child is the config of this test binary as a server in a role.
+// child returns the config of a server that is this test binary in a role. more has further options:
+// names and values in turn.
 func child(t testing.TB, role string, more ...any) map[string]any {
 	t.Helper()
 	path := must.Get(os.Executable())(t)
@@ -74,7 +75,8 @@ type stage struct {
 	dir    string // the workspace
 }
 
-// newStage opens a host with servers, by id. change may complete what the plugin is made of.
+// newStage opens a host with servers, by id. change, if not nil, changes the options and the Env of the
+// plugin.
 func newStage(t testing.TB, servers map[string]any, change func(*Options, *host.Env), more ...host.Plugin) *stage {
 	t.Helper()
 	env, log := newEnv(t)
@@ -86,7 +88,7 @@ func newStage(t testing.TB, servers map[string]any, change func(*Options, *host.
 		change(&opts, &env)
 	}
 	plugin := must.Get(New("mcp", opts, env))(t)
-	plugin.firstWait = hosttest.Patience // a busy machine starts no server within seconds
+	plugin.firstWait = hosttest.Patience // a busy machine may take many seconds to start a server
 	plugin.rootsWait = hosttest.Patience
 	s := &stage{t: t, plugin: plugin, log: log, dir: env.Workspace}
 	s.Pair = hosttest.New(t, host.Options{Plugins: append([]host.Plugin{plugin}, more...)})
@@ -117,7 +119,7 @@ func callFields(tool, args, more string) string {
 	return fmt.Sprintf(`{"tool_name":%q,"arguments":%s%s}`, tool, args, more)
 }
 
-// tool calls a tool, which must succeed, and gives its first text.
+// tool calls a tool, which must succeed, and returns the first text of its result.
 func (s *stage) tool(name, args string) string {
 	s.t.Helper()
 	m := s.ask(protocol.TypeToolCallReq, callFields(name, args, ""), nil)
@@ -125,7 +127,7 @@ func (s *stage) tool(name, args string) string {
 	return m.Get("/data/data/content/0/text")
 }
 
-// toolNames lists the tools.
+// toolNames returns the names of all tools.
 func (s *stage) toolNames() []string {
 	s.t.Helper()
 	var resp protocol.ToolListResponse
@@ -137,7 +139,7 @@ func (s *stage) toolNames() []string {
 	return names
 }
 
-// row returns what mcp/server/list says of a server.
+// row returns the entry of a server in the response to mcp/server/list/req, or nil.
 func (s *stage) row(id string) map[string]any {
 	s.t.Helper()
 	var resp struct {
@@ -170,7 +172,7 @@ func (s *stage) asks(typ protocol.Type, n int) hosttest.Message {
 	})
 }
 
-// pushed waits for a push of a method.
+// pushed waits for a push of a method that contains the words.
 func (s *stage) pushed(method string, words ...string) hosttest.Message {
 	s.t.Helper()
 	return s.Wait("a push of "+method, func(m hosttest.Message) bool {

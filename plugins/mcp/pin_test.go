@@ -19,15 +19,16 @@ import (
 	"a2e/protocol"
 )
 
-// pinned opens a host with pins, and a server whose tool echo has a description.
+// pinned opens a host with pins and a server. describe is the description of its tool echo, second the
+// name of a further tool; "" = the usual one, and none.
 func pinned(t testing.TB, open store.Opener, describe, second string) *stage {
 	t.Helper()
 	cfg := withEnv(withEnv(child(t, "full"), describeVar, describe), secondVar, second)
 	return newStage(t, map[string]any{"srv": cfg}, func(o *Options, e *host.Env) { o.Pin, e.Store = true, open })
 }
 
-// A tool that changed since it was first seen, and one that is new, are withheld until
-// somebody approves.
+// TestPins: a tool that changed since it was first seen, and a new tool, are withheld until a person
+// approves them.
 func TestPins(t *testing.T) {
 	open := openStore(t, newFile(t))
 	first := pinned(t, open, "Gives back a text.", "")
@@ -63,8 +64,8 @@ func TestPins(t *testing.T) {
 	assert.Fails(t, err, "no approval changes that", "approval of a tool that cannot be offered")
 }
 
-// What an agent registers is pinned as long as it is there, and leaves nothing in the store:
-// it could give ever new ids.
+// TestPinsOfRegisteredServers: a server that an agent registers is pinned as long as it exists. The
+// store keeps nothing of it, as an agent could fill the store with ever new ids.
 func TestPinsOfRegisteredServers(t *testing.T) {
 	open := openStore(t, newFile(t))
 	s := newStage(t, nil, func(o *Options, e *host.Env) { o.Register, o.Pin, e.Store = RegisterAny, true, open })
@@ -86,7 +87,7 @@ func TestPinsOfRegisteredServers(t *testing.T) {
 		out.String())
 }
 
-// Where the store cannot be read nothing is taken for approved.
+// TestPinsWithoutTheirStore: if the store cannot be read, no tool counts as approved.
 func TestPinsWithoutTheirStore(t *testing.T) {
 	s := pinned(t, func(context.Context) (store.Store, error) { return nil, fmt.Errorf("no such disk") }, "", "")
 	names := s.toolNames()
@@ -97,7 +98,7 @@ func TestPinsWithoutTheirStore(t *testing.T) {
 	assert.That(t, err != nil, "pins without any store are taken")
 }
 
-// bound binds a tool, from its JSON, as that of the server srv.
+// bound reads a tool from its JSON, and binds it as a tool of the server srv.
 func bound(t *testing.T, raw string) *boundTool {
 	t.Helper()
 	s := &server{p: &Plugin{}, opts: ServerOptions{Config: link.Config{ID: "srv"}}}
@@ -106,7 +107,8 @@ func bound(t *testing.T, raw string) *boundTool {
 	return b
 }
 
-// What a server says of a tool changes nothing but that text.
+// TestPinsSeeEachPart: a change in any part of a tool's definition changes its hash, so that no changed
+// tool passes for the approved one.
 func TestPinsSeeEachPart(t *testing.T) {
 	base := fakeTool()
 	before := bound(t, quoted(base)).hash
@@ -127,8 +129,8 @@ func TestPinsSeeEachPart(t *testing.T) {
 	}
 }
 
-// A pin is made of the SDK's types, whose fields were all that was decoded when the first pins
-// were made: those still hold.
+// TestPinsOfFormerVersions: pins of former versions stay valid. These decoded only the fields of the
+// SDK's types, so a definition still has just these fields.
 func TestPinsOfFormerVersions(t *testing.T) {
 	for name, raw := range map[string]string{
 		"all":   quoted(fakeTool()),
@@ -182,7 +184,8 @@ func TestPart(t *testing.T) {
 	}
 }
 
-// Two plugins in one host have their own servers, and one list.
+// TestTwoPlugins: two plugins in one host have their own servers, and one list shows the servers of
+// both.
 func TestTwoPlugins(t *testing.T) {
 	env, _ := newEnv(t)
 	var plugins []host.Plugin

@@ -17,13 +17,13 @@ import (
 	"a2e/protocol"
 )
 
-// Servers of others, as `make tools` installs them, spoken to by messages of A2E. One host
+// The tests in this file send messages of A2E to real servers, which `make tools` installs. One host
 // and one process serve all tests of one server.
 
-// peersDir is where `make tools` puts the programs of others.
+// peersDir is the folder in which `make tools` installs the programs of others.
 const peersDir = "../../testdata/peers"
 
-// peer returns the absolute path of a part of a program of others, which must be there.
+// peer returns the absolute path of a file or folder in peersDir, which must exist.
 func peer(t testing.TB, parts ...string) string {
 	t.Helper()
 	path, err := filepath.Abs(filepath.Join(append([]string{peersDir}, parts...)...))
@@ -40,11 +40,11 @@ func script(t testing.TB, name string) string {
 	return peer(t, "node_modules", "@modelcontextprotocol", name, "dist", "index.js")
 }
 
-// wireFile is where a server in the workspace notes what it is sent.
+// wireFile is the file in the workspace with the lines that a server was sent.
 const wireFile = "wire.ndjson"
 
-// npmServer is the config of such a server as a child process, with the lines that it is
-// sent in wireFile.
+// npmServer returns the config of a server of that npm scope as a child process. The lines that the
+// server is sent are also written to wireFile.
 func npmServer(t testing.TB, name string, args ...any) map[string]any {
 	t.Helper()
 	node(t)
@@ -62,7 +62,8 @@ func node(t testing.TB) string {
 	return path
 }
 
-// sent waits until the server was sent a line with these words in it, where that is noted.
+// sent waits until the server was sent a line with these words. It does nothing if the lines are not
+// recorded.
 func (r *real) sent(words ...string) {
 	r.t.Helper()
 	if r.wire == "" {
@@ -76,11 +77,11 @@ func (r *real) sent(words ...string) {
 	})
 }
 
-// real is a host with one server of others, called `all`.
+// real is a host with one real server, called `all`.
 type real struct {
 	*stage
 	asked map[protocol.Type]int // requests of the host so far
-	wire  string                // the file of what the server was sent; "" = there is none
+	wire  string                // the file with the lines that the server was sent; "" = they are not recorded
 }
 
 func newReal(t testing.TB, cfg map[string]any) *real {
@@ -128,12 +129,12 @@ func holds(t testing.TB, m hosttest.Message, want map[string]string) {
 	}
 }
 
-// TestEverything reaches each feature of server-everything by messages of A2E.
+// TestEverything: each feature of server-everything works by messages of A2E.
 func TestEverything(t *testing.T) {
 	r := newReal(t, npmServer(t, "server-everything"))
 	r.wire = filepath.Join(r.dir, wireFile)
 	r.each(t, []everything{
-		{"roots", everythingRoots}, // first: the server asks for them 350 ms after the handshake, and once
+		{"roots", everythingRoots}, // first: the server asks for its roots only once, 350 ms after the handshake
 		{"tools", everythingTools},
 		{"results", everythingResults},
 		{"resources", everythingResources},
@@ -150,7 +151,7 @@ func TestEverything(t *testing.T) {
 	})
 }
 
-// TestEverythingOverHTTP does so, for what its transports may change, over those.
+// TestEverythingOverHTTP: the features that may depend on the transport also work over HTTP.
 func TestEverythingOverHTTP(t *testing.T) {
 	for _, c := range []struct{ transport, path string }{{"streamableHttp", "/mcp"}, {"sse", "/sse"}} {
 		t.Run(c.transport, func(t *testing.T) {
@@ -192,7 +193,7 @@ func everythingTools(t *testing.T, r *real) {
 		"gzip-file-as-resource", "toggle-simulated-logging", "toggle-subscriber-updates",
 		"trigger-long-running-operation",
 		"get-roots-list", "trigger-elicitation-request", "trigger-url-elicitation", "trigger-sampling-request",
-		// by what the host declares
+		// the last four are listed only for a host that declares roots, elicitation and sampling
 	} {
 		assert.That(t, slices.Contains(names, "all__"+name), "there is no tool %s among %v", name, names)
 	}
@@ -218,7 +219,7 @@ func everythingTools(t *testing.T, r *real) {
 	r.Refused(protocol.TypeToolCallReq, callFields("all__get-sum", `{"a":"x","b":1}`, ""), protocol.CodeSchemaViolation)
 	r.Refused(protocol.TypeToolCallReq, callFields("all__none", `{}`, ""), protocol.CodeUnknownTool)
 	if r.wire == "" {
-		return // its environment is none that the host gave it
+		return // the test has started this server, so it does not have the environment that the host sets
 	}
 	env := strings.ReplaceAll(r.result("get-env", `{}`).Get("/data/data/content/0/text"), `"A2E_SANDBOX"`, "")
 	assert.That(t, strings.Contains(env, `"PATH"`) && !strings.Contains(env, "A2E_") &&
@@ -226,7 +227,7 @@ func everythingTools(t *testing.T, r *real) {
 		"its environment: %s", env)
 }
 
-// everythingResults looks at each kind of block that results have.
+// everythingResults checks each kind of content block in results.
 func everythingResults(t *testing.T, r *real) {
 	const at = "/data/data/content/"
 	holds(t, r.result("get-annotated-message", `{"messageType":"error","includeImage":true}`), map[string]string{
@@ -285,7 +286,8 @@ func everythingResources(t *testing.T, r *real) {
 	r.Refused(protocol.TypeMCPResourceReadReq, `{"uri":"other://none"}`, protocol.CodeMCPResourceNotFound)
 }
 
-// everythingSessionResources has the server add a resource, which it tells of.
+// everythingSessionResources lets the server add a resource: the host gets a notification, and lists
+// and reads the resource.
 func everythingSessionResources(t *testing.T, r *real) {
 	data := "data:text/plain," + url.QueryEscape(strings.Repeat("a", 500))
 	holds(t, r.result("gzip-file-as-resource", `{"name":"a.gz","data":`+quoted(data)+`}`), map[string]string{
@@ -340,8 +342,8 @@ func everythingPrompts(t *testing.T, r *real) {
 	r.Refused(protocol.TypeMCPPromptGetReq, `{"name":"none"}`, protocol.CodeMCPPromptNotFound)
 }
 
-// TestFilesystem: server-filesystem works in the folder that it was given, and after the
-// agent named its roots in those.
+// TestFilesystem: server-filesystem works in the folder of its arguments and, after the agent has sent
+// its roots, in these.
 func TestFilesystem(t *testing.T) {
 	r := newReal(t, npmServer(t, "server-filesystem", "."))
 	r.reply(protocol.TypeMCPRootListResp, r.question(protocol.TypeMCPRootListReq),
@@ -374,7 +376,7 @@ func TestFilesystem(t *testing.T) {
 	}
 }
 
-// TestTime: a server in Python, in a virtual environment.
+// TestTime: a server in Python works from a virtual environment.
 func TestTime(t *testing.T) {
 	r := newReal(t, map[string]any{
 		"command": peer(t, "venv", "bin", "python3"), "args": []any{
@@ -390,7 +392,7 @@ func TestTime(t *testing.T) {
 		"a zone that is none: %s", m.Line)
 }
 
-// httpServer starts server-everything with a transport over HTTP and gives its address.
+// httpServer starts server-everything with a transport over HTTP, and returns its address.
 func httpServer(t *testing.T, transport string) string {
 	t.Helper()
 	cmd := exec.Command(node(t), "--require", peer(t, "loopback.cjs"), script(t, "server-everything"), transport)
@@ -399,7 +401,7 @@ func httpServer(t *testing.T, transport string) string {
 	must.OK(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = cmd.Process.Kill()
-		_ = cmd.Wait() // it was killed
+		_ = cmd.Wait() // an error says that it was killed
 	})
 	port := ""
 	for lines := bufio.NewScanner(out); port == ""; {
@@ -409,7 +411,7 @@ func httpServer(t *testing.T, transport string) string {
 			port = ""
 		}
 	}
-	go func() { // it says a line for each request
+	go func() { // reads on, as the server prints a line for each request
 		for buf := make([]byte, 4096); ; {
 			if _, err := out.Read(buf); err != nil {
 				return
@@ -419,7 +421,7 @@ func httpServer(t *testing.T, transport string) string {
 	return "http://127.0.0.1:" + port
 }
 
-// TestMemory: what server-memory was told it finds again, in its file.
+// TestMemory: server-memory stores entities in its file, and finds, lists and deletes them.
 func TestMemory(t *testing.T) {
 	r := newReal(t, npmServer(t, "server-memory"))
 	r.result("create_entities", `{"entities":[{"name":"Ada","entityType":"person","observations":["wrote a program"]},{"name":"Engine","entityType":"machine","observations":[]}]}`)

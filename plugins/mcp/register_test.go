@@ -23,12 +23,12 @@ import (
 	"a2e/protocol"
 )
 
-// anyCommand lets the agent start this test binary.
+// anyCommand lets the agent register any command, such as this test binary.
 func anyCommand(o *Options, _ *host.Env) { o.Register = RegisterAny }
 
 func TestRegisterAndUnregister(t *testing.T) {
 	s := newStage(t, nil, anyCommand)
-	s.plugin.firstWait = time.Nanosecond // the answer waits for the tools all the same
+	s.plugin.firstWait = time.Nanosecond // the answer must wait for the tools nevertheless
 	m := s.ask(protocol.TypeMCPServerRegisterReq, `{"config":`+quoted(child(t, "full", "server_id", "late", "name",
 		"Late", "transport", "stdio", "auto_reconnect", true))+`}`, nil)
 	if m.Get("/ok") != "true" || m.Get("/error") != "" || m.Get("/server/status") != "ready" ||
@@ -47,7 +47,8 @@ func TestRegisterAndUnregister(t *testing.T) {
 	s.Refused(protocol.TypeToolCallReq, callFields("late__echo", `{"text":"x"}`, ""), protocol.CodeUnknownTool)
 }
 
-// What comes behind a registration finds the server, without waiting for the answer.
+// TestRegisterInOrder: requests behind a registration find the server, even if the agent does not wait
+// for its answer.
 func TestRegisterInOrder(t *testing.T) {
 	s := newStage(t, nil, anyCommand)
 	for range 5 {
@@ -67,7 +68,7 @@ func TestRegisterInOrder(t *testing.T) {
 	}
 }
 
-// The end of a server does not wait for its calls: it ends them.
+// TestUnregisterEndsCalls: to unregister a server does not wait for its calls, but ends them.
 func TestUnregisterEndsCalls(t *testing.T) {
 	s := newStage(t, nil, anyCommand)
 	s.ask(protocol.TypeMCPServerRegisterReq, `{"config":`+quoted(child(t, "full", "server_id", "late"))+`}`, nil).Has(t,
@@ -82,7 +83,7 @@ func TestUnregisterEndsCalls(t *testing.T) {
 	assert.Equal(t, s.Answer(call).Code, protocol.CodeMCPTransportError, "the call that was under way")
 }
 
-// A server of the config is its owner's: an agent cannot take it away, nor its name.
+// TestServersOfTheConfigStay: an agent cannot unregister a server of the config.
 func TestServersOfTheConfigStay(t *testing.T) {
 	s := newStage(t, map[string]any{"srv": child(t, "full"), "off": child(t, "full", "disabled", true)}, anyCommand)
 	for _, id := range []string{"srv", "off"} {
@@ -93,7 +94,8 @@ func TestServersOfTheConfigStay(t *testing.T) {
 	s.tool("srv__echo", `{"text":"x"}`)
 }
 
-// What the agent may not register is refused, with the reason, and nothing of it is kept.
+// TestRegisterRefuses: a registration that is not allowed fails with the reason, and leaves nothing
+// behind.
 func TestRegisterRefuses(t *testing.T) {
 	secret := "hunter2"
 	t.Setenv("SECRET_OF_THE_HOST", secret)
@@ -147,7 +149,7 @@ func TestRegisterRefuses(t *testing.T) {
 		m.Get("/server/status") == "error", "%s", m.Line)
 }
 
-// A server over HTTP has the same as one on pipes.
+// TestServerOverHTTP: a server over HTTP has the same features as a server on pipes.
 func TestServerOverHTTP(t *testing.T) {
 	for _, kind := range []string{"http", "sse"} {
 		t.Run(kind, func(t *testing.T) {
@@ -184,8 +186,8 @@ func TestServerOverHTTP(t *testing.T) {
 	}
 }
 
-// A host with many servers, most of which hang, answers its handshake at once, and what
-// the others have.
+// TestManyServersThatHang: a host with many servers, most of which hang, answers its handshake at once,
+// and serves the tools of the other servers.
 func TestManyServersThatHang(t *testing.T) {
 	servers := map[string]any{
 		"good": child(t, "full"), "gone": child(t, "gone"),
@@ -213,7 +215,8 @@ func TestManyServersThatHang(t *testing.T) {
 	assert.That(t, m.Get("/servers/0/server_id") == "off" && m.Get("/servers/1") == "", "%s", m.Line)
 }
 
-// A server that floods loses messages of its own, and holds nobody up.
+// TestServerThatFloods: a server that floods the host loses its own messages, and does not delay other
+// servers.
 func TestServerThatFloods(t *testing.T) {
 	s := newStage(t, map[string]any{"loud": child(t, "flood"), "srv": child(t, "full")}, nil)
 	for range 5 {
@@ -223,7 +226,8 @@ func TestServerThatFloods(t *testing.T) {
 	s.pushed(methodLog)
 }
 
-// What waits for the agent is bounded, the oldest log messages go first, and it is said.
+// TestPusherIsBounded: the messages that wait for the agent are bounded. The oldest log messages are
+// dropped first, and a message says so.
 func TestPusherIsBounded(t *testing.T) {
 	p := newPusher(&server{})
 	p.add("notifications/tools/list_changed", "", nil)
@@ -249,7 +253,8 @@ func TestPusherIsBounded(t *testing.T) {
 	assert.That(t, p.bytes <= maxPushBytes && p.droppedEver() != 0, "%d bytes wait", p.bytes)
 }
 
-// An error does not tell an agent which files there are outside of what its server sees.
+// TestRegistrationsTellNothingOfFiles: an error does not tell an agent whether a file exists that its
+// server cannot see.
 func TestRegistrationsTellNothingOfFiles(t *testing.T) {
 	s := newStage(t, nil, func(o *Options, _ *host.Env) { o.AllowedCommands = []string{"sh"} })
 	there := filepath.Join(t.TempDir(), "there")
@@ -264,7 +269,8 @@ func TestRegistrationsTellNothingOfFiles(t *testing.T) {
 	assert.Equal(t, said[there], said[there+"-not"], "%q", said)
 }
 
-// A registration that is cancelled while the server is asked for what it has leaves nothing.
+// TestCancelledRegistrationIsNotKept: a registration that is cancelled while the host reads the
+// server's lists leaves nothing behind.
 func TestCancelledRegistrationIsNotKept(t *testing.T) {
 	h := newHostile(t, map[string]string{"tools/list": ""})
 	s := newStage(t, nil, func(o *Options, _ *host.Env) { o.HTTPAllowPrivate = true })
@@ -277,7 +283,7 @@ func TestCancelledRegistrationIsNotKept(t *testing.T) {
 	hosttest.Eventually(t, "the server is gone", func() bool { return s.row("srv") == nil })
 }
 
-// Each shape that MCP clients write is read.
+// TestParseServers: ParseServers reads each form of config that MCP clients write.
 func TestParseServers(t *testing.T) {
 	const entry = `{"command":"npx","args":["-y","@x/y"],"env":{"A":"${env:B}","PORT":8080}}`
 	for name, text := range map[string]string{
@@ -306,7 +312,8 @@ func TestParseServers(t *testing.T) {
 	assert.That(t, !strings.Contains(shown, "hunter2"), "a secret is shown: %s", shown)
 }
 
-// What does not fit is named by server and field, and no value is shown.
+// TestParseServersErrors: an error names the server and the field, and shows no value, as values may be
+// secret.
 func TestParseServersErrors(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"no JSON":       {`{`, "not a JSON object"},
@@ -350,7 +357,7 @@ func TestParseServersErrors(t *testing.T) {
 	}
 }
 
-// The config has the servers under either name, as a mapping or a list.
+// TestOptions: the config has the servers under `servers` or `mcpServers`, as a mapping or a list.
 func TestOptions(t *testing.T) {
 	decode := func(text string) (Options, error) {
 		opts := DefaultOptions()
@@ -390,7 +397,7 @@ func TestOptions(t *testing.T) {
 	assert.Equal(t, len(slices.Collect(maps.Keys(many))), maxServers+1, "the options were changed")
 }
 
-// TestListsWaitOnce: a server that never starts delays the first list, and none after it.
+// TestListsWaitOnce: a server that never starts delays the first list, but no later one.
 func TestListsWaitOnce(t *testing.T) {
 	s := newStage(t, map[string]any{"dead": child(t, "hang"), "srv": child(t, "full")}, nil)
 	dead := s.plugin.servers["dead"]

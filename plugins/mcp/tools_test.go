@@ -49,14 +49,14 @@ func TestFailureOfATool(t *testing.T) {
 	s.Refused(protocol.TypeToolCallReq, callFields("srv__none", `{}`, ""), protocol.CodeUnknownTool)
 }
 
-// A server that shows that it is at work has its time again each time.
+// TestProgressExtendsTheTimeout: each report of progress starts the timeout of a call again.
 func TestProgressExtendsTheTimeout(t *testing.T) {
 	inTime(t, func(timeout int) hosttest.Message {
 		s := newStage(t, map[string]any{"srv": child(t, "full", "timeout", timeout)}, nil)
 		s.toolNames()
 		id := s.Go(protocol.TypeToolCallReq, callFields("srv__steps", `{"n":1000000,"pause_ms":20}`, ""))
 		s.Refused(protocol.TypeToolCallReq, callFields("srv__wait", `{}`, ""), protocol.CodeTimeout,
-			"srv") // it began later
+			"srv") // began later, and has timed out
 		must.OK(t, os.WriteFile(filepath.Join(s.dir, "enough"), nil, 0o600))
 		return s.Answer(id)
 	}).Has(t, "/data/data/content/0/text", "done")
@@ -82,7 +82,7 @@ func TestToolsThatDoNotFit(t *testing.T) {
 	got := withheld("raw")
 	assert.That(t, strings.Contains(got, "another tool of the server") && strings.Contains(got, "262144"),
 		"withheld: %s", got)
-	if got := s.tool("raw__loop", `{"a":1}`); got != "called" { // a schema without an end is the server's to check
+	if got := s.tool("raw__loop", `{"a":1}`); got != "called" { // the server checks arguments whose schema refers to itself
 		t.Errorf("loop gave %q", got)
 	}
 	for _, want := range []string{
@@ -94,7 +94,7 @@ func TestToolsThatDoNotFit(t *testing.T) {
 	assert.Contains(t, s.log.String(), "another tool of the server", "the log says nothing of what is withheld")
 }
 
-// Aliases follow from the set of names, not from their order.
+// TestAliases: the aliases depend on the set of names, not on their order.
 func TestAliases(t *testing.T) {
 	long := strings.Repeat("n", 70)
 	for name, c := range map[string]struct{ names, want []string }{
@@ -122,7 +122,8 @@ func TestAliases(t *testing.T) {
 	assert.That(t, len(got) == 0, "aliases without room: %v", got)
 }
 
-// Two servers may give one name; then it is the first one's, and the other tool is withheld.
+// TestNamesThatCollide: if tools of two servers get the same name, it belongs to the first server, and
+// the other tool is withheld.
 func TestNamesThatCollide(t *testing.T) {
 	s := newStage(t, nil, anyCommand)
 	for _, cfg := range []map[string]any{
@@ -147,7 +148,7 @@ func TestNamesThatCollide(t *testing.T) {
 
 func TestListChangesArePushed(t *testing.T) {
 	s := one(t)
-	s.pushed("notifications/tools/list_changed") // those of the server are there
+	s.pushed("notifications/tools/list_changed") // sent when the server's first tools are there
 	s.tool("srv__grow", `{}`)
 	seen := 0
 	s.Wait("a second push", func(m hosttest.Message) bool {
@@ -202,8 +203,8 @@ func TestContract(t *testing.T) {
 	})
 }
 
-// A schema is held against arguments where that has an end; what it cannot say here is the
-// server's to decide.
+// TestChecker: arguments are checked against a schema as far as the host understands it; the server
+// decides about the rest.
 func TestChecker(t *testing.T) {
 	const draft2019 = "https://json-schema.org/draft/2019-09/schema"
 	for name, c := range map[string]struct{ schema, args, path string }{
@@ -258,7 +259,7 @@ func TestChecker(t *testing.T) {
 	}
 }
 
-// inDialect returns a schema that names a dialect.
+// inDialect returns a schema that names its dialect.
 func inDialect(name string) string {
 	return `{"$schema":"` + name + `","type":"object","properties":{"a":{"type":"integer"}}}`
 }
@@ -337,8 +338,8 @@ func TestPrompts(t *testing.T) {
 	assert.Equal(t, strings.Join(count.calls, "; "), "prompt srv__greet true")
 }
 
-// A subscription belongs to a session: news of it have the req_id of its request, and the
-// server hears when the session ends.
+// TestSubscriptions: a subscription belongs to a session: its updates have the req_id of its request,
+// and the server gets an unsubscribe request when the session ends.
 func TestSubscriptions(t *testing.T) {
 	s := one(t)
 	id := s.Go(protocol.TypeMCPResourceSubscribeReq, `{"uri":"test://1"}`)
@@ -355,7 +356,7 @@ func TestSubscriptions(t *testing.T) {
 	})
 }
 
-// A subscription outlives the connection that it was made on.
+// TestSubscriptionIsRenewed: a subscription outlives its connection to the server.
 func TestSubscriptionIsRenewed(t *testing.T) {
 	s := one(t)
 	id := s.Go(protocol.TypeMCPResourceSubscribeReq, `{"uri":"test://1"}`)
@@ -369,8 +370,8 @@ func TestSubscriptionIsRenewed(t *testing.T) {
 	})
 }
 
-// Pages over servers hold still when a server goes away, and do not take each other's
-// cursors.
+// TestPages: the pages over several servers stay correct when entries or a server disappear, and a
+// cursor is only valid for its own list.
 func TestPages(t *testing.T) {
 	have := make(map[string][]entry)
 	fill := func(id string, from, to int) {
@@ -400,7 +401,7 @@ func TestPages(t *testing.T) {
 	fill("c", 0, 500)
 	for name, c := range map[string]struct {
 		there []string
-		from  int // the first entry of a that is left
+		from  int // the first entry of a that still exists
 		want  string
 	}{
 		"nothing changed": {[]string{"a", "b", "c"}, 0, `{"id":"a","n":500}`},
@@ -441,8 +442,8 @@ func TestPages(t *testing.T) {
 	assert.That(t, len(rows) != 0, "cursors of two: no rows")
 }
 
-// Templates that are dear to hold a URI against cost no more than others, however many a
-// server lists.
+// TestDearTemplates: templates that are expensive to match with a URI are left out, so that a server
+// cannot slow the host down with many of them.
 func TestDearTemplates(t *testing.T) {
 	var vars strings.Builder
 	for i := range maxTemplate / 4 {
@@ -462,7 +463,7 @@ func TestDearTemplates(t *testing.T) {
 	for uri, want := range map[string]bool{
 		"item://7": true,
 		"item://" + strings.Repeat("7", maxTemplated): false,
-		"late://7": true, // there is room for a short one
+		"late://7": true, // there is still room for a short template
 		strings.Repeat("a", maxTemplated/16) + "!": false,
 	} {
 		listed, templated := s.offers(uri)

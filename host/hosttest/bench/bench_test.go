@@ -177,7 +177,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// faultVariable makes the test binary a host of its own, with one fault or "".
+// faultVariable is the environment variable that makes the test binary a host; its value is the fault
+// of the host, or "" for none.
 const faultVariable = "BENCH_TEST_FAULT"
 
 // fakeHost returns the path of a small a2e host.
