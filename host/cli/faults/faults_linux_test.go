@@ -224,17 +224,20 @@ func TestPage(t *testing.T) {
 		for code := range codes {
 			assert.That(t, strings.Contains(cells[1], code), "%s: the page lacks %s", cells[0], code)
 		}
-		names, own := strings.Split(cells[3], ", "), false
-		for _, name := range names {
-			assert.That(t, tests[strings.Trim(name, "`")], "%s: there is no test %s", cells[0], name)
-			own = own || strings.HasPrefix(name, "`TestFaults")
+		own := false
+		for _, name := range strings.Split(cells[3], ", ") {
+			test, folder, elsewhere := strings.Cut(strings.ReplaceAll(name, "`", ""), " in ")
+			if !elsewhere {
+				folder, own = "host/cli/faults", true
+			}
+			assert.That(t, tests[folder+" "+test], "%s: there is no test %s", cells[0], name)
 		}
-		assert.That(t, own == here, "%s: it is of %q; rows here: %v", cells[0], names, here)
+		assert.That(t, own == here, "%s: it is of %s; rows here: %v", cells[0], cells[3], here)
 	}
 	assert.That(t, len(met) == 0, "the page lacks %q", slices.Sorted(maps.Keys(met)))
 }
 
-// testNames are those of all tests of the repository.
+// testNames returns the tests of the repository, each as its folder and its name.
 func testNames(t *testing.T) map[string]bool {
 	t.Helper()
 	names := map[string]bool{}
@@ -246,7 +249,8 @@ func testNames(t *testing.T) map[string]bool {
 			}
 			text, err := os.ReadFile(path)
 			for _, m := range regexp.MustCompile(`(?m)^func (Test\w+)\(`).FindAllSubmatch(text, -1) {
-				names[string(m[1])] = true
+				folder, _ := filepath.Rel(root, filepath.Dir(path))
+				names[filepath.ToSlash(folder)+" "+string(m[1])] = true
 			}
 			return err
 		}))
