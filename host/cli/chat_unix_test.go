@@ -32,7 +32,7 @@ type typist struct {
 
 	mu    sync.Mutex
 	shown string // guarded by mu
-	seen  int    // of shown, by await; guarded by mu
+	seen  int    // length of the part of shown that await has passed; guarded by mu
 }
 
 // newTypist begins a chat, and waits until it asks for a message.
@@ -53,7 +53,7 @@ func atTerminal(t *testing.T, dir string, env []string, args ...string) *typist 
 	return p
 }
 
-// follow notes what the terminal shows, until the program has ended.
+// follow collects the output of the terminal in p.shown until the program has ended.
 func (p *typist) follow() {
 	defer close(p.read)
 	text := make([]byte, 4096)
@@ -74,7 +74,7 @@ func (p *typist) types(keys string) {
 	must.OK(p.t, err)
 }
 
-// await waits until the terminal shows a text, behind all that was waited for before.
+// await waits until the terminal shows a text after the texts of earlier calls.
 func (p *typist) await(text string) {
 	p.t.Helper()
 	defer func() {
@@ -96,18 +96,18 @@ func (p *typist) await(text string) {
 	})
 }
 
-// ends waits for the end of the program.
+// ends waits until the program has ended, and checks its exit status.
 func (p *typist) ends(code int) {
 	p.t.Helper()
-	_ = p.cmd.Wait() // its status is looked at below
+	_ = p.cmd.Wait() // its status is checked below
 	p.terminal.Close()
 	<-p.read
 	got := p.cmd.ProcessState.ExitCode()
 	assert.That(p.t, got == code, "status %d, should be %d; the terminal got %q", got, code, p.shown)
 }
 
-// A conversation at a terminal: pieces as they come, calls of tools, what is typed meanwhile,
-// and the ways to stop.
+// TestChatOnATerminal: a chat at a terminal shows the pieces of an answer as they are received and the calls of
+// tools, takes messages that are typed meanwhile, and stops on Ctrl-C.
 func TestChatOnATerminal(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
@@ -173,14 +173,15 @@ func TestChatOnATerminal(t *testing.T) {
 	p.await(`did you mean "/help"?`)
 	p.await("unknown command: /auth")
 	p.await("\r> ")
-	p.types("left alone\x03") // what is typed is taken back
+	p.types("left alone\x03") // the first Ctrl-C deletes the typed text
 	p.types("\x03")
 	p.await("Ctrl-C once more")
 	p.types("\x03")
 	p.ends(0)
 }
 
-// Keys move in a line by characters, however wide they are. A question leaves what was typed before for later.
+// TestChatEdits: the keys of the line editor move by characters of any width. Text that was typed before a question
+// of the program is kept, and shown again after the question.
 func TestChatEdits(t *testing.T) {
 	t.Parallel()
 	model := llm.New(t, llm.Text("one"), llm.Text("two"))
@@ -213,12 +214,13 @@ func TestChatEdits(t *testing.T) {
 	p.types("y\r")
 	p.await("three")
 	p.await("> half ")
-	p.types("\x15") // takes it back
+	p.types("\x15") // Ctrl-U deletes the line
 	p.types("\x04")
 	p.ends(0)
 }
 
-// A conversation goes on where it was, and ends with Ctrl-D, also in the middle of an answer.
+// TestChatGoesOn: --continue shows the conversation so far and sends it to the model. Ctrl-D ends the chat, also in
+// the middle of an answer.
 func TestChatGoesOn(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
@@ -241,15 +243,15 @@ func TestChatGoesOn(t *testing.T) {
 		r.Body)
 }
 
-// However a chat is left, it ends in order: its terminal hangs up in the middle of an answer,
-// its size is not known, or Ctrl-C comes while one message is typed.
+// TestChatIsLeft: a chat ends in order when its terminal hangs up in the middle of an answer, also if the size of the
+// terminal is unknown, and when Ctrl-C is typed in the middle of a message.
 func TestChatIsLeft(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
 	model := llm.New(t, llm.Reply{Text: []string{"half"}, Stall: true})
 	with := []string{"--llm", model.URL, "--model", "m"}
 	hup := make(chan os.Signal, 1)
-	signal.Notify(hup, syscall.SIGHUP) // so that no child has it ignored where nohup runs the tests
+	signal.Notify(hup, syscall.SIGHUP) // else the chat inherits an ignored SIGHUP where nohup runs the tests
 	defer signal.Stop(hup)
 	p := newTypist(t, dir, nil, with...)
 	must.OK(t, pty.Setsize(p.terminal, &pty.Winsize{}))
@@ -265,16 +267,16 @@ func TestChatIsLeft(t *testing.T) {
 	p.ends(130)
 }
 
-// onTerminal runs a2e on a terminal so many columns wide and returns what that got, its line
-// ends as a file has them, and the exit status.
+// onTerminal runs a2e on a terminal that is columns wide. It returns what the terminal shows, with \n as line ends,
+// and the exit status.
 func onTerminal(t *testing.T, dir string, columns uint16, env []string, args ...string) (shown string, code int) {
 	t.Helper()
 	cmd := command(t, dir, "./a2e", args...)
 	cmd.Env = append(cmd.Env, append([]string{"TERM=xterm", "NO_COLOR=", "COLUMNS="}, env...)...)
 	terminal := must.Get(pty.StartWithSize(cmd, &pty.Winsize{Rows: 24, Cols: columns}))(t)
 	defer terminal.Close()
-	text, _ := io.ReadAll(terminal) // ends in an error once the program has ended
-	_ = cmd.Wait()                  // its status is looked at by the caller
+	text, _ := io.ReadAll(terminal) // fails once the program has ended
+	_ = cmd.Wait()                  // the caller checks its status
 	return strings.ReplaceAll(string(text), "\r\n", "\n"), cmd.ProcessState.ExitCode()
 }
 
@@ -305,7 +307,8 @@ func TestTablesOnATerminal(t *testing.T) {
 	assert.Contains(t, shown, "…", "COLUMNS does not count: no … in")
 }
 
-// Who waits at a terminal sees what for, on a line that goes away; in a pipe there is none.
+// TestWaitingIsShown: while a tool runs at a terminal, a line names the tool and its time; the line is erased at the
+// end. In a pipe there is no such line.
 func TestWaitingIsShown(t *testing.T) {
 	t.Parallel()
 	dir := stateDir(t)
@@ -317,8 +320,8 @@ func TestWaitingIsShown(t *testing.T) {
 	assert.Equal(t, out.stderr, "", "in a pipe")
 }
 
-// A command that is mistyped at a terminal ends at once: it is not taken for the host, which would
-// wait for requests.
+// TestMistypedAtATerminal: a mistyped command ends at once with a hint. It must not start the host, which would wait
+// for requests.
 func TestMistypedAtATerminal(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
@@ -334,8 +337,8 @@ func TestMistypedAtATerminal(t *testing.T) {
 	}
 }
 
-// On a terminal the nodes that run are drawn in place below those that have ended, while the result alone goes to
-// stdout.
+// TestChainRunOnATerminal: on a terminal the running nodes are redrawn in place below the nodes that have ended. Only
+// the result goes to stdout.
 func TestChainRunOnATerminal(t *testing.T) {
 	t.Parallel()
 	dir := chainDir(t, map[string]string{"c.yaml": `
@@ -363,7 +366,8 @@ nodes:
 		strings.Contains(text, "2 of 2 nodes done"), "the terminal got %q", text)
 }
 
-// On a terminal the person is asked what a chain waits for, before it goes on.
+// TestChainResumeOnATerminal: at a terminal `chain resume` asks the person about interrupted nodes and approvals
+// before the chain continues.
 func TestChainResumeOnATerminal(t *testing.T) {
 	t.Parallel()
 	dir := chainDir(t, map[string]string{"c.yaml": `

@@ -20,7 +20,7 @@ import (
 	"a2e/protocol/fleet"
 )
 
-// dispatched runs a2e dispatch and gives its results in the order in which they came.
+// dispatched runs `a2e dispatch`, checks the exit status, and returns the results in the order of stdout.
 func dispatched(t *testing.T, dir, stdin string, code int, args ...string) (results []*fleet.Result, stderr string) {
 	t.Helper()
 	cmd := command(t, dir, "./a2e", append([]string{"dispatch"}, args...)...)
@@ -34,7 +34,7 @@ func dispatched(t *testing.T, dir, stdin string, code int, args ...string) (resu
 	return resultsIn(t, stdout.Bytes()), errs.String()
 }
 
-// resultsIn reads lines of results, which have no list that is null.
+// resultsIn reads lines of results, and checks that none has null for a list.
 func resultsIn(t *testing.T, text []byte) (results []*fleet.Result) {
 	t.Helper()
 	for line := range bytes.Lines(text) {
@@ -48,7 +48,7 @@ func resultsIn(t *testing.T, text []byte) (results []*fleet.Result) {
 	return results
 }
 
-// toldResults returns the results as text, sorted.
+// toldResults returns the id, status and summary of each result, sorted.
 func toldResults(results []*fleet.Result) string {
 	texts := make([]string, len(results))
 	for i, r := range results {
@@ -84,7 +84,7 @@ whole done {"text":"three was done"}`
 	assert.That(t, strings.HasPrefix(stderr, "5 tasks: 3 done, 1 failed, 1 blocked, 15 tokens, in ") &&
 		strings.HasSuffix(stderr, "a2e: 2 of 5 tasks not done\n"), "stderr %q", stderr)
 
-	// One worker with one place does the urgent ones first. Its results go to a file.
+	// One worker that does one task at a time takes the urgent tasks first. The results go to a file.
 	stdin := "- {brief: a, priority: low}\n- {brief: b}\n- {brief: c}\n- {brief: d, priority: urgent}\n- {brief: e, " +
 		"priority: high}\n"
 	results, stderr = dispatched(t, dir, stdin, 0, "-", "-w", "1", "-q", "-o", "out.ndjson", "--no-contract", "--",
@@ -98,7 +98,8 @@ whole done {"text":"three was done"}`
 	assert.Equal(t, order, "debca", "the order")
 }
 
-// The workers are those of the config where no command is given, behind its token.
+// TestDispatchToTheConfigsWorkers: without a command the workers of the config do the tasks, also if the config has a
+// token.
 func TestDispatchToTheConfigsWorkers(t *testing.T) {
 	dir := chainDir(t, map[string]string{
 		"some.yaml": "auth_token: ${SECRET}\nfleet: {max_tasks: 2}\nplugins:\n- {name: agents, type: multi_agent, " +
@@ -116,7 +117,7 @@ func TestDispatchToTheConfigsWorkers(t *testing.T) {
 	assert.That(t, results == nil && strings.Contains(stderr, "MODEL, a command behind --"), "stderr %q", stderr)
 }
 
-// Each worker of the config does the tasks that name it, or its model.
+// TestDispatchAmongWorkers: a worker of the config does the tasks that name it, its model or its tier.
 func TestDispatchAmongWorkers(t *testing.T) {
 	t.Parallel()
 	dir := chainDir(t, map[string]string{
@@ -136,7 +137,8 @@ func TestDispatchAmongWorkers(t *testing.T) {
 	}
 }
 
-// Tasks side by side in one repository have a worktree each, if they want one.
+// TestDispatchIsolates: with --isolation worktree each task has a git worktree and a branch of its own, except tasks
+// with isolation none.
 func TestDispatchIsolates(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
@@ -163,8 +165,8 @@ func TestDispatchIsolates(t *testing.T) {
 	}
 }
 
-// Children of one worker are numbered, and never called as another worker of the config; so are
-// tasks that stand on one line.
+// TestDispatchNamesChildren: the children of a worker are numbered, but never get the name of another worker of the
+// config. Tasks on one line are numbered as well.
 func TestDispatchNamesChildren(t *testing.T) {
 	t.Parallel()
 	dir := chainDir(t, map[string]string{"c.yaml": "plugins:\n  multi_agent:\n    workers: [{name: a, command: " +
@@ -174,7 +176,7 @@ func TestDispatchNamesChildren(t *testing.T) {
 	assert.Equal(t, got, want, "got …, stderr %s", stderr)
 }
 
-// A model does the tasks of a file, each worker with the key of the environment.
+// TestDispatchToAModel: with --llm the workers ask a model, each with the key from the environment.
 func TestDispatchToAModel(t *testing.T) {
 	dir := workDir(t)
 	t.Setenv("SOME_KEY", "the-key-of-the-model")
@@ -190,8 +192,8 @@ func TestDispatchToAModel(t *testing.T) {
 	}
 }
 
-// The files that a model wrote are in the result. Without git these are all that its tools wrote; with git also
-// what its commands wrote, and none that is as it was.
+// TestDispatchTellsWhatAModelWrote: the result lists the files that a model wrote. Without git these are all files
+// that its tools wrote; with git also those that its commands wrote, but none whose content is as before.
 func TestDispatchTellsWhatAModelWrote(t *testing.T) {
 	t.Parallel()
 	edit := func(name, old, new string) llm.Call {
@@ -235,7 +237,8 @@ func TestDispatchTellsWhatAModelWrote(t *testing.T) {
 	}
 }
 
-// A toolkit's files count by where they are in the workspace; outside of it they do not.
+// TestDispatchTellsWhatAToolkitWrote: the result lists the files of a toolkit by their path in the workspace, and
+// none outside of it.
 func TestDispatchTellsWhatAToolkitWrote(t *testing.T) {
 	t.Parallel()
 	for root, want := range map[string]string{"kit": "kit/new.txt", "../" + t.Name(): ""} {
@@ -257,7 +260,7 @@ func TestDispatchTellsWhatAToolkitWrote(t *testing.T) {
 	}
 }
 
-// A task that the file does not name is done each time, one with an id of its own once.
+// TestDispatchAgain: a task without an id is done at each dispatch, a task with an id only at the first.
 func TestDispatchAgain(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
@@ -305,7 +308,7 @@ func TestDispatchRefuses(t *testing.T) {
 	assert.Equal(t, string(text), `{"brief":"x"}`, "the tasks were overwritten: %q, %v", text, err)
 }
 
-// A worker that cannot do its tasks is no reason to wait for ever.
+// TestDispatchToAWorkerThatDies: a worker that cannot start fails its tasks; dispatch does not wait forever.
 func TestDispatchToAWorkerThatDies(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
@@ -316,12 +319,12 @@ func TestDispatchToAWorkerThatDies(t *testing.T) {
 	}
 }
 
-// What a worker starts is confined as a whole: a worker is not started within a sandbox,
-// in which there can be no second one of the same strength.
+// TestDispatchConfines: the program of a worker runs in the full sandbox. The worker itself is not in a sandbox,
+// where no second one of the same strength could be made.
 func TestDispatchConfines(t *testing.T) {
 	t.Parallel()
 	if !sandboxIsWhole(t) {
-		return // there is nothing to weaken
+		return // nothing to test
 	}
 	dir := chainDir(t, map[string]string{"strict.yaml": "sandbox: required\n"})
 	results, stderr := dispatched(t, dir, `{"brief":"x"}`, 0, "-", "-c", "strict.yaml", "-w", "1", "--no-contract",
@@ -329,7 +332,7 @@ func TestDispatchConfines(t *testing.T) {
 	assert.Equal(t, toldResults(results), "line-1 done a2e", "stderr %s", stderr)
 }
 
-// What a child agent has done by a2e dispatch is done as that agent, one deeper.
+// TestDispatchKeepsTheAgent: a dispatch by a child agent runs its tasks as that agent, one level deeper.
 func TestDispatchKeepsTheAgent(t *testing.T) {
 	dir := workDir(t)
 	t.Setenv("A2E_AGENT", `{"agent_id":"child","depth":1,"tool_scope":"shared","max_steps":3}`)
@@ -340,7 +343,7 @@ func TestDispatchKeepsTheAgent(t *testing.T) {
 		"got %s, stderr %s", got, stderr)
 }
 
-// A dispatch that is killed and started again has one result for each task.
+// TestDispatchIsKilledAndResumed: a dispatch that is killed and resumed has one result for each task.
 func TestDispatchIsKilledAndResumed(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
@@ -356,7 +359,7 @@ func TestDispatchIsKilledAndResumed(t *testing.T) {
 		"--no-contract", "--", "cat",
 	}
 	results := func() []byte {
-		text, _ := os.ReadFile(filepath.Join(dir, "out.ndjson")) // it may not be there yet
+		text, _ := os.ReadFile(filepath.Join(dir, "out.ndjson")) // the file may not exist yet
 		return text
 	}
 	for _, enough := range []int{20, 90} {
@@ -376,7 +379,7 @@ func TestDispatchIsKilledAndResumed(t *testing.T) {
 	}
 }
 
-// What is in the file stays there, and decides what is done.
+// TestDispatchResumes: --resume keeps the results in the file, and does only the tasks that have none there.
 func TestDispatchResumes(t *testing.T) {
 	t.Parallel()
 	const (

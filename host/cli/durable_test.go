@@ -22,7 +22,7 @@ import (
 	"a2e/protocol/client"
 )
 
-// durableConfig is that of the hosts in the tests of what they keep.
+// durableConfig is the config of the hosts in the tests of durable data.
 const durableConfig = `state_dir: state
 plugins:
   - {name: memory, type: memory}
@@ -34,7 +34,7 @@ plugins:
 type durableHost struct {
 	*client.Client
 	t      *testing.T
-	kill   func() // SIGKILL, at once
+	kill   func() // sends SIGKILL
 	memory string
 	stderr *bytes.Buffer
 }
@@ -47,14 +47,13 @@ func durableDir(t *testing.T) string {
 	return dir
 }
 
-// durableStart starts a host in dir, which is ready for requests of memory. Whatever
-// happens, it ends with the test.
+// durableStart starts a host in dir, with a memory that is open. The host ends with the test.
 func durableStart(t *testing.T, dir string) *durableHost {
 	t.Helper()
 	return durableSession(t, command(t, dir, "./a2e"))
 }
 
-// durableSession is durableStart with a command that is or becomes a host.
+// durableSession does the same with a command that is or becomes a host.
 func durableSession(t *testing.T, cmd *exec.Cmd) *durableHost {
 	t.Helper()
 	h := &durableHost{t: t, stderr: new(bytes.Buffer)}
@@ -63,10 +62,10 @@ func durableSession(t *testing.T, cmd *exec.Cmd) *durableHost {
 	if h.Client, err = client.Spawn(t.Context(), cmd, client.Options{ExitWait: time.Minute}); err != nil {
 		t.Fatal(err)
 	}
-	h.kill = func() { _ = cmd.Process.Kill() } // fails only when it has ended
+	h.kill = func() { _ = cmd.Process.Kill() } // fails only if it has ended
 	t.Cleanup(func() {
 		h.kill()
-		_ = h.Client.Close() // killed
+		_ = h.Client.Close() // an error is expected: it was killed
 	})
 	caps := []protocol.Capability{
 		protocol.CapMemory, protocol.CapPlanning, protocol.CapTools, protocol.CapEnv,
@@ -82,7 +81,7 @@ func durableSession(t *testing.T, cmd *exec.Cmd) *durableHost {
 	return h
 }
 
-// durableEntry is one of memory/store.
+// durableEntry is an entry of memory/store.
 type durableEntry struct {
 	Key     map[string]string   `json:"key"`
 	Content durableContent      `json:"content"`
@@ -95,7 +94,7 @@ type durableContent struct {
 	Text    string `json:"text"`
 }
 
-// store sends entries in one request and wants all of them stored.
+// store sends entries in one request, and returns an error unless all are stored.
 func (h *durableHost) store(entries ...durableEntry) error {
 	var resp protocol.MemoryStoreResponse
 	err := h.Call(context.Background(), protocol.TypeMemoryStoreReq, map[string]any{
@@ -109,7 +108,7 @@ func (h *durableHost) store(entries ...durableEntry) error {
 	return err
 }
 
-// versions reads what is stored for keys, of all tiers; a key that is absent is absent.
+// versions returns the stored versions of keys, of all tiers. Keys that are not stored are left out.
 func (h *durableHost) versions(keys []string) map[string]int {
 	h.t.Helper()
 	found := make(map[string]int)
@@ -136,15 +135,15 @@ func (h *durableHost) versions(keys []string) map[string]int {
 	return found
 }
 
-// retrieve sends memory/retrieve with what is asked for.
+// retrieve sends memory/retrieve with the members of what.
 func (h *durableHost) retrieve(what map[string]any) (*protocol.MemoryRetrieveResponse, error) {
 	what["memory_id"] = h.memory
 	resp := new(protocol.MemoryRetrieveResponse)
 	return resp, h.Call(context.Background(), protocol.TypeMemoryRetrieveReq, what, resp)
 }
 
-// durableCheck looks for damage in the file of a state_dir, and for tables of memory and
-// planning that say different things.
+// durableCheck fails if the file of a state_dir is damaged, or if the tables of memory and planning contradict each
+// other.
 func durableCheck(t *testing.T, stateDir string) {
 	t.Helper()
 	if stores.IsPostgres() {
@@ -171,8 +170,8 @@ func durableCheck(t *testing.T, stateDir string) {
 
 type durableRule struct{ what, broken string }
 
-// durableRules are what holds between the tables after every transaction: the rows of
-// broken are those for which it does not.
+// durableRules returns what must hold between the tables after every transaction; broken selects the rows that
+// violate a rule.
 func durableRules() []durableRule {
 	return []durableRule{
 		{"an entry has its words", "memory_entries WHERE id NOT IN (SELECT rowid FROM memory_text)"},
@@ -213,8 +212,8 @@ func durableSemantic(key, text string) durableEntry {
 	}
 }
 
-// TestHostsSeeEachOthersEntriesAtOnce stores by one host and asks another as soon as that
-// was acknowledged, in turns.
+// TestHostsSeeEachOthersEntriesAtOnce: an entry that one host has acknowledged is seen by another host on the same
+// state at once, and so is its removal.
 func TestHostsSeeEachOthersEntriesAtOnce(t *testing.T) {
 	t.Parallel()
 	dir := durableDir(t)
@@ -230,7 +229,7 @@ func TestHostsSeeEachOthersEntriesAtOnce(t *testing.T) {
 			err)
 		id, _ := found.Entries[0].Key.Get("id")
 		must.Equal(t, string(id), fmt.Sprintf("%q", key), "turn %d: the other host's search finds %s first", i, id)
-		if i%10 == 9 { // what is forgotten is gone as soon
+		if i%10 == 9 { // a forgotten entry is gone at once, too
 			var gone protocol.MemoryForgetResponse
 			err := writer.Call(t.Context(), protocol.TypeMemoryForgetReq, map[string]any{
 				"memory_id": writer.memory,
@@ -243,8 +242,7 @@ func TestHostsSeeEachOthersEntriesAtOnce(t *testing.T) {
 	}
 }
 
-// durableRefusal returns the host's answer of a request that it could not do; nil when err is
-// none such.
+// durableRefusal returns the host's error answer in err, or nil if there is none.
 func durableRefusal(err error) *protocol.Error {
 	var answer *protocol.Error
 	errors.As(err, &answer)

@@ -21,17 +21,16 @@ import (
 
 const canary = "canary-81174"
 
-// leftover is something that a child leaves for others: plant puts it there, and visit is
-// what an ordinary program does that runs or reads it. What works says its name and the
-// secret in the file "stolen".
+// leftover is a file that a child leaves for other programs: plant creates it, and visit does what an ordinary
+// program does that runs or reads it. A leftover that works appends its name and the secret to the file "stolen".
 type leftover struct{ name, plant, visit string }
 
-// in reports whether it is among what was found, with the secret or without.
+// in reports whether found has the leftover's name, with the secret or without.
 func (l leftover) in(found string) bool {
 	return strings.Contains(found, "\n"+l.name+"\n") || strings.Contains(found, "\n"+l.name+" ")
 }
 
-// leftovers are of a shell, in the workspace W. steal is a command to be planted.
+// leftovers returns shell commands for the workspace $W. steal returns the command that is planted.
 func leftovers() []leftover {
 	steal := func(name string) string { return `echo ` + name + ` $CANARY >> $W/stolen` }
 	python := func(name string) string {
@@ -65,7 +64,7 @@ func leftovers() []leftover {
 	return all
 }
 
-// homeStage makes a folder with a workspace, and a config with one of each kind of child.
+// homeStage makes a folder with a workspace, and a config with each kind of child.
 func homeStage(t *testing.T) (dir, work string) {
 	t.Helper()
 	dir = workDir(t)
@@ -91,7 +90,7 @@ func homeStage(t *testing.T) (dir, work string) {
 	return dir, work
 }
 
-// visitingPlugin speaks A2E, as a plugin and as an environment, and visits at each request.
+// visitingPlugin speaks A2E, as a plugin and as an environment, and runs visit.sh at each request.
 const visitingPlugin = `
 import json, subprocess, sys
 tool = {"name": "plugin_visit", "description": "x", "input_parameters": []}
@@ -136,8 +135,8 @@ plugins:
   - {name: world, type: env, metadata: {env: exec, exec: {command: [python3, plugin.py], env: {CANARY: canary-81174}}}}
 `
 
-// TestWallHome: what a child without network leaves behind runs in none that may do more,
-// of whatever kind, and in none that holds a secret.
+// TestWallHome: files that a child without network leaves behind are not run or read by any other kind of child,
+// above all not by one with network or a secret.
 func TestWallHome(t *testing.T) {
 	t.Parallel()
 	dir, work := homeStage(t)
@@ -147,11 +146,11 @@ func TestWallHome(t *testing.T) {
 	l.send(call("p", "run_command", `{"command":["sh","plant.sh"]}`))
 	m := l.answer("p")
 	must.That(t, strings.Contains(fmt.Sprint(m), "planted"), "nothing was planted: %v", m)
-	// The control, and what the README promises: the next child of the same kind finds it.
+	// The control, which the README promises as well: the next child of the same kind finds the leftovers.
 	found := visited(t, l, work, call("same", "run_command", `{"command":["sh","visit.sh"]}`), "same")
 	for _, left := range leftovers() {
 		if !left.in(found) && !strings.HasPrefix(left.name,
-			"/") { // /dev/shm goes with each child; without mounts /tmp is out of reach
+			"/") { // each child has its own /dev/shm; without mounts /tmp is out of reach
 			t.Errorf("what is planted does not work: %s\n%s", left.name, found)
 		}
 	}
@@ -182,7 +181,7 @@ func TestWallHome(t *testing.T) {
 	}
 }
 
-// visited has a child visit what was left, and gives what it says after that.
+// visited sends a request whose child runs visit.sh, and returns what the leftovers wrote to "stolen".
 func visited(t *testing.T, l *live, work, line, id string) (found string) {
 	t.Helper()
 	stolen := filepath.Join(work, "stolen")
@@ -190,26 +189,25 @@ func visited(t *testing.T, l *live, work, line, id string) (found string) {
 	l.send(line)
 	answer := l.answer(id)
 	if strings.Contains(fmt.Sprint(answer["message"]), "the sandbox is required") {
-		return "" // a skill where the machine has no namespaces
+		return "" // a skill on a machine without namespaces
 	}
 	hosttest.Eventually(t, fmt.Sprintf("the visit of %s, which answered %v", line, answer), func() bool {
-		text, _ := os.ReadFile(stolen) // it comes to be
+		text, _ := os.ReadFile(stolen) // the file may not exist yet
 		found = "\n" + string(text)
 		return strings.HasSuffix(found, "visited\n")
 	})
 	return found
 }
 
-// What the real host may take in memory while it is attacked, and in address space at all:
-// one that wants terabytes, or that many requests drive beyond, ends at the second.
+// Bounds of the real host during the attacks: of its memory, and of its address space. A host that allocates
+// terabytes, or too much for many requests together, fails at the second bound.
 const (
 	peakBytes    = 1536 << 20
 	addressBytes = 6 << 30
 )
 
-// TestWallMemory guards against requests that make the host build what nobody computed the
-// size of before: each is sent to the real binary under a bound of its address space,
-// several at once, and the host answers all of them and a ping after that.
+// TestWallMemory: no request makes the host allocate without a bound. Each is sent four times at once to the real
+// program, whose address space is limited; the host answers all of them, and a ping afterwards.
 func TestWallMemory(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
@@ -234,7 +232,7 @@ func TestWallMemory(t *testing.T) {
 			if err != nil {
 				return
 			}
-			head := line[:min(len(line), 300)] // as JSON an answer of 14 MiB would take seconds with the race detector
+			head := line[:min(len(line), 300)] // parsing 14 MiB as JSON takes seconds with the race detector
 			if m := answered.FindSubmatch(head); m != nil && !bytes.Contains(head, []byte(`/event"`)) {
 				answers <- string(m[1])
 			}
@@ -275,7 +273,7 @@ func TestWallMemory(t *testing.T) {
 
 var answered = regexp.MustCompile(`"req_id":"([^"]+)"`)
 
-// peakOf is the most that a process has taken so far, in bytes.
+// peakOf returns the largest memory of a process so far, in bytes.
 func peakOf(t *testing.T, pid int) int64 {
 	t.Helper()
 	status := must.Get(os.ReadFile(fmt.Sprintf("/proc/%d/status", pid)))(t)
@@ -284,7 +282,7 @@ func peakOf(t *testing.T, pid int) int64 {
 	return kib << 10
 }
 
-// memoryAttacks are requests, each with its name.
+// memoryAttacks returns pairs of a name and a request.
 func memoryAttacks() [][2]string {
 	big := strings.Repeat("x", 2<<20)
 	list := "[" + strings.Repeat("0,", 47) + "0]"

@@ -15,7 +15,7 @@ import (
 	"a2e/host/hosttest/must"
 )
 
-// slowNpx installs for as long as there is no file `go` in the workspace, once for each home.
+// slowNpx stands for npx: at its first start in a home it installs until the file `go` is in the workspace.
 const slowNpx = `#!/bin/sh
 trap ': > interrupted; exit 1' TERM
 [ -e ~/installed ] || echo "fetching 1 of 2" >&2
@@ -25,7 +25,7 @@ echo started >> starts
 exec python3 server.py
 `
 
-// slowDir returns a folder whose config has a server that such a program installs.
+// slowDir returns a folder whose config has an MCP server that slowNpx installs.
 func slowDir(t *testing.T, options string) string {
 	t.Helper()
 	dir := tinyDir(t)
@@ -46,8 +46,8 @@ plugins:
 	return dir
 }
 
-// Commands wait for a server that is still being installed, and say so. The next start
-// finds it installed.
+// TestShellWaitsForSlowServers: commands wait for a server that is still being installed, and say so. The next start
+// finds the server installed.
 func TestShellWaitsForSlowServers(t *testing.T) {
 	for want, args := range map[string][]string{
 		"tiny__add": {"tools", "list"},
@@ -68,7 +68,7 @@ func TestShellWaitsForSlowServers(t *testing.T) {
 			said := until(t, told, "waiting for MCP servers: tiny (installing: fetching 1 of 2)")
 			run(t, dir, nil, "doctor", "--json").has(t, `"text": "installing: `)
 			writeFile(t, dir, "go", "")
-			rest, _ := io.ReadAll(told) // Wait tells of a failure
+			rest, _ := io.ReadAll(told) // Wait reports a failure
 			err := cmd.Wait()
 			must.That(t, err == nil, "%v\n%s%s%s", err, stdout.String(), said, rest)
 			outcome{0, stdout.String(), said}.has(t, strings.Join(strings.Fields(want), " "))
@@ -79,7 +79,7 @@ func TestShellWaitsForSlowServers(t *testing.T) {
 	}
 }
 
-// until reads until a text comes, and gives what came.
+// until reads until a text is there, and returns all that it has read.
 func until(t *testing.T, r io.Reader, text string) string {
 	t.Helper()
 	var all []byte
@@ -92,8 +92,8 @@ func until(t *testing.T, r io.Reader, text string) string {
 	return string(all)
 }
 
-// A list that lacks a server says so, whether the time of the server or that of the command
-// is up.
+// TestShellSaysWhatListsLack: a command whose list lacks a server says so, whether the server's time or the command's
+// time is over.
 func TestShellSaysWhatListsLack(t *testing.T) {
 	for _, args := range [][]string{
 		{"tools", "list"},
@@ -113,7 +113,7 @@ func TestShellSaysWhatListsLack(t *testing.T) {
 	})
 }
 
-// A host that ends while a server is being installed asks the installer to end first.
+// TestEndWhileInstalling: a host that ends while a server is being installed asks the installer to end first.
 func TestEndWhileInstalling(t *testing.T) {
 	t.Parallel()
 	dir := slowDir(t, "")
@@ -141,13 +141,13 @@ require("readline").createInterface({input: process.stdin}).on("line", line => {
 })
 `
 
-// npx and uvx install a server at its first start, from a package on the disk; later starts
-// find it, and nothing is left outside its home.
+// TestInstallers: npx and uvx install a server from a package on the disk at its first start. Later starts use this
+// installation, and leave nothing in TMPDIR.
 func TestInstallers(t *testing.T) {
 	for name, c := range map[string]struct {
 		build func(*testing.T, string)
 		start []string
-		trace string // what an installation leaves, in the home
+		trace string // file of an installation, below the home
 	}{
 		"npx": {npmPackage, []string{"npx", "-y", "--offline", "./tiny-1.0.0.tgz"}, ".npm/_npx/*/package.json"},
 		"uvx": {wheel, []string{
@@ -193,7 +193,7 @@ plugins:
 	}
 }
 
-// uvx is that of the tests' virtual environment.
+// uvx returns the path of uvx in the tests' virtual environment.
 func uvx(t *testing.T) string {
 	t.Helper()
 	path := must.Get(filepath.Abs(filepath.Join(root, "testdata/peers/venv/bin/uvx")))(t)
@@ -208,7 +208,7 @@ func npmPackage(t *testing.T, dir string) {
 	writeFile(t, src, "tiny.js", tinyJS)
 	must.OK(t, os.Chmod(filepath.Join(src, "tiny.js"), 0o755))
 	cmd := exec.CommandContext(t.Context(), "npm", "pack", "--offline", "--loglevel=error", "--pack-destination", dir)
-	// its log is no part of what it packs, or that changes while it is packed
+	// with another HOME the log of npm is not in the folder that it packs, where it would change meanwhile
 	cmd.Dir, cmd.Env = src, append(os.Environ(), "HOME="+t.TempDir(), "npm_config_update_notifier=false")
 	out, err := cmd.CombinedOutput()
 	must.That(t, err == nil, "npm pack: %v %s", err, out)
@@ -237,7 +237,7 @@ func wheel(t *testing.T, dir string) {
 	writeFile(t, dir, "tiny-1.0.0-py3-none-any.whl", buf.String())
 }
 
-// A proxy's password reaches the server, and no answer and no error.
+// TestProxyPasswordIsRedacted: a proxy's password reaches the server, but is in no answer and no error.
 func TestProxyPasswordIsRedacted(t *testing.T) {
 	t.Parallel()
 	dir := tinyDir(t)
@@ -249,7 +249,7 @@ func TestProxyPasswordIsRedacted(t *testing.T) {
 	assert.That(t, !strings.Contains(text, "hunter2pass") && strings.Contains(text, "@proxy.example:1"), "%s", text)
 }
 
-// tinyMCP is an MCP server of one tool, whose description is in a file.
+// tinyMCP is an MCP server with one tool, whose description is in a file.
 const tinyMCP = `
 import json, sys
 def reply(id, result): print(json.dumps({"jsonrpc": "2.0", "id": id, "result": result}), flush=True)
@@ -269,7 +269,7 @@ for line in sys.stdin:
         reply(id, {})
 `
 
-// tinyDir returns a folder whose config has that server, pinned.
+// tinyDir returns a folder whose config has the server tinyMCP, pinned.
 func tinyDir(t *testing.T) string {
 	t.Helper()
 	dir := workDir(t)
@@ -290,7 +290,7 @@ func writeFile(t *testing.T, dir, name, text string) {
 	must.OK(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 }
 
-// has checks what stdout holds.
+// has checks that stdout has all words.
 func (o outcome) has(t *testing.T, words ...string) {
 	t.Helper()
 	for _, word := range words {
@@ -298,7 +298,8 @@ func (o outcome) has(t *testing.T, words ...string) {
 	}
 }
 
-// A person sees what the servers have, calls their tools, and decides on one that changed.
+// TestMCPCommands: the `a2e mcp` commands show the servers, call their tools, and let a person approve a tool that
+// has changed.
 func TestMCPCommands(t *testing.T) {
 	t.Parallel()
 	dir := tinyDir(t)
@@ -321,7 +322,7 @@ func TestMCPCommands(t *testing.T) {
 	run(t, dir, nil, "mcp", "approve", "none").want(t, 1, "there are: off, tiny")
 }
 
-// A server that is not connected is told, with the reason.
+// TestMCPListOfABrokenServer: a server that is not connected is listed, and the reason is told.
 func TestMCPListOfABrokenServer(t *testing.T) {
 	t.Parallel()
 	dir := tinyDir(t)
@@ -330,7 +331,7 @@ func TestMCPListOfABrokenServer(t *testing.T) {
 	run(t, dir, nil, "mcp", "approve", "tiny").want(t, 1, "no key")
 }
 
-// The files of other MCP clients are read, and what does not fit is named.
+// TestCheckOfAnotherClientsFile: `a2e check` reads the files of other MCP clients, and names the keys that are wrong.
 func TestCheckOfAnotherClientsFile(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)

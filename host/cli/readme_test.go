@@ -26,7 +26,7 @@ type block struct {
 	mark string
 	lang string
 	text string
-	line int // of the fence
+	line int // number of the fence's line
 }
 
 // pageOf returns the blocks of a page in order.
@@ -66,8 +66,7 @@ func pages(t *testing.T) []string {
 	return files
 }
 
-// marked calls do for each block of all pages with one of the marks, in a subtest, and fails
-// where there are fewer than least.
+// marked calls do in a subtest for each block with the mark on all pages, and fails if there are fewer than least.
 func marked(t *testing.T, mark string, least int, do func(*testing.T, block)) {
 	n := 0
 	for _, file := range pages(t) {
@@ -124,7 +123,8 @@ func TestREADMEExamples(t *testing.T) {
 	assert.That(t, ran >= 10, "only %d examples ran", ran)
 }
 
-// A reader tries the examples of the first page, and of the tutorial, in one folder from top to end.
+// TestREADMEInOneFolder: the examples of the first page, and those of the tutorial, work one after another in one
+// folder, as a reader tries them.
 func TestREADMEInOneFolder(t *testing.T) {
 	t.Parallel()
 	for _, page := range []string{"README.md", "host/cli/TUTORIAL.md"} {
@@ -143,7 +143,8 @@ func TestREADMEInOneFolder(t *testing.T) {
 	}
 }
 
-// No example stands on two pages, as one of them would be forgotten when it changes.
+// TestREADMEExamplesStandOnce: no example is on two pages, as a change would miss one of them. The first page stays
+// short.
 func TestREADMEExamplesStandOnce(t *testing.T) {
 	t.Parallel()
 	text := must.Get(os.ReadFile(filepath.Join(root, "README.md")))(t)
@@ -159,7 +160,7 @@ func TestREADMEExamplesStandOnce(t *testing.T) {
 	}
 }
 
-// The program has all pages in it but those of programs for the tests.
+// TestHelpHasEachPage: `a2e help` has all pages, except those of programs for the tests.
 func TestHelpHasEachPage(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
@@ -170,7 +171,7 @@ func TestHelpHasEachPage(t *testing.T) {
 			topic = "a2e"
 		}
 		text := must.Get(os.ReadFile(filepath.Join(root, file)))(t)
-		text = regexp.MustCompile(`(?m)^<!--.*?-->\n?`).ReplaceAll(text, nil) // what only GitHub and tests read
+		text = regexp.MustCompile(`(?m)^<!--.*?-->\n?`).ReplaceAll(text, nil) // only GitHub and tests read these
 		if out, err := command(t, dir, "./a2e", "help", topic).CombinedOutput(); err != nil ||
 			!strings.Contains(string(out), string(text)) {
 			t.Errorf("a2e help %s does not print %s, which main.go embeds: %v\n%.300s", topic, file, err, out)
@@ -185,7 +186,8 @@ func TestHelpHasEachPage(t *testing.T) {
 		"a page that there is not: %v\n%s", err, out)
 }
 
-// The reference has each key of the config and of the plugins, and says what it is.
+// TestConfigReference: the reference describes the keys of the config and of the plugins, and `a2e help config`
+// prints it.
 func TestConfigReference(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
@@ -202,12 +204,13 @@ func TestConfigReference(t *testing.T) {
 		"else: %v", err)
 }
 
-// runs reports whether a block is a command or a program, with what it prints below it.
+// runs reports whether a block is a command or a program to run.
 func (b block) runs() bool {
 	return strings.HasPrefix(b.mark, "run") || strings.HasPrefix(b.mark, "file: ")
 }
 
-// run runs an example, which should print what the page shows below it.
+// run runs an example, and compares its output with the block below it. whole = this machine has all parts of the
+// sandbox.
 func (b block) run(t *testing.T, dir string, next block, whole bool) {
 	t.Helper()
 	if file, ok := strings.CutPrefix(b.mark, "file: "); ok {
@@ -223,13 +226,13 @@ func (b block) run(t *testing.T, dir string, next block, whole bool) {
 	got, want := settle(string(out)), settle(next.text)
 	if b.mark == "run in the sandbox" {
 		if got, want = withoutCgroup(got), withoutCgroup(want); !whole {
-			want = got // the page shows a machine that has it all
+			want = got // the page shows a machine with all parts
 		}
 	}
 	assert.Equal(t, got, want, "%s\nprints:\n%s\nthe page shows", b.text, out)
 }
 
-// poet is the model of the examples that have one.
+// poet starts the model of the examples that use one.
 func poet(t *testing.T) *llm.Server {
 	t.Helper()
 	s := llm.New(t)
@@ -245,7 +248,7 @@ func poet(t *testing.T) *llm.Server {
 	return s
 }
 
-// put writes a file that a page shows, for the command below it. TypeScript is compiled.
+// put writes a block to the file that its mark names, for the command below it. TypeScript is compiled.
 func put(t *testing.T, dir string, b block) {
 	t.Helper()
 	name := strings.TrimPrefix(b.mark, "with: ")
@@ -257,7 +260,7 @@ func put(t *testing.T, dir string, b block) {
 	}
 }
 
-// sandboxIsWhole reports whether this machine has all that the sandbox is made of.
+// sandboxIsWhole reports whether this machine has all parts of the sandbox.
 func sandboxIsWhole(t *testing.T) bool {
 	t.Helper()
 	out, err := command(t, workDir(t), "./a2e", "doctor", "--json").Output()
@@ -265,8 +268,8 @@ func sandboxIsWhole(t *testing.T) bool {
 	return readReport(t, out).missing() == nil
 }
 
-// withoutCgroup takes out of a doctor's report what is optional, and the width of
-// the columns with it.
+// withoutCgroup removes the optional cgroup from a doctor's report, and the padding of the columns, as their width
+// depends on it.
 func withoutCgroup(text string) string {
 	for _, r := range []struct{ pattern, with string }{
 		{`(?m)^\w+ +cgroup.*\n`, ``},
@@ -286,7 +289,7 @@ func TestREADMESetUpIsTwoCommands(t *testing.T) {
 			shell = append(shell, strings.TrimSpace(b.text))
 		}
 	}
-	// the first is hosttest.BuildCommand, as binary_test.go builds; .ci/run runs the second and nothing else
+	// the first is hosttest.BuildCommand, by which binary_test.go builds; .ci/run runs only the second
 	want := []string{hosttest.BuildCommand, "make check"}
 	assert.Equal(t, strings.Join(shell, "|"), strings.Join(want, "|"), "set-up and test commands are %q, want %q",
 		shell, want)
@@ -295,7 +298,7 @@ func TestREADMESetUpIsTwoCommands(t *testing.T) {
 	assert.Equal(t, lines[len(lines)-1], "make check", ".ci/run ends with …, not with the README's test command")
 }
 
-// What that command builds is one file that needs no other, without symbols.
+// TestREADMEBinaryIsStatic: the build command makes one file that needs no libraries, without symbols.
 func TestREADMEBinaryIsStatic(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
@@ -315,7 +318,7 @@ func TestREADMEBinaryIsStatic(t *testing.T) {
 	}
 }
 
-// runExample runs a program of a page.
+// runExample runs a program of a page, and checks what it prints.
 func runExample(t *testing.T, dir, file string, b, next block) {
 	t.Helper()
 	must.OK(t, os.WriteFile(filepath.Join(dir, file), []byte(b.text), 0o600))
@@ -345,7 +348,7 @@ func runner(t *testing.T, dir, file string) *exec.Cmd {
 	case ".go":
 		cmd := command(t, dir, "go", "run", file, "client.go")
 		caches := strings.Fields(string(must.Get(exec.CommandContext(t.Context(), "go", "env", "GOCACHE",
-			"GOMODCACHE").Output())(t))) // they lie in the user's home
+			"GOMODCACHE").Output())(t))) // command sets another HOME
 		cmd.Env = append(cmd.Env, "GOCACHE="+caches[0], "GOMODCACHE="+caches[1])
 		return cmd
 	}
@@ -353,7 +356,7 @@ func runner(t *testing.T, dir, file string) *exec.Cmd {
 	return command(t, dir, "node", strings.TrimSuffix(file, ".ts")+".js")
 }
 
-// compile makes JavaScript of a TypeScript file.
+// compile compiles a TypeScript file to JavaScript.
 func compile(t *testing.T, dir, file string) {
 	t.Helper()
 	tools := tools(t, "readme/node_modules")
@@ -366,7 +369,7 @@ func compile(t *testing.T, dir, file string) {
 		out)
 }
 
-// Entries for MCP clients are what those clients read, and name what serves them.
+// TestREADMEClientEntries: the entries for MCP clients are valid, and start a2e's MCP server.
 func TestREADMEClientEntries(t *testing.T) {
 	t.Parallel()
 	marked(t, "mcp client", 2, func(t *testing.T, b block) {
@@ -378,8 +381,8 @@ func TestREADMEClientEntries(t *testing.T) {
 	})
 }
 
-// The configs that the pages show are valid, whatever keys a user has, and nothing in them is
-// without effect.
+// TestREADMEConfigs: the configs on the pages are valid with any values of their variables, and without warnings
+// about keys that have no effect.
 func TestREADMEConfigs(t *testing.T) {
 	t.Parallel()
 	workers, declared := 0, 0
@@ -407,7 +410,7 @@ func TestREADMEConfigs(t *testing.T) {
 	assert.That(t, workers >= 10 && declared != 0, "%d entries of workers, %d declared tools", workers, declared)
 }
 
-// The plugins that pages show are those that the tests know.
+// TestREADMEPluginIsTested: the plugins on the pages are the files in testdata that other tests run.
 func TestREADMEPluginIsTested(t *testing.T) {
 	t.Parallel()
 	for shown, file := range map[string]string{

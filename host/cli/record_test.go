@@ -25,7 +25,7 @@ import (
 	"a2e/protocol"
 )
 
-// served runs a command of the binary on some lines, and returns its stdout and stderr.
+// served runs a2e with lines as its stdin, and returns its stdout and stderr.
 func served(t *testing.T, dir string, env []string, lines string, args ...string) (stdout, stderr string) {
 	t.Helper()
 	cmd := command(t, dir, "./a2e", args...)
@@ -50,7 +50,7 @@ func entriesOf(t *testing.T, file string) (all []*record.Entry) {
 	return all
 }
 
-// What one direction of a record has, line by line.
+// side returns the lines of a record in one direction.
 func side(all []*record.Entry, dir record.Dir) (lines []string) {
 	for _, e := range all {
 		switch {
@@ -64,12 +64,13 @@ func side(all []*record.Entry, dir record.Dir) (lines []string) {
 	return lines
 }
 
-// Whatever is spoken on the pipe is recorded: each line that came and each that went, in order.
+// TestRecordHoldsEachLineOfEachProtocol: a record has each line that the host receives and each that it sends, in
+// order.
 func TestRecordHoldsEachLineOfEachProtocol(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		args, lines string
-		least       int // answers
+		least       int // number of lines that the host sends
 	}{
 		{"serve", hello + "\n" + call("1", "echo", `{"text":"a"}`) + "\n" +
 			`{"jsonrpc":"2.0","id":7,"method":"rpc.handshake"}` + "\nno message\n", 4},
@@ -93,7 +94,8 @@ func TestRecordHoldsEachLineOfEachProtocol(t *testing.T) {
 	}
 }
 
-// confidential are texts that name their own secrets: each has "canary" in it, which may be escaped.
+// confidential are texts that mark their own secrets, for example by a key. Each secret has "canary" in it, which may
+// be escaped; inClear finds those that are not redacted.
 var (
 	confidential = []string{
 		`{"clientSecret":"canary-51","ID_TOKEN":"canary-52","pass":"canary-53",` +
@@ -112,8 +114,8 @@ var (
 	inClear = regexp.MustCompile(`canary|nary-`)
 )
 
-// TestHistoryAndLogsHoldNoSecret: texts that name their own secrets get to the worker and the client as they are, and
-// into the history and the logs without them.
+// TestHistoryAndLogsHoldNoSecret: the worker and the client get texts with secrets as they are; the history and the
+// logs hold them without the secrets.
 func TestHistoryAndLogsHoldNoSecret(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
@@ -170,7 +172,7 @@ func TestHistoryAndLogsHoldNoSecret(t *testing.T) {
 	}))
 }
 
-// No secret stands in a record, wherever it came from and however it is written.
+// TestRecordHoldsNoSecret: a record holds no secret, from whatever source and however it is written.
 func TestRecordHoldsNoSecret(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
@@ -208,7 +210,7 @@ func TestRecordHoldsNoSecret(t *testing.T) {
 	assert.Contains(t, text, `{"text":"bearer`+strings.Repeat(" [redacted]", 8)+`"}`)
 }
 
-// A record never takes the place of another file; one of before is kept.
+// TestRecordLeavesOtherFilesAlone: a record never replaces another file, and an earlier record is kept.
 func TestRecordLeavesOtherFilesAlone(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
@@ -232,7 +234,7 @@ func TestRecordLeavesOtherFilesAlone(t *testing.T) {
 	}
 }
 
-// A line above the limit is refused by the host, and of it the record has the head and the size.
+// TestRecordCutsLongLines: of a line above the limit, which the host refuses, the record has the head and the size.
 func TestRecordCutsLongLines(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
@@ -253,7 +255,7 @@ func TestRecordCutsLongLines(t *testing.T) {
 		fmt.Sprintf(`"cut":true,"size":%d}`, len(long)+1))
 }
 
-// recorded makes a record of lines, each group of which is sent when all before are answered.
+// recorded makes a record of lines and returns its path. Each group is sent when all groups before are answered.
 func recorded(t *testing.T, dir string, groups ...[]string) string {
 	t.Helper()
 	host := start(t, dir, "serve", "--record", "r.ndjson")
@@ -273,7 +275,7 @@ func recorded(t *testing.T, dir string, groups ...[]string) string {
 	return filepath.Join(dir, "r.ndjson")
 }
 
-// replayed plays a record and returns what is printed.
+// replayed plays a record, checks the exit status, and returns what is printed.
 func replayed(t *testing.T, dir string, code int, args ...string) (stdout, stderr string) {
 	t.Helper()
 	cmd := command(t, dir, "./a2e", append([]string{"replay", "r.ndjson"}, args...)...)
@@ -285,8 +287,8 @@ func replayed(t *testing.T, dir string, code int, args ...string) (stdout, stder
 	return out.String(), errs.String()
 }
 
-// A record of a session answers as it did: ids that the host made are those of now, and a
-// process has ended before the agent asks how it ended.
+// TestReplayOfASession: the replay of a session has the recorded answers. Its requests name the ids that the host
+// makes now, and it waits for the end of a process before the request that asks for the status.
 func TestReplayOfASession(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
@@ -319,7 +321,7 @@ func TestReplayOfASession(t *testing.T) {
 	assert.That(t, jsontext.Value(out).IsValid() && strings.Contains(out, `"same": 5`), "the report:\n%s", out)
 }
 
-// What is answered otherwise is told by its place, and can be left out.
+// TestReplayTellsDifferences: replay names the field of each answer that differs, and --ignore leaves fields out.
 func TestReplayTellsDifferences(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
@@ -364,7 +366,8 @@ func TestReplayAgainstHostsThatFail(t *testing.T) {
 	assert.Contains(t, notes, "no-such-host")
 }
 
-// A record that was cut off is played as far as it goes; what is no record is refused.
+// TestReplayOfDamagedRecords: a record that was cut off is played as far as it can be read. A file that is not a
+// record is refused.
 func TestReplayOfDamagedRecords(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
@@ -386,7 +389,8 @@ func TestReplayOfDamagedRecords(t *testing.T) {
 	}
 }
 
-// The token of the handshake is not in the record; the replay takes that of the config, in each protocol.
+// TestReplayBringsTheToken: a record does not hold the token of the handshake. The replay sends the token of the
+// config instead, in each protocol.
 func TestReplayBringsTheToken(t *testing.T) {
 	t.Parallel()
 	const initialize = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18",` +
@@ -416,8 +420,8 @@ func TestReplayBringsTheToken(t *testing.T) {
 
 const recordHead = `{"a2e_record":1,"version":"1.0.0","started":1795440000,"workspace":"/work"}` + "\n"
 
-// A record that others wrote gets the token nowhere but in its handshakes: what else reads a member of that
-// name, at any depth, could pass the token on.
+// TestReplayFillsNoOtherField: the replay puts the token only into handshakes. In a record that others wrote, a
+// member of the same name elsewhere could pass the token on.
 func TestReplayFillsNoOtherField(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
@@ -438,7 +442,7 @@ func TestReplayFillsNoOtherField(t *testing.T) {
 	for i, line := range lines {
 		add("in", "%s", line)
 		add("out", `{"type":"x","id":"r","req_id":"%d"}`, i+1)
-		if i == 1 { // the program has ended before the next one runs
+		if i == 1 { // the replay waits for this event, so the program ends before the next one runs
 			add("out", `{"type":"proc/read/event","req_id":"2","data":{"code":0}}`)
 		}
 	}
@@ -448,7 +452,7 @@ func TestReplayFillsNoOtherField(t *testing.T) {
 	assert.Equal(t, string(must.Get(os.ReadFile(filepath.Join(dir, "stolen")))(t)), "[redacted]\n[redacted]\n")
 }
 
-// The page of the real program shows its real host, whose secrets it does not; a signal ends
+// TestInspectRunsAHost: the page of `a2e inspect` shows the host that it starts, but not the secrets. A signal ends
 // both.
 func TestInspectRunsAHost(t *testing.T) {
 	t.Parallel()
@@ -487,8 +491,9 @@ func TestInspectRunsAHost(t *testing.T) {
 	hosttest.Eventually(t, "the host has ended", func() bool { return processes(t, dir) == 0 })
 }
 
-// --open hands the secret address to the browser in a private file, which is gone once the page was
-// seen, or with the command: the arguments of a program are for every user of the machine to read.
+// TestInspectOpensThePageInPrivate: --open passes the secret address to the browser in a private file, as every user
+// of the machine can read the arguments of a program. The file is removed once the page was seen, or when the command
+// ends.
 func TestInspectOpensThePageInPrivate(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)

@@ -23,24 +23,23 @@ import (
 
 var update = flag.Bool("update", false, "write the golden sessions of the binary anew")
 
-// TestGoldenRPC plays the conversations of testdata/sessions/rpc with the program itself,
-// over pipes. Each is a txtar file: prose, files of the workspace such as a2e.yaml, and the
-// session, whose lines mean
+// TestGoldenRPC plays the conversations of testdata/sessions/rpc with the program itself, over pipes. Each is a txtar
+// file: prose, files of the workspace such as a2e.yaml, and the session, whose lines mean
 //
-//	> text    the client sends a line, and waits for its answer where there will be one
+//	> text    the client sends a line, and waits for its answer if there is one
 //	! await X the client waits for a line with X in it
 //	! touch X an empty file X is put into the workspace
-//	! restart the client ends the host, and starts it anew
+//	! restart the client ends the host, and starts a new one
 //	! eof     the client closes its end
 //	< text    the host sends a line; its ids and times are replaced
 //	= text    the host has ended
 //
-// Each id that the host makes is shown as ID1, ID2 … in the order of their first mention; so
-// the client mentions them as well.
+// Ids that the host makes are written ID1, ID2 … in the order of their first mention, in the lines of the host and in
+// those of the client.
 func TestGoldenRPC(t *testing.T) { playSessions(t, "rpc", playRPC) }
 
-// playSessions plays the conversations of a folder of testdata/sessions, and holds them
-// against what stands there.
+// playSessions plays the conversations of a folder of testdata/sessions, and compares the sessions with those in the
+// files.
 func playSessions(t *testing.T, folder string, play func(t *testing.T, files []txtar.File, session []byte) []byte) {
 	files, err := filepath.Glob(filepath.Join(root, "testdata/sessions", folder, "*.txtar"))
 	must.That(t, err == nil && len(files) != 0, "no sessions: %v", err)
@@ -62,16 +61,16 @@ func playSessions(t *testing.T, folder string, play func(t *testing.T, files []t
 	}
 }
 
-// scene is one session being played.
+// scene is one session while it is played.
 type scene struct {
 	t    *testing.T
 	dir  string
 	host *live
 	out  bytes.Buffer
-	ids  []string // those that the host made
+	ids  []string // made by the host: ID1, ID2 …
 }
 
-// scenePatience is how long the host may be silent.
+// scenePatience bounds the time that a step waits for the host.
 const scenePatience = time.Minute
 
 func playRPC(t *testing.T, files []txtar.File, session []byte) []byte {
@@ -93,7 +92,7 @@ func playRPC(t *testing.T, files []txtar.File, session []byte) []byte {
 func (s *scene) step(line string) {
 	s.t.Helper()
 	if strings.HasPrefix(line, "<") || strings.HasPrefix(line, "=") {
-		return // what the host says is written below
+		return // old lines of the host; until writes the new ones
 	}
 	fmt.Fprintln(&s.out, line)
 	switch {
@@ -119,7 +118,7 @@ func (s *scene) step(line string) {
 	}
 }
 
-// until writes what the host says, up to the line that is awaited; nil = to its end.
+// until writes the lines of the host up to the awaited one, or up to the end of the output if awaited is nil.
 func (s *scene) until(step string, awaited func(string) bool) {
 	s.t.Helper()
 	host := s.host.cmd.Process
@@ -141,7 +140,8 @@ func (s *scene) until(step string, awaited func(string) bool) {
 	}
 }
 
-// answerTo tells the answer to a line of the client; nil = there is none to wait for.
+// answerTo returns a function that recognizes the answer to a line of the client, or nil if there is no answer to
+// wait for.
 func answerTo(line string) func(string) bool {
 	obj, err := protocol.ParseObject([]byte(line))
 	if err != nil {
@@ -149,7 +149,7 @@ func answerTo(line string) func(string) bool {
 	}
 	id, ok := obj.Get("id")
 	if kind := id.Kind(); kind == '{' || kind == '[' || kind == 't' || kind == 'f' {
-		return nil // no id: the answer has null
+		return nil // not a valid id: the answer has null
 	}
 	if _, request := obj.Get("method"); ok && request {
 		head := `{"jsonrpc":"2.0","id":` + string(id) + `,`
@@ -163,12 +163,12 @@ func answerTo(line string) func(string) bool {
 	return nil
 }
 
-// madeIDs finds the ids that hosts make.
+// madeIDs matches the ids that a host makes.
 func madeIDs() *regexp.Regexp {
 	return regexp.MustCompile(`[0-9a-f]{32}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
 }
 
-// settled replaces what differs from run to run in a line of the host.
+// settled replaces the parts of a line of the host that differ from run to run.
 func (s *scene) settled(line string) string {
 	line = regexp.MustCompile(`"id":"[0-9a-f]{32}","ts":[0-9.]+`).ReplaceAllString(line, `…`)
 	line = madeIDs().ReplaceAllStringFunc(line, func(id string) string {
@@ -183,17 +183,16 @@ func (s *scene) settled(line string) string {
 	for _, r := range [][2]string{
 		{`\d{4}-\d\d-\d\dT[0-9:.]+Z`, `TIME`},
 		{`"(uptime_seconds|duration_ms|created_at)":[0-9.]+`, `"$1":0`},
-		{`"(tokens|tokens_spent)":\d+`, `"$1":0`},
-		// how they are estimated is for other tests
-		{`,"sandbox_missing":\[[^\]]*\]`, ``},                                        // on this machine
-		{`"uptime_seconds":0,"version":"[^"]*"`, `"uptime_seconds":0,"version":"…"`}, // of the program
+		{`"(tokens|tokens_spent)":\d+`, `"$1":0`},                                    // other tests check how tokens are estimated
+		{`,"sandbox_missing":\[[^\]]*\]`, ``},                                        // depends on the machine
+		{`"uptime_seconds":0,"version":"[^"]*"`, `"uptime_seconds":0,"version":"…"`}, // depends on the program
 	} {
 		line = regexp.MustCompile(r[0]).ReplaceAllString(line, r[1])
 	}
 	return strings.ReplaceAll(line, s.dir, "/WORKSPACE")
 }
 
-// named puts the host's ids into a line of the client.
+// named replaces ID1, ID2 … in a line of the client by the host's ids.
 func (s *scene) named(line string) string {
 	return regexp.MustCompile(`\bID\d+\b`).ReplaceAllStringFunc(line, func(name string) string {
 		var n int
@@ -203,10 +202,10 @@ func (s *scene) named(line string) string {
 	})
 }
 
-// TestGoldenFleet plays the conversations of testdata/sessions/fleet as TestGoldenRPC does
-// those of its own. They begin with the command line:
+// TestGoldenFleet plays the conversations of testdata/sessions/fleet as TestGoldenRPC plays those of rpc. Each begins
+// with the command line that starts the host:
 //
-//	$ a2e worker   the host is started
+//	$ a2e worker
 func TestGoldenFleet(t *testing.T) { playSessions(t, "fleet", playFleet) }
 
 func playFleet(t *testing.T, files []txtar.File, session []byte) []byte {
@@ -231,9 +230,9 @@ func playFleet(t *testing.T, files []txtar.File, session []byte) []byte {
 	return s.out.Bytes()
 }
 
-// TestJSONRPCClient: a client that was written from the description of the protocol alone, in
-// TypeScript, talks to the program over its pipes, with a model that follows a script. The
-// client says what it must find; here it is held what the model was asked.
+// TestJSONRPCClient: a TypeScript client that was written only from the description of the protocol works with the
+// program over pipes, with a model that follows a script. The client checks the answers of the host, this test the
+// requests to the model.
 func TestJSONRPCClient(t *testing.T) {
 	t.Parallel()
 	peers, err := filepath.Abs(filepath.Join(root, "testdata/peers"))

@@ -34,7 +34,7 @@ import (
 	"a2e/host/hosttest/poll"
 )
 
-// web is `a2e serve --http` and a client of it.
+// web is a running `a2e serve --http`, and the HTTP client of a test.
 type web struct {
 	t       testing.TB
 	live    *live
@@ -43,13 +43,13 @@ type web struct {
 	headers http.Header
 }
 
-// serveWeb starts it with a config.
+// serveWeb starts `a2e serve --http` with a config in a new folder; "" = no config.
 func serveWeb(t testing.TB, config string, args ...string) *web {
 	t.Helper()
 	return serveWebIn(t, workDir(t), config, args...)
 }
 
-// serveWebIn is serveWeb in a folder.
+// serveWebIn starts `a2e serve --http` with a config in dir; "" = no config.
 func serveWebIn(t testing.TB, dir, config string, args ...string) *web {
 	t.Helper()
 	if config != "" {
@@ -59,7 +59,7 @@ func serveWebIn(t testing.TB, dir, config string, args ...string) *web {
 	return listening(t, dir, append([]string{"serve", "--http", "127.0.0.1:0"}, args...)...)
 }
 
-// listening starts a command that serves over HTTP.
+// listening starts a command that serves over HTTP, and waits until it listens.
 func listening(t testing.TB, dir string, args ...string) *web {
 	t.Helper()
 	cmd := command(t, dir, "./a2e", args...)
@@ -69,7 +69,7 @@ func listening(t testing.TB, dir string, args ...string) *web {
 		t: t, live: &live{t: t, cmd: cmd, passed: map[string]map[string]any{}}, client: http.DefaultClient,
 		headers: http.Header{},
 	}
-	t.Cleanup(w.stop) // in order: the next host would have to remove what a killed one leaves
+	t.Cleanup(w.stop) // SIGTERM first: a killed host leaves things that the next host has to remove
 	lines := bufio.NewReader(stderr)
 	line := must.Get(lines.ReadString('\n'))(t)
 	_, w.url, _ = strings.Cut(strings.TrimSpace(line), "a2e listens on ")
@@ -89,7 +89,7 @@ func (w *web) stop() {
 	_ = cmd.Wait()
 }
 
-// do sends a request.
+// do sends a request. headers are names, each followed by its value.
 func (w *web) do(method, path, body string, headers ...string) (status int, answer string) {
 	w.t.Helper()
 	req := must.Get(http.NewRequestWithContext(w.t.Context(), method, w.url+path, strings.NewReader(body)))(w.t)
@@ -105,7 +105,7 @@ func (w *web) do(method, path, body string, headers ...string) (status int, answ
 	return resp.StatusCode, strings.TrimSpace(string(text))
 }
 
-// session begins a session, whose id further requests bring.
+// session opens a session, and sends its id with all further requests.
 func (w *web) session() {
 	w.t.Helper()
 	status, text := w.do("POST", "/session", "")
@@ -129,8 +129,8 @@ type event struct {
 	data map[string]any
 }
 
-// read reads events of a new stream until take returns false or the stream ends. last is the
-// id of the last event that is known; -1 = the host is to know.
+// read reads the events of a new stream until take returns false or the stream ends. last is the id of the last event
+// that the client has; -1 = the request names no event.
 func (w *web) read(last int, take func(event) bool) (status int) {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(w.t.Context())
@@ -191,7 +191,7 @@ func TestHTTPResumes(t *testing.T) {
 		assert.Equal(t, times, 1, "answers to %s", id)
 	}
 	w.send(`{"type":"ping","id":"p"}`)
-	// what was sent on a stream that was broken off comes only to who says what it has
+	// events that were lost with a broken stream are sent again only to a client that names its last event
 	w.read(last, func(e event) bool {
 		return e.data["req_id"] != "p"
 	})
@@ -202,7 +202,8 @@ func TestHTTPResumes(t *testing.T) {
 	assert.Equal(t, status, http.StatusBadRequest, "an event without a number")
 }
 
-// TestHTTPRefuses: what is no message, of no session, or from elsewhere.
+// TestHTTPRefuses: bad messages, requests without a session, requests from other sites and too many sessions are
+// refused.
 func TestHTTPRefuses(t *testing.T) {
 	w := serveWeb(t, "http: {max_sessions: 2, origins: [\"https://app.example.org\"]}\nlimits: {max_line_bytes: "+
 		"2048}\n")
@@ -264,7 +265,8 @@ func TestHTTPRefuses(t *testing.T) {
 	})
 }
 
-// TestHTTPToken: with a token nobody is served without it, and without one no other machine.
+// TestHTTPToken: with http.token, requests need the token, except for /health. Without it, the host only listens on
+// addresses of this machine.
 func TestHTTPToken(t *testing.T) {
 	w := serveWeb(t, "http: {token: correct-horse}\n")
 	for _, header := range []string{"", "correct-horse", "Bearer wrong", "Basic correct-horse"} {
@@ -286,7 +288,7 @@ func TestHTTPToken(t *testing.T) {
 	}
 }
 
-// TestHTTPCall: one request, one response, and nothing is left of either.
+// TestHTTPCall: POST /call answers one request with one response, and leaves neither a session nor a process.
 func TestHTTPCall(t *testing.T) {
 	w := serveWeb(t, "http: {metrics: true, idle_seconds: 1}\n")
 	for _, c := range []struct {
@@ -333,7 +335,7 @@ func TestHTTPCall(t *testing.T) {
 	})
 }
 
-// TestHTTPCallToken: the bearer brings the token of an agent, or that of http.token in its place.
+// TestHTTPCallToken: the bearer of POST /call is the token of an agent, or http.token where that is set.
 func TestHTTPCallToken(t *testing.T) {
 	const ping, echo = `{"type":"ping"}`, `{"type":"tool/call/req","tool_name":"echo","arguments":{"text":"hi"}}`
 	w := serveWeb(t, "auth_token: agents-token\n")
@@ -348,7 +350,7 @@ func TestHTTPCallToken(t *testing.T) {
 	}
 }
 
-// TestHTTPIdle: a session that nobody uses ends.
+// TestHTTPIdle: a session without messages ends after http.idle_seconds.
 func TestHTTPIdle(t *testing.T) {
 	w := serveWeb(t, "http: {idle_seconds: 1}\n")
 	w.session()
@@ -358,8 +360,7 @@ func TestHTTPIdle(t *testing.T) {
 	})
 }
 
-// TestHTTPSlowReader: a session whose answers nobody reads takes in no more at some point, and
-// loses nothing.
+// TestHTTPSlowReader: a session whose answers nobody reads refuses requests at some point, but loses no answer.
 func TestHTTPSlowReader(t *testing.T) {
 	w := serveWeb(t, "")
 	w.session()
@@ -372,15 +373,15 @@ func TestHTTPSlowReader(t *testing.T) {
 	got := map[string]bool{}
 	w.read(-1, func(e event) bool {
 		got[fmt.Sprint(e.data["req_id"])] = true
-		return len(got) < sent // the last one was refused, and there is the handshake
+		return len(got) < sent // sent - 1 answers, as the last request was refused, and that of the handshake
 	})
 	for i := range sent - 1 {
 		assert.That(t, got[strconv.Itoa(i)], "no answer to %d of %d", i, sent)
 	}
 }
 
-// TestHTTPEnd: SIGTERM ends sessions in order: what runs is answered, its processes end, and
-// the streams end after the last answer.
+// TestHTTPEnd: on SIGTERM the host answers the requests that run, ends their processes, and closes the streams after
+// the last answer.
 func TestHTTPEnd(t *testing.T) {
 	w := serveWeb(t, "")
 	w.session()
@@ -400,7 +401,7 @@ func TestHTTPEnd(t *testing.T) {
 	assert.Equal(t, hosttest.Running(t, "4242.5"), 0, "programs that are left")
 }
 
-// TestHTTPTwoSignals: a second signal ends all at once.
+// TestHTTPTwoSignals: a second SIGTERM ends the host at once, and with it a program that ignores SIGTERM.
 func TestHTTPTwoSignals(t *testing.T) {
 	w := serveWeb(t, "plugins: {tools: {allowed_commands: [sh]}}\n")
 	w.session()
@@ -408,12 +409,12 @@ func TestHTTPTwoSignals(t *testing.T) {
 	w.send(`{"type":"tool/call/req","id":"long","tool_name":"run_command","arguments":{"command":["sh","-c","trap '' TERM; sleep 4242.8"]}}`)
 	hosttest.Eventually(t, "the program runs", func() bool { return hosttest.Running(t, "4242.8") > 0 })
 	must.OK(t, w.live.cmd.Process.Signal(syscall.SIGTERM))
-	_ = w.live.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+	_ = w.live.cmd.Process.Signal(syscall.SIGTERM) // fails if the host has ended
 	_ = w.live.cmd.Wait()
 	hosttest.Eventually(t, "the program has ended", func() bool { return hosttest.Running(t, "4242.8") == 0 })
 }
 
-// TestHTTPDeleteDuringRequest: a session that its client ends answers what it has taken in first.
+// TestHTTPDeleteDuringRequest: a session that its client deletes still answers the requests that it has received.
 func TestHTTPDeleteDuringRequest(t *testing.T) {
 	w := serveWeb(t, "")
 	w.session()
@@ -431,7 +432,7 @@ func TestHTTPDeleteDuringRequest(t *testing.T) {
 	})
 }
 
-// TestHTTPBadPlugin: what is wrong about a plugin's options is said at the start.
+// TestHTTPBadPlugin: a wrong option of a plugin is reported when the host starts, not to the first client.
 func TestHTTPBadPlugin(t *testing.T) {
 	dir := workDir(t)
 	must.OK(t, os.WriteFile(filepath.Join(dir, "c.yaml"), []byte("plugins: {memory: {embedder: {url: nonsense}}}\n"),
@@ -440,7 +441,7 @@ func TestHTTPBadPlugin(t *testing.T) {
 	assert.That(t, exitCode(err) == 3 && strings.Contains(string(out), "c.yaml"), "it says %s", out)
 }
 
-// TestHTTPOverTLS: with a certificate all is https.
+// TestHTTPOverTLS: with a certificate the host serves HTTPS.
 func TestHTTPOverTLS(t *testing.T) {
 	dir := t.TempDir()
 	key := must.Get(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))(t)
@@ -472,7 +473,8 @@ func TestHTTPOverTLS(t *testing.T) {
 	})
 }
 
-// pageJudge reads a page of metrics by the parser of its form, and lists the samples.
+// pageJudge is a Python program: it parses a page of metrics with the parser of its format, and prints the samples as
+// JSON.
 const pageJudge = `
 import json, sys
 if sys.argv[1] == "open":
@@ -482,8 +484,8 @@ else:
 print(json.dumps({s.name + "".join(f" {v}" for k, v in sorted(s.labels.items()) if k != "version"): s.value
     for family in parse(sys.stdin.read()) for s in family.samples}))`
 
-// TestHTTPMetrics: the page is as its readers want it, behind the token, and nowhere unless the
-// config says so.
+// TestHTTPMetrics: the parsers of OpenMetrics and Prometheus can read the page of metrics. The page needs the token,
+// and exists only with http.metrics.
 func TestHTTPMetrics(t *testing.T) {
 	w := serveWeb(t, "http: {metrics: true, token: correct-horse}\n")
 	status, _ := w.do("GET", "/metrics", "")
@@ -530,7 +532,7 @@ func TestHTTPMetrics(t *testing.T) {
 	assert.Equal(t, status, 404, "without http.metrics")
 }
 
-// TestMCPOverHTTP: two clients of the MCP SDK, each with a session of its own.
+// TestMCPOverHTTP: each client of the MCP SDK has a session of its own.
 func TestMCPOverHTTP(t *testing.T) {
 	w := serveWeb(t, "")
 	for range 2 {
@@ -546,7 +548,7 @@ func TestMCPOverHTTP(t *testing.T) {
 	}
 }
 
-// mcp sends a message of MCP and returns what comes until its stream ends.
+// mcp sends a message of MCP and returns the answer up to the end of its stream.
 func (w *web) mcp(body string) (status int, answer string) {
 	w.t.Helper()
 	return w.do("POST", "/mcp", body, "Content-Type", "application/json", "Accept", "application/json, "+
@@ -555,8 +557,8 @@ func (w *web) mcp(body string) (status int, answer string) {
 
 const mcpHello = `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":%q,"version":"1"},"_meta":{"a2e/auth_token":%q}}}`
 
-// TestWallMCPOverHTTPAgents: an MCP client over HTTP is no agent that has a token, and nobody where tokens are asked
-// for and it has none.
+// TestWallMCPOverHTTPAgents: an MCP client over HTTP cannot take the name of an agent that has a token. Where agents
+// need tokens, a client without any token is refused.
 func TestWallMCPOverHTTPAgents(t *testing.T) {
 	const agents = "auth: [{agent_id: alice, token: alice-3f6c0a}]\n"
 	for _, c := range []struct {
@@ -585,7 +587,8 @@ func TestWallMCPOverHTTPAgents(t *testing.T) {
 	}
 }
 
-// TestMCPOverHTTPEachRequestEnds: also one that the client takes back, and one whose id cannot be kept.
+// TestMCPOverHTTPEachRequestEnds: each request is answered, also one that the client cancels and one whose id is
+// refused.
 func TestMCPOverHTTPEachRequestEnds(t *testing.T) {
 	w := serveWeb(t, "")
 	first := must.Get(http.NewRequestWithContext(t.Context(), "POST", w.url+"/mcp",
@@ -603,7 +606,7 @@ func TestMCPOverHTTPEachRequestEnds(t *testing.T) {
 			ended <- text
 		}()
 		hosttest.Eventually(t, "the program runs", func() bool { return hosttest.Running(t, "4242.7") > 0 })
-		for _, id := range []string{"7.5", id, id} { // the first is of no request
+		for _, id := range []string{"7.5", id, id} { // 7.5 is the id of no request
 			status, text := w.mcp(fmt.Sprintf(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":%s}}`, id))
 			assert.That(t, status == 202, "%d %s", status, text)
 		}
@@ -622,8 +625,8 @@ func TestMCPOverHTTPEachRequestEnds(t *testing.T) {
 	}
 }
 
-// TestMCPOverHTTPBothWays: progress and questions of a server behind the host reach the client that
-// called, and what that takes back is stopped.
+// TestMCPOverHTTPBothWays: progress and questions of an MCP server behind the host reach the client that called the
+// tool. A call that the client cancels is stopped.
 func TestMCPOverHTTPBothWays(t *testing.T) {
 	peers := must.Get(filepath.Abs(filepath.Join(root, "testdata/peers/node_modules")))(t)
 	w := serveWeb(t, fmt.Sprintf("mcpServers: {all: {command: node, args: [%q], read: [%q]}}\n",

@@ -24,8 +24,8 @@ import (
 const harmful = "plugins:\n  - {name: words, type: exec, metadata: {command: [sh, -c, 'touch pwned'], " +
 	"start_timeout: 60}}\n  - {name: tools, type: tools}\n"
 
-// Trust is for one content at one path, in a list that only the user can write. Each attempt
-// begins with a trusted file, which does what it says.
+// TestWallTrustIsForWhatWasSeen: trust is for one content at one path, in a list that only the user can write. Each
+// case first shows that a trusted file has an effect. Then one change is made, and the file has none.
 func TestWallTrustIsForWhatWasSeen(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(t *testing.T, p *place)
@@ -114,7 +114,7 @@ func TestWallTrustIsForWhatWasSeen(t *testing.T) {
 	}
 }
 
-// The same holds for .mcp.json of the workspace, whatever config is in force.
+// TestWallTrustServersFile: .mcp.json in the workspace is also trusted for one content at one path, with any config.
 func TestWallTrustServersFile(t *testing.T) {
 	const servers = `{"mcpServers": {"x": {"command": "sh", "args": ["-c", "touch pwned"], "env": {"K": "${LEAK}"}}}}`
 	t.Parallel()
@@ -177,11 +177,11 @@ func TestWallTrustServersFile(t *testing.T) {
 	}
 }
 
-// list is where the list of what is trusted lies.
+// list returns the path of the list of trusted files.
 func (p *place) list() string { return filepath.Join(p.home, ".config", "a2e", "trusted.json") }
 
-// A file that cannot be used does not stop a host that happens to be started beside it, and
-// is not passed over in silence.
+// TestUntrustedFileStopsNothing: an a2e.yaml that cannot be used does not stop a host that is started beside it, but
+// the host says so in one line.
 func TestUntrustedFileStopsNothing(t *testing.T) {
 	for name, c := range map[string]struct {
 		make func(t *testing.T, file string)
@@ -237,7 +237,7 @@ func TestUntrustedFileStopsNothing(t *testing.T) {
 	}
 }
 
-// greetings are those of each protocol, the second one with a token that a folder may know.
+// greetings returns handshakes of each protocol, without a token and with one that an untrusted file can set.
 func greetings() []string {
 	return []string{
 		greeting, strings.Replace(greeting, `"agent_id":"a"`, `"agent_id":"a","auth_token":"mine"`, 1),
@@ -249,7 +249,7 @@ func greetings() []string {
 	}
 }
 
-// outcomes is what becomes of each greeting, in words that are the same each time.
+// outcomes returns the exit status and the answer of each greeting, without ids and times.
 func (p *place) outcomes(t *testing.T) string {
 	t.Helper()
 	var all strings.Builder
@@ -261,8 +261,8 @@ func (p *place) outcomes(t *testing.T) string {
 	return all.String()
 }
 
-// TestWallTrustHandshakes: whatever an untrusted file in the folder sets, each handshake has the outcome that it has
-// without the file, be the host open or in need of a token.
+// TestWallTrustHandshakes: an untrusted file in the folder changes the outcome of no handshake, whether the host
+// needs a token or not.
 func TestWallTrustHandshakes(t *testing.T) {
 	t.Parallel()
 	var schema struct {
@@ -384,7 +384,8 @@ it takes environment variables
 	p.run(t, []string{"trust", "--remove"}, nil).want(t, 0, "no longer trusted")
 }
 
-// Where no list can be kept nothing is trusted, and the reason is told.
+// TestTrustWithoutAFolderForTheList: where the list cannot be kept, nothing is trusted, and the reason is told. A
+// config that --config names is used.
 func TestTrustWithoutAFolderForTheList(t *testing.T) {
 	for name, c := range map[string]struct {
 		home func(t *testing.T) string
@@ -416,8 +417,8 @@ func TestTrustWithoutAFolderForTheList(t *testing.T) {
 	}
 }
 
-// place is where one attempt is made: a workspace with an a2e.yaml that nobody has looked at,
-// a folder outside of it, a home, and a server that notes whether it was asked.
+// place is where one attack is tried: a workspace, a folder outside of it, a home, and a server that notes whether it
+// was called, and whether the call had the secret of the environment.
 type place struct {
 	dir, out, home string
 	asked, keyed   atomic.Bool
@@ -442,7 +443,7 @@ func newPlace(t *testing.T) *place {
 	return p
 }
 
-// fill puts the places into a text.
+// fill replaces {dir}, {out}, {url}, {host} and {port} in a text.
 func (p *place) fill(text string) string {
 	host, port, _ := strings.Cut(strings.TrimPrefix(p.url, "http://"), ":")
 	return strings.NewReplacer("{dir}", p.dir, "{out}", p.out, "{url}", p.url, "{host}", host, "{port}",
@@ -461,30 +462,30 @@ func (p *place) run(t *testing.T, args, lines []string) outcome {
 	return outcome{exitCode(err), stdout.String(), stderr.String()}
 }
 
-// attack is one attempt: what a folder's config says, what is asked of the host, and how to
-// see that it worked.
+// attack is one attempt to do harm: the config of a folder, the command or the requests, and a function that reports
+// whether there was harm.
 type attack struct {
 	config string
 	args   []string          // none = serve
-	lines  []string          // of an agent
-	files  map[string]string // further ones of the folder
-	kept   bool              // there is something in the store
+	lines  []string          // that an agent sends
+	files  map[string]string // more files of the folder
+	kept   bool              // the memory store has an entry
 	harm   func(p *place, o outcome) bool
 }
 
-// started reports whether a program of the config has run: it left a file.
+// started reports whether a program of the config has run, by the file that it creates.
 func started(p *place, _ outcome) bool {
 	_, inside := os.Stat(filepath.Join(p.dir, "pwned"))
 	return inside == nil || startedOutside(p, outcome{})
 }
 
-// startedOutside reports whether one has run that the sandbox did not keep in the workspace.
+// startedOutside reports whether such a program has created a file outside of the workspace, without the sandbox.
 func startedOutside(p *place, _ outcome) bool {
 	_, err := os.Stat(filepath.Join(p.out, "pwned"))
 	return err == nil
 }
 
-// filled reports whether the host has put files of its own into the folder outside.
+// filled reports whether the host has put files into the folder outside.
 func filled(p *place, _ outcome) bool {
 	found, err := os.ReadDir(p.out)
 	return err == nil && len(found) > 1
@@ -508,7 +509,7 @@ func plugin(typ, metadata string) string {
 	return "max_parallel: 1\nplugins:\n  - {name: " + typ + ", type: " + typ + ", metadata: {" + metadata + "}}\n"
 }
 
-// attacks lists the attempts by name.
+// attacks returns the attacks by name.
 func attacks() map[string]attack {
 	lines := func(more ...string) []string { return append([]string{greeting}, more...) }
 	server := plugin("mcp", `mcpServers: {x: {command: sh, args: [-c, "touch pwned"]}}`)
@@ -581,7 +582,7 @@ func attacks() map[string]attack {
 		"variable in a tool": {
 			config: knows, args: []string{"tools", "call", "own"},
 			harm: shows("it has it"),
-		}, // what it says itself is hidden
+		}, // the output would hide the value itself
 		"worker": {
 			config: worker,
 			lines: lines(`{"type":"multi_agent/spawn","id":"2","name":"n"}`,
@@ -732,7 +733,7 @@ func attacks() map[string]attack {
 	return all
 }
 
-// prepare makes a place for an attempt.
+// prepare makes a place for an attack.
 func (a *attack) prepare(t *testing.T) *place {
 	t.Helper()
 	p := newPlace(t)

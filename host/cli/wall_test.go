@@ -19,20 +19,20 @@ import (
 	"a2e/host/hosttest/must"
 )
 
-// What an attempt must not show: the content of a file of the host, and the name of one.
+// An attempt must not show the content of one file of the host, nor the name of another.
 const (
 	wallSecret = "SECRET-OF-THE-HOST-8853"
 	wallListed = "listed-7431.txt"
 )
 
-// wallGround is a workspace with files of the host in it, and a folder outside.
+// wallGround is a workspace with files of the host in it, and a folder outside, which must stay empty.
 type wallGround struct {
 	t       *testing.T
 	home    string
 	ws      string
 	outside string
 	state   string // where state_dir is
-	config  string // the config in force
+	config  string // path of the config
 	host    *live
 	asked   int
 
@@ -49,8 +49,8 @@ plugins:
 - {name: chains, type: chains}
 `
 
-// newWallGround makes one whose config begins with head. state is relative to the
-// workspace, "" = it is not made.
+// newWallGround makes a ground whose config begins with head. config and state are relative to the workspace; state
+// "" = it is not made.
 func newWallGround(t *testing.T, head, config, state string) *wallGround {
 	t.Helper()
 	base := must.Get(filepath.EvalSymlinks(t.TempDir()))(t)
@@ -73,7 +73,7 @@ func newWallGround(t *testing.T, head, config, state string) *wallGround {
 	return g
 }
 
-// note remembers how things are.
+// note remembers the state_dir and the config, for check.
 func (g *wallGround) note() {
 	if g.state != g.ws {
 		g.stateInfo, _ = os.Lstat(g.state)
@@ -98,7 +98,7 @@ func (g *wallGround) start() *live {
 	return g.host
 }
 
-// stop ends the host in peace.
+// stop closes the host's stdin, and waits until the host has ended.
 func (g *wallGround) stop() {
 	if g.host == nil {
 		return
@@ -113,8 +113,7 @@ func (g *wallGround) stop() {
 	g.host = nil
 }
 
-// ask sends a request and gives the lines up to its answer, and for a process up to its
-// end.
+// ask sends a request and returns the lines up to its answer, or up to the end of the process that it starts.
 func (g *wallGround) ask(kind, members string) string {
 	g.t.Helper()
 	h := g.start()
@@ -140,7 +139,7 @@ func (g *wallGround) tool(name, args string) string {
 	return g.ask("tool/call/req", fmt.Sprintf(`"tool_name":%q,"arguments":%s`, name, args))
 }
 
-// quoted returns a JSON text.
+// quoted returns a text as a JSON string.
 func quoted(text string) string {
 	raw, _ := json.Marshal(text) // a string always encodes
 	return string(raw)
@@ -161,7 +160,8 @@ func (g *wallGround) kit(name, config string) string {
 	return g.ask("toolkit/configure/req", fmt.Sprintf(`"toolkit_name":%q,"config":%s`, name, config))
 }
 
-// check reports whether the host's files are as they were, and nothing of them was shown.
+// check fails if shown has anything of the host's files, if these have changed, or if a file is in the folder
+// outside.
 func (g *wallGround) check(shown string) {
 	g.t.Helper()
 	for _, word := range []string{wallSecret, wallListed} {
@@ -189,13 +189,13 @@ func (g *wallGround) check(shown string) {
 	}
 }
 
-// link makes a link in the workspace, as the agent may.
+// link makes a symbolic link in the workspace, as an agent can.
 func (g *wallGround) link(to, name string) {
 	g.t.Helper()
 	must.OK(g.t, os.MkdirAll(filepath.Dir(filepath.Join(g.ws, name)), 0o755), os.Symlink(to, filepath.Join(g.ws, name)))
 }
 
-// attempt is one way in: it gives what it saw.
+// attempt is one try to reach the host's files; act returns what the agent saw.
 type attempt struct {
 	name string
 	act  func(g *wallGround) string
@@ -213,31 +213,31 @@ func runAttempts(t *testing.T, all []attempt, ground func(t *testing.T) *wallGro
 	}
 }
 
-// say makes an attempt of one call of a tool.
+// say returns an attempt with one call of a tool.
 func say(name, tool, args string) attempt {
 	return attempt{name, func(g *wallGround) string { return g.tool(tool, args) }}
 }
 
-// sh makes an attempt of a shell's script; $OUT is the folder outside.
+// sh returns an attempt with a shell script; $OUT is the folder outside, $WS the workspace.
 func sh(name, script string) attempt {
 	return attempt{name, func(g *wallGround) string {
 		return g.shell("OUT=" + g.outside + "; WS=" + g.ws + "; " + script)
 	}}
 }
 
-// py makes an attempt of a Python script.
+// py returns an attempt with a Python script; WS is the workspace.
 func py(name, script string) attempt {
 	return attempt{name, func(g *wallGround) string {
 		return g.python("import os,sys,ctypes\nWS=" + quoted(g.ws) + "\n" + script)
 	}}
 }
 
-// wallGitOut returns what git says of a repository.
+// wallGitOut returns the output of git in a repository.
 func wallGitOut(t *testing.T, dir string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "git", append([]string{"-c", "safe.directory=*"}, args...)...)
 	cmd.Dir = dir
-	out, _ := cmd.CombinedOutput() // what it cannot say is no change
+	out, _ := cmd.CombinedOutput() // errors are compared as any other output
 	return string(out)
 }
 
@@ -252,8 +252,8 @@ func wallRepo(t *testing.T, dir, text string) {
 	must.OK(t, os.WriteFile(filepath.Join(dir, "f.txt"), []byte(text+" after\n"), 0o644))
 }
 
-// The folder of the toolkit git is the one that was configured: what comes to have its name
-// is neither shown nor changed, in each mode of the sandbox.
+// TestWallGitFolderSwapped: the toolkit git works in the folder that was configured. Another folder that takes its
+// name later is neither shown nor changed, with the sandbox and without.
 func TestWallGitFolderSwapped(t *testing.T) {
 	t.Parallel()
 	swaps := map[string]func(g *wallGround){
@@ -310,7 +310,8 @@ func TestWallGitFolderSwapped(t *testing.T) {
 	}
 }
 
-// A repository whose .git leads out is none of the other repository.
+// TestWallGitLeadsOut: if .git of a folder in the workspace leads to a repository outside, that repository is neither
+// shown nor changed.
 func TestWallGitLeadsOut(t *testing.T) {
 	t.Parallel()
 	for name, lead := range map[string]func(g *wallGround, other string) error{
@@ -337,7 +338,8 @@ func TestWallGitLeadsOut(t *testing.T) {
 	}
 }
 
-// A repository that a link of the workspace names goes on working where nobody swaps it.
+// TestWallGitThroughALink: a repository that is configured by a link in the workspace works as long as the link
+// stays.
 func TestWallGitThroughALink(t *testing.T) {
 	t.Parallel()
 	g := newWallGround(t, "", "../conf/a2e.yaml", "")
@@ -348,8 +350,8 @@ func TestWallGitThroughALink(t *testing.T) {
 	assert.That(t, strings.Contains(out, `"subject":"done"`), "it does not work: %s", out)
 }
 
-// What the config grants by a name in the workspace is what lies there, and not what agents
-// make a link to: the working directory of a server, and what it may read.
+// TestWallGrantsAreNotLedOut: where the config grants a server a path in the workspace, to read or as its cwd, a link
+// that an agent puts there does not lead the server out.
 func TestWallGrantsAreNotLedOut(t *testing.T) {
 	t.Parallel()
 	for name, grant := range map[string]string{

@@ -17,20 +17,20 @@ import (
 	"a2e/protocol"
 )
 
-// row is a fault that comes while a host runs, or before it starts.
+// row is a fault that begins while a host runs, or before it starts.
 type row struct {
-	fault  string         // its row of the page
-	args   []string       // of the host
-	config string         // in place of the usual plugins
-	fresh  bool           // nothing is stored or started before it
-	before func(s *stage) // the host starts
-	bring  func(s *stage) (mend func())
-	meets  []meet // what requests meet while it lasts
-	log    string // what the log says
+	fault  string                       // name of its row on the page
+	args   []string                     // of the host
+	config string                       // replaces the usual plugins
+	fresh  bool                         // nothing is stored or started before the fault
+	before func(s *stage)               // runs before the host starts
+	bring  func(s *stage) (mend func()) // begins the fault; mend ends it
+	meets  []meet                       // requests during the fault, and their answers
+	log    string                       // text that the log has during the fault
 	kept   func(s *stage)
 }
 
-// meet is a request and its answer.
+// meet is a request and the answer that it should get.
 type meet struct {
 	typ   protocol.Type
 	body  string
@@ -62,9 +62,9 @@ func plan(code protocol.ErrorCode, retry bool, says string) meet {
 
 var echo = tool("echo", `{"text":"still here"}`, "", false, "still here")
 
-// TestFaults brings each fault about and takes it away again. While it lasts, every request has
-// one answer, as the page says, and what does not need what is broken goes on. Afterwards all
-// works again in the same host, with what was acknowledged, and nothing is left open or behind.
+// TestFaults: while a fault lasts, every request has one answer, as the page says, and requests that do not need the
+// broken part work. After the fault all works again in the same host, acknowledged data is there, and no file or
+// process is left over.
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	for _, r := range rows() {
@@ -115,17 +115,17 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// start is a fault that is there before the host starts, or at its ends.
+// start is a fault that exists before the host starts, or a fault of its stdin and stderr.
 type start struct {
 	fault string
-	line  string // of a shell, in an empty folder; lines are the requests
+	line  string // shell script, run in an empty folder; ../lines has requests
 	code  int
-	lines int    // that it answers
-	says  string // part of stderr; "" = nothing is said
+	lines int    // number of answers
+	says  string // part of stderr; "" = stderr is empty
 }
 
-// TestFaultsAtTheEnds starts the host, and commands, where something is wrong with what they are
-// given.
+// TestFaultsAtTheEnds: the host and commands end with the right exit status and message if their input, log, files or
+// folder are unusable.
 func TestFaultsAtTheEnds(t *testing.T) {
 	t.Parallel()
 	busy := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
@@ -193,8 +193,7 @@ func starts() []start {
 	}
 }
 
-// TestPage: the page has a row for each fault that is brought about here, with the codes that are
-// met, and names the test of each other.
+// TestPage: the page has a row for each fault of this package, with its error codes. Each other row names its test.
 func TestPage(t *testing.T) {
 	t.Parallel()
 	met := map[string]map[string]bool{}
