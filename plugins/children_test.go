@@ -31,7 +31,7 @@ import (
 
 func TestMain(m *testing.M) { sandboxtest.Main(m) }
 
-// load reads a config; its workspace is a folder of its own.
+// load reads a config whose workspace is a temporary folder of its own.
 func load(t *testing.T, text string) *config.Config {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "a2e.yaml")
@@ -42,12 +42,12 @@ func load(t *testing.T, text string) *config.Config {
 	return cfg
 }
 
-// agent is a session with a host of the config's plugins.
+// agent is a client in a session with a host that has the config's plugins.
 type agent struct {
 	t *testing.T
 	*client.Client
-	caps map[protocol.Capability]map[string]any // metadata, from the handshake
-	end  func()                                 // ends the host and waits for it
+	caps map[protocol.Capability]map[string]any // metadata by capability, from the answer to the handshake
+	end  func()                                 // ends the host and waits until it has ended
 }
 
 func start(t *testing.T, cfg *config.Config, log io.Writer) *agent {
@@ -72,7 +72,7 @@ func start(t *testing.T, cfg *config.Config, log io.Writer) *agent {
 			return
 		}
 		ended = true
-		_ = a.Close() // the host says how it ended
+		_ = a.Close() // an error of the host is reported below
 		assert.OK(t, <-served)
 	}
 	t.Cleanup(a.end)
@@ -84,7 +84,7 @@ func start(t *testing.T, cfg *config.Config, log io.Writer) *agent {
 	return a
 }
 
-// run calls a tool that starts a program, and gives its stdout or the error.
+// run calls a tool that starts a program, and returns the program's stdout or the error.
 func (a *agent) run(tool string, args map[string]any) (string, error) {
 	a.t.Helper()
 	raw, err := json.Marshal(args)
@@ -125,7 +125,7 @@ func (a *agent) command(words ...string) (string, error) {
 	return a.run("run_command", map[string]any{"command": words})
 }
 
-// spawn starts a process and gives its id.
+// spawn starts a process and returns the answer.
 func (a *agent) spawn(words ...string) protocol.ProcSpawnResponse {
 	a.t.Helper()
 	var resp protocol.ProcSpawnResponse
@@ -138,7 +138,7 @@ func (a *agent) spawn(words ...string) protocol.ProcSpawnResponse {
 	return resp
 }
 
-// offers reports whether the machine has a mechanism.
+// offers reports whether the sandbox can use the named mechanism on this machine.
 func offers(t *testing.T, name string) bool {
 	t.Helper()
 	l := must.Get(sandbox.New(sandbox.Options{}))(t)
@@ -149,8 +149,8 @@ func offers(t *testing.T, name string) bool {
 
 const toolsAndProc = "plugins: [{name: t, type: tools}, {name: p, type: proc}]\n"
 
-// What run_command leaves in its temporary folder is there for a process of
-// proc, and the other way round; the machine's own has none of it.
+// TestToolsAndProcShareOneTmp: tools and proc share one temporary folder. A process of proc can read what run_command
+// writes there, and the other way round; the machine's own temporary folder has none of these files.
 func TestToolsAndProcShareOneTmp(t *testing.T) {
 	tmp := "$TMPDIR"
 	if offers(t, "mount_namespace") {
@@ -161,7 +161,7 @@ func TestToolsAndProcShareOneTmp(t *testing.T) {
 	if out, err := a.command("sh", "-c", "echo from tools > "+tmp+"/"+name); err != nil {
 		t.Fatal(out, err)
 	}
-	// within one file system, where a move is one step
+	// The move stays within one file system, so it is one step: the loop below never reads half a file.
 	resp := a.spawn("sh", "-c", "cat "+tmp+"/"+name+" > back; echo and proc >> back; cp back "+tmp+"/"+name+".new; mv "+tmp+"/"+name+".new "+tmp+"/"+name+".back")
 	must.That(t, resp.OK, "%v", resp.Error)
 	out, err := a.command("sh", "-c", "until cat "+tmp+"/"+name+".back; do sleep 0.01; done 2>/dev/null")
@@ -171,7 +171,7 @@ func TestToolsAndProcShareOneTmp(t *testing.T) {
 	}
 }
 
-// The launcher lives as long as any plugin uses it, and leaves no folder behind.
+// TestLauncherEndsWithItsLastUser: the launcher lives as long as any plugin uses it, and leaves no folder behind.
 func TestLauncherEndsWithItsLastUser(t *testing.T) {
 	for _, order := range [][]int{{0, 1}, {1, 0}} {
 		tmp := t.TempDir()
@@ -188,7 +188,7 @@ func TestLauncherEndsWithItsLastUser(t *testing.T) {
 		must.That(t, err == nil && res.Stdout == "x\n", "%v %v", res, err)
 		for i, which := range order {
 			assert.That(t, folders() != 0, "order %v: the private folder is gone after %d closed", order, i)
-			for range 2 { // the second time changes nothing
+			for range 2 { // a second Close changes nothing
 				err := made[which].Close(context.Background())
 				assert.That(t, err == nil || strings.Contains(err.Error(), os.ErrClosed.Error()), "%v", err)
 			}
@@ -218,7 +218,8 @@ func TestHandshakeNamesTheSandbox(t *testing.T) {
 	}
 }
 
-// required starts children where the machine has all, and else says what it lacks.
+// TestSandboxModes: with sandbox: required, children start only on a machine that has every mechanism the sandbox
+// needs. With best_effort they start without it, after one warning; with off they start without a warning.
 func TestSandboxModes(t *testing.T) {
 	l := must.Get(sandbox.New(sandbox.Options{}))(t)
 	defer l.Close()
@@ -242,7 +243,7 @@ func TestSandboxModes(t *testing.T) {
 	}
 }
 
-// The children section reaches both plugins.
+// TestChildrenOfTheConfig: the children section of the config holds for tools and for proc.
 func TestChildrenOfTheConfig(t *testing.T) {
 	secret := t.TempDir()
 	must.OK(t, os.WriteFile(filepath.Join(secret, "file"), []byte("granted\n"), 0o644))
@@ -269,7 +270,7 @@ func TestChildrenOfTheConfig(t *testing.T) {
 	}
 }
 
-// dial reads a word from the port and prints it.
+// dial is a Python program that reads a word from a port of this machine and prints it.
 const dial = `import socket,sys; print(socket.create_connection(("127.0.0.1", int(sys.argv[1]))).recv(9).decode())`
 
 func TestNetworkIsOffUnlessAskedFor(t *testing.T) {
@@ -281,7 +282,7 @@ func TestNetworkIsOffUnlessAskedFor(t *testing.T) {
 			if err != nil {
 				return
 			}
-			_, _ = io.WriteString(conn, "reached") // the reader says what it got
+			_, _ = io.WriteString(conn, "reached") // if the write fails, the reader shows it
 			conn.Close()
 		}
 	}()
@@ -324,7 +325,7 @@ func TestNetworkIsOffUnlessAskedFor(t *testing.T) {
 	}
 }
 
-// The options of a config for the Python host hold for proc.
+// TestPythonOptionsOfProc: proc takes the options of a config that was written for the Python host.
 func TestPythonOptionsOfProc(t *testing.T) {
 	cfg := load(t, `
 plugins:
@@ -350,8 +351,8 @@ plugins:
 	assert.That(t, ok && wire.Code == protocol.CodeProcLimit, "a third process: %+v, %v", resp, err)
 }
 
-// A list that only one of tools and proc has holds for both, so that neither
-// goes around the other.
+// TestAllowListsAreSharedUnlessSetApart: an allow list that only one of tools and proc has holds for both, so that
+// neither is a way around the other's list.
 func TestAllowListsAreSharedUnlessSetApart(t *testing.T) {
 	const of = "plugins: [{name: t, type: tools, metadata: {%s}}, {name: p, type: proc, metadata: {%s}}]\n"
 	const onlyEcho, onlySh = "allowed_commands: [echo]", "allowed_commands: [sh]"
@@ -382,8 +383,7 @@ func TestAllowListsAreSharedUnlessSetApart(t *testing.T) {
 	}
 }
 
-// A child that takes more memory than the config allows is ended, and the answer
-// says why.
+// TestMemoryOfTheConfig: a child that takes more memory than the config allows is ended, and the answer says why.
 func TestMemoryOfTheConfig(t *testing.T) {
 	a := start(t, load(t, "children: {memory_bytes: 134217728}\n"+toolsAndProc), io.Discard)
 	defer a.end()

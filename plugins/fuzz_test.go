@@ -57,10 +57,10 @@ plugins:
   multi_agent: true
 `
 
-// canary is a secret of the host that no request names.
+// canary is a secret of the host. No request contains it, so no answer may contain it.
 const canary = "canary-\u16a0-7f3a91"
 
-// ground is what the hosts of a fuzz target have in common.
+// ground is what the hosts of a fuzz target share.
 type ground struct {
 	cfg    *config.Config
 	shared *plugins.Shared
@@ -78,7 +78,7 @@ func newGround(f *testing.F) *ground {
 	return g
 }
 
-// options are those of a host with all plugins.
+// options returns the options of a host with all plugins.
 func (g *ground) options(t testing.TB) host.Options {
 	return host.Options{
 		Plugins: must.Get(plugins.New(g.cfg, plugins.Deps{Log: zerolog.Nop(), Shared: g.shared}))(t),
@@ -86,13 +86,13 @@ func (g *ground) options(t testing.TB) host.Options {
 	}
 }
 
-// envelope are the members of a request that are not its own.
+// envelope lists the members that belong to the envelope of a message, not to its type.
 func envelope() []string { return []string{"a2e", "version", "type", "id", "req_id", "ts"} }
 
-// placeholder stands in a request for a member of the answer to an earlier one.
+// placeholder matches a reference to a member of an earlier answer: <<NUMBER OF THE REQUEST/JSON POINTER>>.
 var placeholder = regexp.MustCompile(`<<([0-9])(/[a-z_/0-9]*)>>`)
 
-// fieldsOf returns the own fields of a message.
+// fieldsOf returns the fields of a message without those of the envelope. ok is false if the text is not a JSON object.
 func fieldsOf(text string) (fields string, ok bool) {
 	var members map[string]jsontext.Value
 	if json.Unmarshal([]byte(text), &members) != nil || members == nil {
@@ -105,7 +105,7 @@ func fieldsOf(text string) (fields string, ok bool) {
 	return string(raw), err == nil
 }
 
-// stories are requests that follow each other, as play takes them.
+// stories returns texts for play. Each is a few requests, of which later ones need the answers to earlier ones.
 func stories() []string {
 	return []string{
 		"env/reset/req {\"env_name\":\"env\",\"seed\":3}\nenv/step/req " +
@@ -127,8 +127,8 @@ func stories() []string {
 	}
 }
 
-// play sends the requests in a text, one a line: its type, a space, its fields, which may name what
-// an earlier one was answered.
+// play sends the requests in a text. A line is one request: its type, a space, its fields. A placeholder in the fields
+// stands for a member of the answer to an earlier request.
 func play(t testing.TB, p *hosttest.Pair, story string) {
 	const most = 5
 	var got []hosttest.Message
@@ -151,8 +151,8 @@ func play(t testing.TB, p *hosttest.Pair, story string) {
 	}
 }
 
-// FuzzRequests sends requests of any types to a host with every plugin: each is answered once, by
-// its response or an error.
+// FuzzRequests sends requests of any types to a host with every plugin: each is answered once, by its response or an
+// error.
 func FuzzRequests(f *testing.F) {
 	g := newGround(f)
 	for line := range bytes.Lines(hosttest.ReadTestdata(f, "wire/samples.ndjson")) {
@@ -176,7 +176,7 @@ func FuzzRequests(f *testing.F) {
 	})
 }
 
-// answered returns the answer to a request, which is cancelled if it takes long.
+// answered sends a request and returns its answer. It cancels a request that takes longer than a second.
 func answered(t testing.TB, p *hosttest.Pair, info *protocol.Info, fields string) hosttest.Message {
 	id := p.Go(info.Type, fields)
 	late := time.AfterFunc(time.Second, func() {
@@ -190,8 +190,8 @@ func answered(t testing.TB, p *hosttest.Pair, info *protocol.Info, fields string
 	return m
 }
 
-// FuzzDialects sends any lines to a host that speaks all protocols: what it says is whole messages,
-// and each request is answered once in its own protocol.
+// FuzzDialects sends any lines to a host that speaks all protocols: the host writes whole messages only, and answers
+// each request once, in the protocol of that request.
 func FuzzDialects(f *testing.F) {
 	g := newGround(f)
 	const hello = `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{"roots":{}},"clientInfo":{"name":"x","version":"1"}}}` + "\n" + `{"jsonrpc":"2.0","method":"notifications/initialized"}` + "\n"
@@ -237,15 +237,15 @@ func FuzzDialects(f *testing.F) {
 	})
 }
 
-// export returns what is kept in a store, line by line.
+// export returns the content of a store, in the text form of an export.
 func export(t testing.TB, s store.Store) string {
 	var out strings.Builder
 	must.OK(t, s.Export(t.Context(), &out))
 	return out.String()
 }
 
-// FuzzImport: an export that is taken in comes out as it is the next time, and nothing of it keeps
-// a host from answering. One that is refused leaves nothing.
+// FuzzImport: the export of an imported text is the same after another import, and nothing in it keeps a host from
+// answering. A refused import leaves nothing in the store.
 func FuzzImport(f *testing.F) {
 	g := newGround(f)
 	p := hosttest.Start(f, g.options(f))
@@ -275,7 +275,7 @@ func FuzzImport(f *testing.F) {
 	})
 }
 
-// spoken is what tells whose a line is, in all protocols.
+// spoken has the members that tell to which request a line belongs, in all protocols.
 type spoken struct {
 	Type   string         `json:"type"`
 	ID     jsontext.Value `json:"id"`
@@ -290,7 +290,7 @@ type spoken struct {
 	} `json:"task"`
 }
 
-// judge holds what a host said against what it was sent.
+// judge checks the lines that a host wrote against the lines that it was sent.
 func judge(t *testing.T, in, out []byte) {
 	got := map[string]int{}
 	for line := range bytes.Lines(out) {
@@ -318,10 +318,10 @@ func judge(t *testing.T, in, out []byte) {
 	for line := range bytes.Lines(bytes.TrimPrefix(in, []byte("\ufeff"))) {
 		var m spoken
 		if json.Unmarshal(line, &m) != nil {
-			return // a batch, or one whose answer has no id
+			return // a batch, or a line whose answer has no id
 		}
 		id := string(m.ID)
-		if m.ID.Kind() == '0' { // a number, which A2E answers as a text
+		if m.ID.Kind() == '0' { // a number: A2E answers with it as a string
 			id = strconv.Quote(id)
 		}
 		for key, is := range map[string]bool{
@@ -340,8 +340,8 @@ func judge(t *testing.T, in, out []byte) {
 		bytes.Contains(in, []byte(`\u`)), "the last request has no answer: %s", out)
 }
 
-// readers read what lies in files, by what it is. The error tells what is wrong; what is returned
-// is the same the next time.
+// readers returns functions that read a file, one for each kind of file. Each returns an error that tells what is
+// wrong, or a value that is the same at the next read.
 func readers() []func(t testing.TB, file string, text []byte) (any, error) {
 	return []func(t testing.TB, file string, text []byte) (any, error){
 		func(_ testing.TB, file string, text []byte) (any, error) {
@@ -379,7 +379,7 @@ func readers() []func(t testing.TB, file string, text []byte) (any, error) {
 	}
 }
 
-// FuzzFiles: a file that is read back is understood the same way twice, or it is told what is wrong.
+// FuzzFiles: two reads of a file return the same result, or an error that tells what is wrong.
 func FuzzFiles(f *testing.F) {
 	for i, text := range []string{
 		`{"a2e_record":1,"version":"x","started":1,"workspace":"/w"}` + "\n" +
@@ -416,8 +416,7 @@ func FuzzFiles(f *testing.F) {
 	})
 }
 
-// FuzzHTTP: whatever a request over HTTP is, it is answered by JSON, and nobody without the token
-// gets a session.
+// FuzzHTTP: the answer to any HTTP request is JSON, and only a request with the token gets a session.
 func FuzzHTTP(f *testing.F) {
 	const token = "tok-1234"
 	for _, head := range []string{
@@ -441,7 +440,7 @@ func FuzzHTTP(f *testing.F) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
-		var begun atomic.Int64 // sessions
+		var begun atomic.Int64 // sessions that have begun
 		s := httpd.New(httpd.Options{
 			Loopback: true, Origins: []string{"https://app.example"},
 			Tokens: auth.Tokens{auth.New(token, "")}, MaxLine: 1 << 16, Log: zerolog.Nop(),

@@ -16,8 +16,8 @@ import (
 	"a2e/testdata/notes"
 )
 
-// added makes the plugins of a config whose types the build does not know, by the lines of register that
-// put them there.
+// added returns a host with plugins that the build does not know, made from a config and from the lines of register for
+// their types.
 func added(t *testing.T, text string, kinds ...pluginType) *hosttest.Pair {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "a2e.yaml")
@@ -41,22 +41,23 @@ func greetLine() pluginType {
 	return register("greet", greet.Options{Greeting: "Hello"}, greet.New)
 }
 
-// TestNewTypeIsOneLine: a plugin that the build does not know needs the line of register to
-// have its options read, its tools served, checked and searched.
+// TestNewTypeIsOneLine: a plugin that the build does not know needs only its line of register to have its options read,
+// and its tools served, checked and searched.
 func TestNewTypeIsOneLine(t *testing.T) {
 	p := added(t, "plugins: {greet: {greeting: Good evening}}", greetLine())
 	p.Handshake(protocol.CapTools)
 	got := p.Call(protocol.TypeToolCallReq, `{"tool_name":"greet","arguments":{"who":"Ada"}}`).Get("/data/data/text")
 	assert.Equal(t, got, "Good evening, Ada", "it")
 	p.Refused(protocol.TypeToolCallReq, `{"tool_name":"greet","arguments":{"whom":"Ada"}}`,
-		protocol.CodeSchemaViolation) // an unknown argument
+		protocol.CodeSchemaViolation) // whom is an unknown argument
 	list := p.Call(protocol.TypeToolListReq, `{"query":"greet somebody"}`)
 	assert.Equal(t, list.Get("/tools/0/name"), "greet", "the search finds")
 	assert.Equal(t, list.Get("/tools/0/input_parameters/0/description"), "Name of the person to greet.",
 		"the tag says of the argument")
 }
 
-// TestNewCapabilityIsOneLine: the same of a plugin with messages of its own, which keep the order that their rows say.
+// TestNewCapabilityIsOneLine: a plugin with messages of its own needs only its line of register, too. The host handles
+// its requests in the order that its routes claim.
 func TestNewCapabilityIsOneLine(t *testing.T) {
 	p := added(t, "plugins: {greet: {}, notes: {}}", greetLine(), register("notes", notes.Options{}, notes.New))
 	p.Handshake(protocol.CapTools)

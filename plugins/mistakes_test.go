@@ -14,8 +14,8 @@ import (
 	"a2e/plugins"
 )
 
-// Each of these mistakes is told with its line and column, and with what would be right. The
-// text begins right after the name of the file.
+// TestConfigMistakes: each of these mistakes is reported with its line and column, and with what would be right. want
+// begins right after the name of the file.
 func TestConfigMistakes(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{

@@ -22,12 +22,12 @@ import (
 	"a2e/protocol"
 )
 
-// repeated is an input of the same lines over and over, after a handshake.
+// repeated is an input that sends a handshake, and then the same block of lines again and again.
 type repeated struct {
 	head  string
 	block []byte
 	at    int
-	left  int // blocks
+	left  int // blocks that are still to be sent
 }
 
 func (r *repeated) Read(p []byte) (int, error) {
@@ -47,8 +47,8 @@ func (r *repeated) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// serveLines runs a host with every plugin on b.N requests in memory: what is
-// left of the bench's figures when pipes and the client are taken away.
+// serveLines runs a host with every plugin on b.N requests in memory. The result is the part of the figures of `a2e
+// bench` that comes neither from the pipes nor from the client.
 func serveLines(b *testing.B, line string) {
 	const batch = 64
 	var block strings.Builder
@@ -102,8 +102,7 @@ func loadStrict(t *testing.T, dir string, allowed ...string) error {
 	return err
 }
 
-// TestWallStrictConfig guards against an allow list under exec: strict on which one entry
-// starts everything else.
+// TestWallStrictConfig guards against an allow list under exec: strict with an entry that can start any other program.
 func TestWallStrictConfig(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "work")
 	must.OK(t, os.Mkdir(dir, 0o755))
@@ -131,7 +130,7 @@ func TestWallStrictConfig(t *testing.T) {
 	}
 }
 
-// TestWallStrictLinks: what a program is, not what its link is called.
+// TestWallStrictLinks: exec: strict judges a program by the file that a link leads to, not by the name of the link.
 func TestWallStrictLinks(t *testing.T) {
 	dir := t.TempDir()
 	bin := filepath.Join(dir, "bin")
@@ -163,7 +162,8 @@ func TestWallStrictLinks(t *testing.T) {
 	}
 }
 
-// TestWallStrictArguments: what is allowed with arguments starts with these and no others.
+// TestWallStrictArguments: an entry with arguments allows only the commands that begin with exactly these arguments, in
+// the folder for which they are meant.
 func TestWallStrictArguments(t *testing.T) {
 	list := must.Get(sandbox.NewAllowList([]string{"sh build.sh", "sh -e test.sh fast", "cat"},
 		sandbox.SafePath(os.Getenv("PATH"), ""), "", true))(t)
@@ -203,7 +203,7 @@ func TestWallStrictArguments(t *testing.T) {
 	}
 }
 
-// component is what learn/stats and learn/adapt say of one.
+// component is the entry of one component in the answers to learn/stats and learn/adapt.
 type component struct {
 	Kind    string  `json:"kind"`
 	Name    string  `json:"component_name"`
@@ -213,8 +213,8 @@ type component struct {
 	Weight  float64 `json:"routing_weight"`
 }
 
-// TestTheLoopThatMakesAnAgentBetter: a task whose test fails is solved by tools, its
-// check passes, and what that taught moves the weights of the tools of one group.
+// TestTheLoopThatMakesAnAgentBetter: tools solve a task whose test fails, the check passes, and the recorded calls move
+// the weights of the tools in one group.
 func TestTheLoopThatMakesAnAgentBetter(t *testing.T) {
 	root := must.Get(hosttest.Root())(t)
 	cfg := load(t, fmt.Sprintf(`plugins:
@@ -263,7 +263,7 @@ func TestTheLoopThatMakesAnAgentBetter(t *testing.T) {
 		"adapt says …, stats")
 }
 
-// Who only looks at tools leaves no store behind.
+// TestLookingAtToolsMakesNoStore: listing and searching the tools makes no store.
 func TestLookingAtToolsMakesNoStore(t *testing.T) {
 	cfg := load(t, "plugins: [{name: tools, type: tools}, {name: learn, type: learning}]\n")
 	made := must.Get(plugins.New(cfg, plugins.Deps{Log: zerolog.Nop()}))(t)

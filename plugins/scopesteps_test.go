@@ -42,8 +42,8 @@ func (b toolbox) Routes() []host.Route {
 
 func (toolbox) Close(context.Context) error { return nil }
 
-// A call is one step, however many plugins are asked whose tool it is; what nobody does is
-// none.
+// TestStepsAreCalls: a call is one step, however many plugins are asked for its tool. A call of a tool that no plugin
+// has is not a step.
 func TestStepsAreCalls(t *testing.T) {
 	within := newScope(&fleet.Agent{AgentID: "c", ToolScope: protocol.ToolsShared, MaxSteps: 2})
 	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{
@@ -60,7 +60,8 @@ func TestStepsAreCalls(t *testing.T) {
 	}
 }
 
-// What a plugin of no one capability serves is there as it is granted.
+// TestScopeOfAPluginOfManyCapabilities: a plugin that serves several capabilities has those that are granted to the
+// agent, and not the others.
 func TestScopeOfAPluginOfManyCapabilities(t *testing.T) {
 	within := newScope(&fleet.Agent{
 		AgentID: "c", ToolScope: protocol.ToolsRestricted,

@@ -20,7 +20,7 @@ import (
 	"a2e/protocol/fleet"
 )
 
-// workspaceConfig is a config with the tasks of testdata.
+// workspaceConfig returns a config whose env plugin has the tasks of testdata/tasks.
 func workspaceConfig(t *testing.T) *config.Config {
 	t.Helper()
 	root := must.Get(hosttest.Root())(t)
@@ -31,7 +31,7 @@ func workspaceConfig(t *testing.T) *config.Config {
 `, filepath.Join(root, "testdata", "tasks")))
 }
 
-// taskHost is a host of the config's plugins, after the handshake.
+// taskHost returns a host with the config's plugins, after the handshake.
 func taskHost(t *testing.T, cfg *config.Config) *hosttest.Pair {
 	t.Helper()
 	made := must.Get(plugins.New(cfg, plugins.Deps{Log: zerolog.Nop()}))(t)
@@ -69,8 +69,8 @@ func (v *taskView) paths() (all []string) {
 	return all
 }
 
-// TestTaskIsSolved: a failing check, edits by tools, a restart of the host, a check
-// that passes, and the experiences of it.
+// TestTaskIsSolved: an episode whose check fails at first is solved by tools, across a restart of the host. Then its
+// check passes, and its experiences can be listed.
 func TestTaskIsSolved(t *testing.T) {
 	cfg := workspaceConfig(t)
 	p := taskHost(t, cfg)
@@ -126,8 +126,8 @@ func TestTaskIsSolved(t *testing.T) {
 	assert.That(t, os.IsNotExist(err), "its folder is still there: %v", err)
 }
 
-// The tools of an episode see nothing of the tasks, whatever children.read says, and have
-// the commands of the config.
+// TestToolBox: the tools of an episode cannot read the folder of the tasks, whatever children.read allows, and they
+// include the commands of the config.
 func TestToolBox(t *testing.T) {
 	tasks, folder, other := t.TempDir(), t.TempDir(), t.TempDir()
 	for _, dir := range []string{tasks, other} {
@@ -171,7 +171,7 @@ plugins:
 	assert.That(t, err != nil, "a path was taken for the name of a program")
 }
 
-// scoped is a host for a child agent, after its handshake.
+// scoped starts a host for a child agent. It returns the host after the handshake, and the capabilities that are on.
 func scoped(t *testing.T, agent *fleet.Agent) (*hosttest.Pair, []string) {
 	t.Helper()
 	cfg := load(t, "{}")
@@ -190,7 +190,7 @@ func scoped(t *testing.T, agent *fleet.Agent) (*hosttest.Pair, []string) {
 	return p, has
 }
 
-// toolNames lists the tools that the host shows.
+// toolNames returns the sorted names of the tools that the host lists.
 func toolNames(t *testing.T, p *hosttest.Pair) (names []string) {
 	t.Helper()
 	var resp protocol.ToolListResponse
@@ -206,8 +206,8 @@ func echo(p *hosttest.Pair, tool string) hosttest.Message {
 	return p.Call(protocol.TypeToolCallReq, fmt.Sprintf(`{"tool_name":%q,"arguments":{"text":"hi"}}`, tool))
 }
 
-// TestScopeRestricted: a child agent has the tools and the capabilities that are named,
-// and no way around that.
+// TestScopeRestricted: a restricted child agent has memory and the tools and capabilities that its scope names, and no
+// way around that.
 func TestScopeRestricted(t *testing.T) {
 	p, has := scoped(t, &fleet.Agent{
 		AgentID: "child", ToolScope: protocol.ToolsRestricted,
@@ -229,7 +229,7 @@ func TestScopeRestricted(t *testing.T) {
 		"max_steps of 2"), "a third step: %s", m)
 }
 
-// TestScopeIsolated: such a child agent has its memory and nothing else.
+// TestScopeIsolated: an isolated child agent has its memory and nothing else, whatever its scope names.
 func TestScopeIsolated(t *testing.T) {
 	_, has := scoped(t, &fleet.Agent{
 		AgentID: "child", ToolScope: protocol.ToolsIsolated,
@@ -238,8 +238,8 @@ func TestScopeIsolated(t *testing.T) {
 	assert.Slice(t, has, []string{"memory"}, "it")
 }
 
-// TestScopeShared: a child agent that shares has all there is, up to its steps, and its
-// own name, whatever it says in the handshake.
+// TestScopeShared: a shared child agent has all tools and capabilities, up to its number of steps. Its memory belongs
+// to its own agent id, whatever a second handshake says.
 func TestScopeShared(t *testing.T) {
 	p, has := scoped(t, &fleet.Agent{AgentID: "child", ToolScope: protocol.ToolsShared, MaxSteps: 1})
 	assert.That(t, len(has) >= 10, "it has %v", has)
