@@ -27,7 +27,7 @@ import (
 	"a2e/protocol"
 )
 
-// silent is an Emitter that nobody listens to.
+// silent is an Emitter that drops everything.
 type silent struct{}
 
 func (silent) Progress(float64, string)              {}
@@ -36,7 +36,7 @@ func (silent) Log(string, string, string)            {}
 func (silent) Artifact(string, string, []byte, bool) {}
 func (silent) Streaming() bool                       { return false }
 
-// made is a tool for a test.
+// made returns a tool that runs a function.
 func made(name string, call func(ctx context.Context, args protocol.Object, emit host.Emitter) (*Outcome, error),
 	ps ...protocol.ToolParameter,
 ) Tool {
@@ -46,17 +46,17 @@ func made(name string, call func(ctx context.Context, args protocol.Object, emit
 	}
 }
 
-// gives is a tool that always gives the same.
+// gives returns a tool that always has the same outcome.
 func gives(name string, out Outcome) Tool {
 	return made(name, func(context.Context, protocol.Object, host.Emitter) (*Outcome, error) { return &out, nil })
 }
 
-// fails is a tool that could not do it.
+// fails returns a tool that always ends with the same error.
 func fails(name string, err error) Tool {
 	return made(name, func(context.Context, protocol.Object, host.Emitter) (*Outcome, error) { return nil, err })
 }
 
-// withTools is a plugin of the given tools alone.
+// withTools returns a plugin that has the given tools and no others.
 func withTools(t testing.TB, opts Options, all ...Tool) *Plugin {
 	t.Helper()
 	p := &Plugin{name: "tools", set: NewSet(SetOptions{
@@ -84,7 +84,7 @@ func called(t testing.TB, p *Plugin, name, args string) (protocol.ToolResult, er
 	return out.Data, nil
 }
 
-// fitsSchema holds the body of a message against messages.json.
+// fitsSchema checks the body of a message against its schema in messages.json.
 func fitsSchema(t testing.TB, typ protocol.Type, body []byte) {
 	t.Helper()
 	schemas := must.Get(wireSchemas())(t)
@@ -160,7 +160,7 @@ func TestResultFields(t *testing.T) {
 	} {
 		got, err := called(t, withTools(t, Options{}, gives("tool", tc.out)), "tool", `{}`)
 		must.That(t, err == nil && got.DurationMS >= 0, "%v %v", got.DurationMS, err)
-		tc.want.DurationMS = got.DurationMS // as long as it took
+		tc.want.DurationMS = got.DurationMS // the time that the call really took
 		tc.want.ToolName, tc.want.Events = "tool", []protocol.PastEvent{}
 		for _, v := range []*jsontext.Value{&got.Data, &got.Summary} {
 			if v.Kind() == 'n' {
@@ -241,7 +241,7 @@ func TestToolsThatCouldNot(t *testing.T) {
 	wantCode(t, err, protocol.CodeToolError, "not JSON")
 }
 
-// waits is a tool that ends with its context.
+// waits returns a tool that runs until its context ends.
 func waits(name string, bound time.Duration) Tool {
 	t := made(name, func(ctx context.Context, _ protocol.Object, _ host.Emitter) (*Outcome, error) {
 		<-ctx.Done()
@@ -254,7 +254,7 @@ func waits(name string, bound time.Duration) Tool {
 func TestTimeouts(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
-		option  float64 // of the plugin
+		option  float64 // the limit in the options of the plugin, in seconds
 		own     time.Duration
 		request time.Duration
 		want    time.Duration
@@ -302,7 +302,7 @@ func TestOptionsThatDoNotFit(t *testing.T) {
 	}
 }
 
-// What Call gives is what the wire gets.
+// TestCallFromWithin: a call from within the host has the same result as a call over the wire.
 func TestCallFromWithin(t *testing.T) {
 	dir := t.TempDir()
 	must.OK(t, os.WriteFile(filepath.Join(dir, "a.txt"), []byte("one\n"), 0o600))
@@ -384,13 +384,12 @@ func TestContract(t *testing.T) {
 	})
 }
 
-// patience is how long a test waits for what should come at once. Only a test that
-// fails waits that long.
+// patience is how long a test waits for something that should happen at once. Only a test that fails waits that long.
 const patience = 60 * time.Second
 
 func TestMain(m *testing.M) { sandboxtest.Main(m) }
 
-// launcherIn returns what starts the programs of a plugin on a workspace; the test closes it.
+// launcherIn returns a function that makes the launcher for the programs of a plugin. The test closes the launcher.
 func launcherIn(t testing.TB, workspace string) func() (*sandbox.Launcher, error) {
 	t.Helper()
 	return sandboxtest.For(t, sandbox.Options{

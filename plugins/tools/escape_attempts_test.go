@@ -15,7 +15,7 @@ import (
 	"a2e/host/hosttest/must"
 )
 
-// paths are the attempts of paths alone; naive is what a plain open of each gives.
+// paths returns an attempt for each path. No attempt needs a setup; naive is what a plain open of each path shows.
 func paths(naive string, want verdict, all ...string) (out []attempt) {
 	for _, path := range all {
 		out = append(out, attempt{name: fmt.Sprintf("%.40q", path), path: at(path), naive: naive, want: want})
@@ -23,7 +23,7 @@ func paths(naive string, want verdict, all ...string) (out []attempt) {
 	return out
 }
 
-// outside is an attempt whose path is made of the folder outside.
+// outside returns an attempt whose path is made from the stage, to name its folder outside.
 func outside(name, naive string, path func(s *stage) string) attempt {
 	return attempt{name: name, path: path, naive: naive}
 }
@@ -108,7 +108,7 @@ func linkAttempts() []attempt {
 			setup: loop,
 		},
 	}
-	for _, c := range []struct{ target, name, path, naive string }{ // a path through one link
+	for _, c := range []struct{ target, name, path, naive string }{ // paths through one link
 		{"../outside/secret.txt", "l", "l", secret},
 		{"%s/secret.txt", "l", "l", secret},
 		{"../../../outside/secret.txt", "a/b/l", "a/b/l", secret},
@@ -140,7 +140,7 @@ func linkAttempts() []attempt {
 			naive: c.naive,
 		})
 	}
-	for _, c := range []struct{ target, name, path, naive string }{ // what stays inside may be read
+	for _, c := range []struct{ target, name, path, naive string }{ // paths that stay inside and may be read
 		{"ok.txt", "l", "l", inside},
 		{"../ok.txt", "a/l", "a/l", inside},
 		{"real", "l", "l", "in.txt"},
@@ -155,7 +155,7 @@ func linkAttempts() []attempt {
 	return all
 }
 
-// hardLinked returns a file of the workspace a second name.
+// hardLinked returns a setup that makes a hard link in the workspace to the secret file outside.
 func hardLinked(name string) func(*testing.T, *stage) {
 	return func(t *testing.T, s *stage) {
 		must.OK(t, os.Link(filepath.Join(s.outside, "secret.txt"), filepath.Join(s.dir, name)))
@@ -168,13 +168,13 @@ func specialAttempts() []attempt {
 		fifo(t, s)
 		s.link(t, "fifo", "l")
 	}
-	fifoRead := func(t *testing.T, s *stage) { // with a process at the other end
+	fifoRead := func(t *testing.T, s *stage) { // a pipe with a process at its other end
 		fifo(t, s)
 		end := must.Get(os.OpenFile(filepath.Join(s.dir, "fifo"), os.O_RDWR, 0))(t)
 		t.Cleanup(func() { must.OK(t, end.Close()) })
 	}
 	socket := func(t *testing.T, s *stage) {
-		t.Chdir(s.dir) // the name of a socket may only be short
+		t.Chdir(s.dir) // the name of a socket must be short, so it is relative
 		l := must.Get(net.Listen("unix", "sock"))(t)
 		t.Cleanup(func() { must.OK(t, l.Close()) })
 	}

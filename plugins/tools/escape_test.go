@@ -24,17 +24,17 @@ import (
 	"a2e/protocol"
 )
 
-// What lies outside the workspace, and must show in no answer.
+// Texts of the stage. No answer may show secret or marker, which are outside the workspace.
 const (
 	secret = "SECRET-b2c6e1d4"
-	marker = "marker-7c1f09" // the name of a file that no attempt names
+	marker = "marker-7c1f09" // the name of a file outside that no attempt names
 	inside = "INSIDE-text"
 )
 
-// stage is a workspace with a folder beside it that nothing may reach.
+// stage is a workspace, and beside it a folder that no tool may reach.
 type stage struct {
 	*workspace
-	outside string // absolute
+	outside string // absolute path of the folder beside the workspace
 }
 
 func newStage(t testing.TB) *stage {
@@ -61,8 +61,7 @@ func (s *stage) link(t testing.TB, target, name string) {
 	must.OK(t, os.Symlink(target, filepath.Join(s.dir, name)))
 }
 
-// picture describes every file below the folder: name, type, permissions,
-// number of names and content.
+// picture describes every file below a folder: its name, type, permissions, number of hard links and content.
 func picture(t testing.TB, dir string) string {
 	t.Helper()
 	var all strings.Builder
@@ -88,7 +87,7 @@ func picture(t testing.TB, dir string) string {
 	return all.String()
 }
 
-// tries is what one path is tried with: every tool that takes one.
+// tries returns a call of every tool that takes a path, for one path.
 func tries(path string) []struct {
 	tool string
 	args args
@@ -111,8 +110,7 @@ func tries(path string) []struct {
 	}
 }
 
-// answer runs a tool and gives all that a client sees of it. A tool that hangs
-// fails the test.
+// answer runs a tool and returns all that a client sees of the result. A tool that hangs fails the test.
 func (s *stage) answer(t testing.TB, name string, a args) (text string, err error) {
 	t.Helper()
 	done := make(chan struct{})
@@ -137,8 +135,7 @@ func (s *stage) answer(t testing.TB, name string, a args) (text string, err erro
 	return out.Summary + string(raw), nil
 }
 
-// legitimate proves that each tool works on this stage, so that a refusal means
-// something.
+// legitimate proves that each tool works on this stage: otherwise a refusal would prove nothing.
 func (s *stage) legitimate(t testing.TB) {
 	t.Helper()
 	for _, c := range []struct {
@@ -159,27 +156,27 @@ func (s *stage) legitimate(t testing.TB) {
 	}
 }
 
-// verdict is what is expected of an attempt, beyond that nothing leaks.
+// verdict is what must happen to an attempt, besides the rule that nothing leaks.
 type verdict int
 
 const (
-	blocked  verdict = iota // by every tool but glob, which may find nothing or the name itself
-	noWrite                 // reads are fine (it stays inside), writing is blocked
-	harmless                // a name like others, or one that does not exist
+	blocked  verdict = iota // every tool refuses, except glob, which may find nothing or the name itself
+	noWrite                 // reads are allowed (the path stays inside), writes are refused
+	harmless                // an ordinary name, or one that does not exist
 )
 
-// attempt is one way to get out.
+// attempt is one way to try to get out of the workspace.
 type attempt struct {
 	name  string
 	path  func(s *stage) string
 	setup func(t *testing.T, s *stage)
-	naive string // what a plain open of the path gives: proves that the way leads there
+	naive string // what a plain open of the path shows, which proves that the path leads there; "" = no proof
 	want  verdict
 }
 
 func at(path string) func(*stage) string { return func(*stage) string { return path } }
 
-// linked is the setup that makes one link, %s in its target being the folder outside.
+// linked returns a setup that makes one link. %s in its target stands for the folder outside.
 func linked(target, name string) func(*testing.T, *stage) {
 	return func(t *testing.T, s *stage) { s.link(t, strings.ReplaceAll(target, "%s", s.outside), name) }
 }
@@ -194,7 +191,7 @@ func TestEscapes(t *testing.T) {
 	t.Logf("%d attempts, %d calls", len(all), calls)
 }
 
-// run tries one way with every tool.
+// run tries one attempt with every tool, and returns the number of calls.
 func (a *attempt) run(t *testing.T) (calls int) {
 	s := newStage(t)
 	s.legitimate(t)
@@ -225,7 +222,7 @@ func (a *attempt) run(t *testing.T) (calls int) {
 	return calls
 }
 
-// proveNaive shows that a program without the rules would get there.
+// proveNaive checks that a program without the rules of the workspace would get to the secret.
 func (a *attempt) proveNaive(t *testing.T, s *stage, path string) {
 	t.Helper()
 	if a.naive == "" {
@@ -248,7 +245,7 @@ func (a *attempt) proveNaive(t *testing.T, s *stage, path string) {
 	must.That(t, bytes.Contains(text, []byte(a.naive)), "a plain read of %s gives %q", path, text)
 }
 
-// Each refusal is a tool_denied that says why.
+// TestRefusalsSayWhy: each refusal has the code tool_denied and says why.
 func TestRefusalsSayWhy(t *testing.T) {
 	s := newStage(t)
 	s.legitimate(t)
@@ -280,7 +277,7 @@ func TestRefusalsSayWhy(t *testing.T) {
 	s.fails(t, "glob", args{"pattern": "out/*"}, protocol.CodeToolDenied, "leads out of the workspace")
 }
 
-// FuzzPath tries paths with all tools, in a workspace full of ways out.
+// FuzzPath tries paths with all tools, in a workspace with many links that lead out.
 func FuzzPath(f *testing.F) {
 	for _, seed := range []string{
 		"ok.txt", "../outside/secret.txt", "link/secret.txt", "abs/secret.txt", "hard", "a/../..", "in/in.txt",
@@ -299,7 +296,7 @@ func FuzzPath(f *testing.F) {
 	s.legitimate(f)
 	before := picture(f, s.outside)
 	f.Fuzz(func(t *testing.T, path string) {
-		path = strings.ToValidUTF8(path, "?") // as all that comes over the wire
+		path = strings.ToValidUTF8(path, "?") // as for all text that comes over the wire
 		for _, try := range tries(path) {
 			text, err := s.answer(t, try.tool, try.args)
 			if strings.Contains(strings.ReplaceAll(text, path, ""), secret) || !strings.Contains(path, marker) &&
@@ -316,15 +313,14 @@ func FuzzPath(f *testing.F) {
 			dir := must.Get(filepath.EvalSymlinks(filepath.Dir(name)))(t)
 			must.OK(t, os.Remove(name))
 			for ; len(dir) > len(s.dir) && os.Remove(dir) == nil; dir = filepath.Dir(dir) {
-			} // the folders that were made for it, or each walk would take longer than the one before
+			} // removes the folders that were made for it: otherwise each walk would take longer than the one before
 		}
 		must.Equal(t, picture(t, s.outside), before, "%q changed what is outside:\n…\nwas", path)
 	})
 }
 
-// A folder that is swapped for a link, again and again while the tools work in
-// it, lets none of them out. Where the link stays inside, reads that name it may
-// follow it, but no walk and no write does.
+// TestWallSwappedFolders: a folder that is swapped for a link, again and again while the tools work in it, lets none of
+// them out. If the link stays inside the workspace, reads that name it may follow it, but walks and writes may not.
 func TestWallSwappedFolders(t *testing.T) {
 	for _, target := range []string{"../../outside", "other"} {
 		t.Run(target, func(t *testing.T) {
@@ -343,8 +339,8 @@ func TestWallSwappedFolders(t *testing.T) {
 	}
 }
 
-// tryWhileSwapping runs the tools in a folder that changes places with a link.
-// readable says that the link stays inside the workspace.
+// tryWhileSwapping runs the tools in a folder that changes places with a link. readable says that the link stays inside
+// the workspace.
 func (s *stage) tryWhileSwapping(t *testing.T, readable bool) {
 	sub, link := filepath.Join(s.dir, "box/sub"), filepath.Join(s.dir, "box/link")
 	look := func() string {
@@ -354,7 +350,7 @@ func (s *stage) tryWhileSwapping(t *testing.T, readable bool) {
 		return picture(t, s.outside)
 	}
 	before := look()
-	var swapping sync.Mutex // held for a swap, and by a round that is to get through
+	var swapping sync.Mutex // held for each swap, and by a round in which the tools must succeed
 	stop := swapOften(t, &swapping, sub, link)
 	allowed := make(map[string]int)
 	for round := range 100 {
@@ -377,7 +373,7 @@ func (s *stage) tryWhileSwapping(t *testing.T, readable bool) {
 	assert.That(t, left == nil, "left behind: %v", left)
 }
 
-// swapOften makes two names change places until stop, which gives how often.
+// swapOften makes two names change places until stop is called, which returns the number of swaps.
 func swapOften(t *testing.T, swapping *sync.Mutex, a, b string) (stop func() int) {
 	ctx, cancel := context.WithCancel(t.Context())
 	swaps := make(chan int, 1)
@@ -400,13 +396,13 @@ func swapOften(t *testing.T, swapping *sync.Mutex, a, b string) (stop func() int
 	}
 }
 
-// tryInBox tries all tools once and counts those that get through.
+// tryInBox tries all tools once and counts the calls that succeed.
 func (s *stage) tryInBox(t *testing.T, allowed map[string]int, readable bool) {
 	t.Helper()
 	for _, c := range []struct {
 		tool  string
 		args  args
-		named bool // reads under the name that is swapped
+		named bool // the call names the swapped path itself, and only reads
 	}{
 		{"grep", args{"pattern": "S|I", "path": "box"}, false},
 		{"glob", args{"pattern": "box/**"}, false},
@@ -418,7 +414,8 @@ func (s *stage) tryInBox(t *testing.T, allowed map[string]int, readable bool) {
 	} {
 		text, err := s.answer(t, c.tool, c.args)
 		leaks := strings.Contains(text, secret) || strings.Contains(text, marker)
-		if readable { // under its own name it may be seen, by a walk not under the one that is swapped
+		// a read that names the link may show the file, but a walk may not show it under the name that is swapped
+		if readable {
 			leaks = !c.named && strings.Contains(text, "box/sub/"+marker)
 		}
 		must.That(t, !leaks, "%s %v shows what the link leads to: %s", c.tool, c.args, text)
@@ -428,7 +425,7 @@ func (s *stage) tryInBox(t *testing.T, allowed map[string]int, readable bool) {
 	}
 }
 
-// What leads out of the workspace leads out of the folder behind a URI neither.
+// TestEscapesByURI: a path that leads out of the workspace does not lead out of the folder behind a URI either.
 func TestEscapesByURI(t *testing.T) {
 	all := slices.Concat(dotAttempts(), absoluteAttempts(), linkAttempts(), specialAttempts())
 	for _, a := range all {

@@ -4,7 +4,7 @@ package tools
 
 import "os"
 
-// exchange makes two names change places; for a moment the first one is free.
+// exchange makes two names change places. It takes several steps, between which a does not exist.
 func exchange(a, b string) error {
 	aside := a + ".aside"
 	if err := os.Rename(a, aside); err != nil {

@@ -20,8 +20,8 @@ import (
 	"a2e/protocol"
 )
 
-// A workspace that holds a file system of the kernel gives nothing of it, by
-// whatever tool; the files beside it can be read all the same.
+// TestKernelFileSystemsAreRefused: no tool shows anything of a file system of the kernel within the workspace. The
+// files beside it can be read all the same.
 func TestKernelFileSystemsAreRefused(t *testing.T) {
 	plain := filepath.Join(t.TempDir(), "plain.txt")
 	must.OK(t, os.WriteFile(plain, []byte(inside), 0o666))
@@ -59,7 +59,7 @@ func TestKernelFileSystemsAreRefused(t *testing.T) {
 	must.Get(os.ReadDir("/sys/kernel"))(t)
 }
 
-// Files with a second name and pipes are passed over in a walk, and counted.
+// TestGrepPassesOverWhatIsRefused: a walk passes over pipes and files with several hard links, and counts them.
 func TestGrepPassesOverWhatIsRefused(t *testing.T) {
 	s := newStage(t)
 	all := grepData{Matches: []grepMatch{
@@ -78,8 +78,8 @@ func TestGrepPassesOverWhatIsRefused(t *testing.T) {
 	assert.That(t, cmp.Equal(all, got), "got %+v, want %+v", got, all)
 }
 
-// aclFor encodes an ACL of the file's owner, a user, the group, another group, the mask and others,
-// each with three bits of perms.
+// aclFor encodes an ACL with six entries: the file's owner, a user, the group, another group, the mask and others. Each
+// takes three bits of perms.
 func aclFor(perms uint32) []byte {
 	const nobody, named = ^uint32(0), 4242
 	raw := binary.LittleEndian.AppendUint32(nil, 2)
@@ -100,7 +100,7 @@ const (
 	someUser    = 65534
 )
 
-// rights is what a change of a file's content leaves as it is.
+// rights is all that must stay the same when the content of a file changes.
 type rights struct {
 	mode, uid, gid uint32
 	acl, note      string
@@ -120,12 +120,12 @@ func rightsOf(t testing.TB, path string) rights {
 	return rights{st.Mode, st.Uid, st.Gid, attribute(aclOfFile), attribute("user.note")}
 }
 
-// asUser calls a function with another user's rights to files, where the test may.
+// asUser calls a function with another user's rights to files, if the test may change users.
 func asUser(uid int, call func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // for good: the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 		_, _ = unix.SetfsgidRetGid(uid)
 		_, _ = unix.SetfsuidRetUid(uid)
 		call()
@@ -133,8 +133,8 @@ func asUser(uid int, call func()) {
 	<-done
 }
 
-// A change of a file's content leaves its owner, mode, ACL and attributes as they are, whoever
-// makes it and whatever ACL the folder gives new files; a refused one leaves the content too.
+// TestChangedFilesKeepTheirRights: a change of a file's content keeps its owner, mode, ACL and attributes, whoever
+// makes it and whatever ACL the folder gives to new files. A refused change keeps the content, too.
 func TestChangedFilesKeepTheirRights(t *testing.T) {
 	root := os.Geteuid() == 0
 	perms := rapid.Uint32Range(0, 1<<18-1)

@@ -153,8 +153,8 @@ func TestGrep(t *testing.T) {
 	}
 }
 
-// grep returns what a plain search line by line gives: neither the buffers nor
-// the look for a needle change that.
+// TestGrepFindsEveryLine: grep finds the same lines as a plain search line by line: neither its buffers nor its quick
+// search for fixed text changes that.
 func TestGrepFindsEveryLine(t *testing.T) {
 	w := newWorkspace(t, 0, nil)
 	exprs := rapid.SampledFrom([]string{
@@ -194,7 +194,7 @@ func TestGrepFindsEveryLine(t *testing.T) {
 	})
 }
 
-// Files are searched side by side; the answer is that of a search one after another.
+// TestGrepOrder: grep searches files in parallel; its answer is the same as that of a search of one file after another.
 func TestGrepOrder(t *testing.T) {
 	content := map[string]string{}
 	want := []grepMatch{}
@@ -212,7 +212,7 @@ func TestGrepOrder(t *testing.T) {
 		got, out := mustCall[grepData](t, w, "grep", args{"pattern": "found", "limit": limit})
 		n := min(limit, len(want))
 		assert.Diff(t, want[:n], got.Matches)
-		skipped := n/2 + 1 // of three files the first one
+		skipped := n/2 + 1 // of every three files, the first is binary and skipped
 		if limit >= len(want) {
 			skipped = 200 - len(want)
 		}
@@ -275,11 +275,11 @@ func TestWalkIsBoundedInDepth(t *testing.T) {
 	}
 }
 
-// manyAs is a name or a line that hostile patterns try in ever new ways.
+// manyAs is a name or a line that hostile patterns can match in very many ways.
 var manyAs = strings.Repeat("a", 200)
 
-// TestWallGrepPrograms guards against expressions whose program takes the host's memory
-// and goes on for minutes after the call: what they come to is known before it is made.
+// TestWallGrepPrograms guards against expressions whose program takes the host's memory and still runs minutes after
+// the call: the size of a program is known before it is built.
 func TestWallGrepPrograms(t *testing.T) {
 	w := newWorkspace(t, 0, map[string]string{"a.txt": manyAs + "\n"})
 	for i, expr := range []string{
@@ -291,21 +291,21 @@ func TestWallGrepPrograms(t *testing.T) {
 		strings.Repeat(`(((a{10}){10}){10})`, 12),
 		strings.Repeat(`((((((((((a{2}){2}){2}){2}){2}){2}){2}){2}){2})b)`, 20),
 		strings.Repeat(`[^a]{0,1000}(?:b{0,1000})?`, 12),
-		strings.Repeat(`\PL`, 1300), // each has hundreds of ranges
+		strings.Repeat(`\PL`, 1300), // each class has hundreds of ranges
 	} {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			w.fails(t, "grep", args{"pattern": expr}, protocol.CodeToolError, "steps")
 		})
 	}
-	// What people write is not near the bound.
+	// Patterns that people write are far from the bound.
 	for _, expr := range []string{`a{200}`, `^(?:a{1,3}|[[:alpha:]]{2,64})+$`, `(?i)(A|B|\pL){1,100}`} {
 		got, _ := mustCall[grepData](t, w, "grep", args{"pattern": expr})
 		assert.Equal(t, len(got.Matches), 1, "%s matches … lines, want 1", expr)
 	}
 }
 
-// countdown is a context that ends when it was looked at so often: work that asks it
-// seldom goes on for long after a call was over.
+// countdown is a context that ends after it was checked a number of times. So it shows whether the work checks its
+// context often enough to stop soon after a call is given up.
 type countdown struct {
 	context.Context
 	left int
@@ -318,8 +318,8 @@ func (c *countdown) Err() error {
 	return nil
 }
 
-// TestWallGrepStops guards against a search that goes on after its call was given up: it
-// looks at its context within one long line, and between lines that take long.
+// TestWallGrepStops guards against a search that goes on after its call was given up: the search checks its context
+// within one long line, and between lines that take long.
 func TestWallGrepStops(t *testing.T) {
 	w := newWorkspace(t, 0, map[string]string{
 		"line":  strings.Repeat("a", 250<<10),
@@ -331,14 +331,16 @@ func TestWallGrepStops(t *testing.T) {
 		"short": strings.Repeat(`(a{0,30}){30}`, 4) + "[b-z]",
 	} {
 		t.Run(file, func(t *testing.T) {
-			// 6 is more than there are on the way to the file; within it come hundreds
+			// before the search itself, the call checks its context fewer than 6 times; the search checks it hundreds
+			// of times
 			_, err := w.call(t, &countdown{t.Context(), 6}, "grep", args{"pattern": expr, "path": file})
 			assert.Fails(t, err, context.Canceled.Error(), "the search went on to its end")
 		})
 	}
 }
 
-// TestGrepInLongLines: what is read a rune at a time is found where the bytes have it.
+// TestGrepInLongLines: text that is read one rune at a time is found at the same place as text that is searched by
+// bytes.
 func TestGrepInLongLines(t *testing.T) {
 	text := strings.Repeat("ä", 6_000) + "needle" + strings.Repeat("\xff", 10) + "end"
 	w := newWorkspace(t, 0, map[string]string{"a": text})
@@ -352,8 +354,8 @@ func TestGrepInLongLines(t *testing.T) {
 	}
 }
 
-// TestWallGlobStops guards against a glob that goes on after its call was given up: for one
-// path there are up to a thousand ways through its braces.
+// TestWallGlobStops guards against a glob that goes on after its call was given up: for one path there are up to a
+// thousand ways through its braces.
 func TestWallGlobStops(t *testing.T) {
 	w := newWorkspace(t, 0, map[string]string{manyAs: ""})
 	for i, pattern := range []string{
@@ -367,7 +369,7 @@ func TestWallGlobStops(t *testing.T) {
 	}
 }
 
-// TestWallGlobPatterns guards against globs that take any time for one path.
+// TestWallGlobPatterns guards against globs that take very long for one path.
 func TestWallGlobPatterns(t *testing.T) {
 	w := newWorkspace(t, 0, map[string]string{"d/" + manyAs: "", manyAs + "/" + manyAs: ""})
 	for i, pattern := range []string{
@@ -402,8 +404,8 @@ func TestWallGlobPatterns(t *testing.T) {
 	}
 }
 
-// TestWallEditSizes guards against an edit whose result nobody computed before it was
-// built: 1 MB of matches times 10 MB is 10 TB.
+// TestWallEditSizes guards against an edit whose result is built before its size is known: 1 MB of matches times 10 MB
+// is 10 TB.
 func TestWallEditSizes(t *testing.T) {
 	lines := strings.Repeat("x\r\n", 300_000)
 	w := newWorkspace(t, 0, map[string]string{
@@ -428,7 +430,8 @@ func TestWallEditSizes(t *testing.T) {
 	assert.Equal(t, got.Size, maxEditBytes, "an edit up to the bound gives … bytes")
 }
 
-// What people take for the same text or name is found, and what cannot be found is said.
+// TestSearchesAsPeopleMeanThem: a search finds text and names that people take for the same, such as composed and
+// decomposed letters. A pattern that can never match is refused with the reason.
 func TestSearchesAsPeopleMeanThem(t *testing.T) {
 	const composed, apart = "caf\u00e9", "cafe\u0301"
 	const resume = apart + "/r\u00e9sum\u00e9.txt"

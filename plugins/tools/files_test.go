@@ -26,13 +26,13 @@ import (
 	"a2e/protocol"
 )
 
-// workspace is a folder with the file tools on it.
+// workspace is a folder and the file tools that work on it.
 type workspace struct {
 	dir   string
 	files *files
 }
 
-// openWorkspace makes the file tools of dir, which answer with at most max bytes.
+// openWorkspace returns the file tools of dir. Their answers have at most max bytes; 0 = the default.
 func openWorkspace(t testing.TB, dir string, max int) *workspace {
 	t.Helper()
 	root := must.Get(os.OpenRoot(dir))(t)
@@ -66,7 +66,7 @@ func (w *workspace) get(t testing.TB, name string) string {
 // args are the arguments of a call.
 type args map[string]any
 
-// call runs a tool as the plugin does, with the arguments as JSON.
+// call runs a tool the way the plugin does, with the arguments as JSON.
 func (w *workspace) call(t testing.TB, ctx context.Context, name string, a args) (*Outcome, error) {
 	t.Helper()
 	raw := must.Get(json.Marshal(a))(t)
@@ -77,7 +77,7 @@ func (w *workspace) call(t testing.TB, ctx context.Context, name string, a args)
 	return all[i].Call(ctx, obj, nil)
 }
 
-// mustCall is call for a tool that has to succeed; it gives the data of the answer.
+// mustCall is call for a tool that has to succeed. It returns the data of the answer, too.
 func mustCall[T any](t testing.TB, w *workspace, name string, a args) (T, *Outcome) {
 	t.Helper()
 	out, err := w.call(t, t.Context(), name, a)
@@ -85,7 +85,7 @@ func mustCall[T any](t testing.TB, w *workspace, name string, a args) (T, *Outco
 	return out.Data.(T), out
 }
 
-// fails runs a tool that has to refuse with the given code, and words in its message.
+// fails runs a tool that has to refuse with the given code. The message must contain the words.
 func (w *workspace) fails(t testing.TB, name string, a args, code protocol.ErrorCode, words ...string) {
 	t.Helper()
 	out, err := w.call(t, t.Context(), name, a)
@@ -96,7 +96,7 @@ func (w *workspace) fails(t testing.TB, name string, a args, code protocol.Error
 	}
 }
 
-// leftOver returns the temporary files that writing left behind.
+// leftOver returns the temporary files that a write has left behind.
 func leftOver(t testing.TB, dir string) (found []string) {
 	t.Helper()
 	must.OK(t, filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
@@ -164,8 +164,8 @@ func TestReadFileRefuses(t *testing.T) {
 	}
 }
 
-// Reading page by page gives the whole file, whatever is in it, and no answer
-// is larger than allowed.
+// TestReadFilePages: reading a file page by page returns the whole file, whatever is in it, and no answer is larger
+// than allowed.
 func TestReadFilePages(t *testing.T) {
 	const most = 2 * answerFrame
 	w := newWorkspace(t, most, nil)
@@ -244,7 +244,7 @@ func TestWriteFile(t *testing.T) {
 	assert.That(t, left == nil, "left behind: %v", left)
 }
 
-// Whoever reads a file while it is replaced has the old one, whole.
+// TestWriteFileReplacesInOneStep: a reader that opened a file before it is replaced still reads the whole old content.
 func TestWriteFileReplacesInOneStep(t *testing.T) {
 	w := newWorkspace(t, 0, map[string]string{"f": "old text"})
 	for _, c := range []struct {
@@ -266,7 +266,7 @@ func TestWriteFileReplacesInOneStep(t *testing.T) {
 	}
 }
 
-// A call that is cancelled while it writes leaves the old file and no other.
+// TestWriteFileCancelled: a write that is cancelled leaves the old content, and no other file.
 func TestWriteFileCancelled(t *testing.T) {
 	w := newWorkspace(t, 0, map[string]string{"f": "old"})
 	dir, base, err := w.files.parent("f", false)
@@ -301,7 +301,7 @@ func TestEditFile(t *testing.T) {
 		{"no end", "end", "END\nmore", false, "no END\nmore", 1},
 		{"a\r\nb\r\n", "a\nb", "x\ny\nz", false, "x\r\ny\r\nz\r\n", 1},
 		{"a\r\nb\r\n", "a\r\nb", "x\r\ny", false, "x\r\ny\r\n", 1},
-		{"a\r\nb\nc", "b\nc", "x", false, "a\r\nx", 1}, // mixed line ends: nothing is touched
+		{"a\r\nb\nc", "b\nc", "x", false, "a\r\nx", 1}, // mixed line ends stay as they are
 		{"\ufeffa", "a", "b", false, "\ufeffb", 1},
 		{"$1 \\1", "$1", "${2}", false, "${2} \\1", 1},
 	} {
@@ -359,7 +359,8 @@ func TestEditsAtTheSameTimeAreAllKept(t *testing.T) {
 	}
 }
 
-// A change waits while another host, or another set of tools, holds the lock of the file's folder.
+// TestChangesWaitForTheLockOfTheFolder: a change waits while another host, or another set of tools, holds the lock of
+// the file's folder.
 func TestChangesWaitForTheLockOfTheFolder(t *testing.T) {
 	w := newWorkspace(t, 0, map[string]string{"dir/f": "text"})
 	dir := must.Get(w.files.root.OpenRoot("dir"))(t)
@@ -381,8 +382,8 @@ func TestChangesWaitForTheLockOfTheFolder(t *testing.T) {
 	assert.That(t, leftOver(t, w.dir) == nil, "left behind: %v", leftOver(t, w.dir))
 }
 
-// A change that names the content that was read is refused, and nothing is lost, where the file
-// has another content by then.
+// TestIfUnchanged: a change with if_unchanged is refused if the file's content has changed since it was read. Nothing
+// is lost.
 func TestIfUnchanged(t *testing.T) {
 	w := newWorkspace(t, 0, map[string]string{"f": "text\n", "big": strings.Repeat("line\n", 100_000)})
 	for _, name := range []string{"f", "big"} {
@@ -416,8 +417,8 @@ func TestIfUnchanged(t *testing.T) {
 	assert.Is(t, err, fs.ErrNotExist)
 }
 
-// What another process writes between the reading and the writing of an edit
-// is not lost.
+// TestEditSeesOtherWriters: an edit notices what another process writes between the edit's read and its write, so that
+// this is not lost.
 func TestEditSeesOtherWriters(t *testing.T) {
 	w := newWorkspace(t, 0, map[string]string{"f": "text"})
 	info := must.Get(w.files.root.Stat("f"))(t)

@@ -18,7 +18,7 @@ import (
 	"a2e/protocol"
 )
 
-// library is a plugin with files of its own, in folders by name.
+// library is a plugin that serves folders of files by name, under a URI scheme.
 type library struct {
 	name, scheme string
 	folders      map[string]string
@@ -49,7 +49,7 @@ func (l *library) OpenFiles(_ context.Context, authority string) (*os.Root, erro
 	return root, nil
 }
 
-// left tells how many of the folders that were opened are open still.
+// left returns how many folders were opened, and how many of them are still open.
 func (l *library) left() (all, open int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -79,7 +79,7 @@ func newReader(t *testing.T, workspace string, libraries ...*library) *reader {
 	return r
 }
 
-// call runs a tool and gives its answer. No folder may be open afterwards.
+// call runs a tool and returns its answer. Afterwards no folder of a library may be open.
 func (r *reader) call(t testing.TB, tool string, a args) hosttest.Message {
 	t.Helper()
 	fields := must.Get(json.Marshal(map[string]any{"tool_name": tool, "arguments": a}))(t)
@@ -91,7 +91,7 @@ func (r *reader) call(t testing.TB, tool string, a args) hosttest.Message {
 	return m
 }
 
-// data returns the data of an answer, or the error in its place.
+// data returns the data of an answer, or its error.
 func data(m hosttest.Message) string {
 	if m.Code != "" {
 		return string(m.Code) + " " + m.Get("/message")
@@ -122,7 +122,7 @@ func TestReadingByURI(t *testing.T) {
 	for _, tc := range []struct {
 		tool string
 		args args
-		want string // of data, or of the error
+		want string // part of the data or of the error
 	}{
 		{"read_file", args{"path": "a.txt"}, `"of the workspace\n"`},
 		{"read_file", args{"path": "skill://docx/a.txt"}, `"of docx\n"`},

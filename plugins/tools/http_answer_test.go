@@ -26,7 +26,7 @@ import (
 	"a2e/protocol"
 )
 
-// front serves a handler as http://front.example (port 80).
+// front serves a handler as http://front.example (port 80), and returns a tool that can reach it.
 func front(t *testing.T, cfg httpConfig, handler http.HandlerFunc) *Web {
 	t.Helper()
 	s := newInnerServer(t, "127.0.0.1:0", handler)
@@ -37,8 +37,8 @@ func front(t *testing.T, cfg httpConfig, handler http.HandlerFunc) *Web {
 	return n.tool(t, cfg)
 }
 
-// TestHTTPGetRedirects checks that a redirect goes nowhere that could not have
-// been asked for, with each status, at any place in a chain.
+// TestHTTPGetRedirects checks that a redirect leads only to URLs that could have been requested directly, with each
+// status and at any place in a chain.
 func TestHTTPGetRedirects(t *testing.T) {
 	inner := newInnerServer(t, "127.0.0.1:0", secretHandler())
 	h := front(t, httpConfig{}, func(w http.ResponseWriter, r *http.Request) {
@@ -64,7 +64,7 @@ func TestHTTPGetRedirects(t *testing.T) {
 	type redirect struct {
 		status, hops int
 		to           string
-		code         protocol.ErrorCode // "" = arrives
+		code         protocol.ErrorCode // "" = the fetch succeeds
 	}
 	cases := []redirect{
 		{302, 0, "http://www.front.example/", ""},
@@ -116,7 +116,7 @@ func TestHTTPGetRedirects(t *testing.T) {
 	assert.Equal(t, inner.accepted.Load(), 0, "… connections reached the inner server")
 }
 
-// TestHTTPGetDowngrade checks https, and that it is not left for http.
+// TestHTTPGetDowngrade checks that https works, and that a redirect from https to http is refused.
 func TestHTTPGetDowngrade(t *testing.T) {
 	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if to := r.URL.Query().Get("to"); to != "" {
@@ -152,7 +152,7 @@ func encoded(t *testing.T, enc interface{ String(string) (string, error) }, s st
 	return must.Get(enc.String(s))(t)
 }
 
-// TestHTTPGetContent checks what becomes of the kinds of content there are.
+// TestHTTPGetContent checks how each kind of content is decoded or refused.
 func TestHTTPGetContent(t *testing.T) {
 	sjis := japanese.ShiftJIS.NewEncoder()
 	utf16 := unicode.UTF16(unicode.LittleEndian, unicode.UseBOM).NewEncoder()
@@ -215,7 +215,7 @@ func TestHTTPGetContent(t *testing.T) {
 	}
 }
 
-// TestHTTPGetStatus checks that an HTTP error is a result that failed.
+// TestHTTPGetStatus checks that an HTTP error is a failed result, and not an error of the call.
 func TestHTTPGetStatus(t *testing.T) {
 	for status, failed := range map[int]bool{
 		200: false, 201: false, 204: false, 304: false, 400: true, 404: true,
@@ -244,7 +244,7 @@ func TestHTTPGetStatus(t *testing.T) {
 		"result without content", res, out, err)
 }
 
-// endless writes until the client has gone, and then says so.
+// endless writes until the client has gone away, and then closes gone.
 func endless(gone chan<- struct{}, contentType, encoding string, piece []byte) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		defer close(gone)
@@ -260,11 +260,11 @@ func endless(gone chan<- struct{}, contentType, encoding string, piece []byte) h
 	}
 }
 
-// TestHTTPGetSize checks that reading stops at the limit, counted in bytes after
-// decompression, and that the cut is between characters.
+// TestHTTPGetSize checks that reading stops at the limit, counted in bytes after decompression, and that the cut is
+// between two characters.
 func TestHTTPGetSize(t *testing.T) {
 	piece := bytes.Repeat([]byte("aé"), 100_000)
-	var member bytes.Buffer // a gzip stream may be many of these in a row
+	var member bytes.Buffer // a gzip stream may be many of these members in a row
 	z := gzip.NewWriter(&member)
 	must.Get(z.Write(piece))(t)
 	must.OK(t, z.Close())
@@ -302,7 +302,7 @@ func TestHTTPGetSize(t *testing.T) {
 		out, err)
 }
 
-// TestWallHTTPGetHostileAnswers checks answers that are no proper HTTP.
+// TestWallHTTPGetHostileAnswers checks that answers that are not proper HTTP are refused.
 func TestWallHTTPGetHostileAnswers(t *testing.T) {
 	for name, answer := range map[string]string{
 		"endless header":       "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("a", 2*httpMaxHeader) + "\r\n\r\n",
@@ -327,8 +327,8 @@ func TestWallHTTPGetHostileAnswers(t *testing.T) {
 	}
 }
 
-// TestHTTPGetEnds checks that a fetch ends by its own limit, by the request's
-// and by cancel, and that nothing is left running.
+// TestHTTPGetEnds checks that a fetch ends by its own limit, by the limit of the request and by cancel, and that
+// nothing is left running.
 func TestHTTPGetEnds(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	stop := make(chan struct{})
@@ -347,7 +347,7 @@ func TestHTTPGetEnds(t *testing.T) {
 	}))
 	defer s.Close()
 	defer close(stop)
-	// late fetches with more and more time, until a fetch gets through and is ended by it.
+	// late repeats a fetch with a growing limit until the server is reached, so that the limit ends the fetch there.
 	late := func(path string, fetch func(limit time.Duration) error) {
 		for limit := 50 * time.Millisecond; len(reached) == 0; limit *= 2 {
 			err := fetch(limit)
@@ -383,7 +383,7 @@ func testPage(t *testing.T) *url.URL {
 	return must.Get(url.Parse("https://example.com/docs/a/page.html?x=1"))(t)
 }
 
-// TestMarkdown checks what the converter is set up to do.
+// TestMarkdown checks how the converter renders each kind of element.
 func TestMarkdown(t *testing.T) {
 	for _, c := range []struct{ name, page, want string }{
 		{"headings", "<h1>A</h1><h3>B</h3><p>c", "# A\n\n### B\n\nc"},
@@ -406,9 +406,8 @@ func TestMarkdown(t *testing.T) {
 	}
 }
 
-// TestMarkdownHostile feeds pages that are built to take very long, to need very
-// much memory or to overflow the stack. Each gives its text all the same, in an
-// answer not much longer than the page; go test's own limit is the clock.
+// TestMarkdownHostile converts pages that are built to take very long, to need very much memory or to overflow the
+// stack. Each keeps its text, in an answer not much longer than the page. The time limit of go test is the only clock.
 func TestMarkdownHostile(t *testing.T) {
 	const size = 30_000
 	rep := func(s string) string { return strings.Repeat(s, size/len(s)) }
@@ -451,8 +450,8 @@ func TestMarkdownHostile(t *testing.T) {
 	}
 }
 
-// TestMarkdownFallsBack checks the way out itself: pages too deep or too costly
-// come back as text, in lines, without what a reader does not see.
+// TestMarkdownFallsBack checks the plain text that takes the place of Markdown: pages that are too deep or too costly
+// become lines of text, without what a reader does not see.
 func TestMarkdownFallsBack(t *testing.T) {
 	const body = "<title>t</title><style>s</style><p>One  two</p><script>x()</script><ul><li>three<li><b>four</b> " +
 		"&amp; five</ul>"
@@ -468,7 +467,7 @@ func TestMarkdownFallsBack(t *testing.T) {
 	}
 }
 
-// TestMarkdownTables checks which tables are laid out.
+// TestMarkdownTables checks which tables are laid out as Markdown.
 func TestMarkdownTables(t *testing.T) {
 	row := "<tr>" + strings.Repeat("<td>x", 10)
 	rows := strings.Repeat(row, 300)

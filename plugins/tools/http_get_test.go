@@ -29,14 +29,14 @@ import (
 
 const httpSecret = "the secret of the inner network"
 
-// The addresses of the tests' public hosts. The dial hook leads them to a
-// server on the loopback; nothing leaves the machine.
+// Addresses of the public hosts in the tests. The dial hook leads them to a server on the loopback, so that nothing
+// leaves the machine.
 const (
 	publicA = "93.184.215.14"
 	publicB = "2606:2800:21f:cb07:6820:80da:af6b:8b2c"
 )
 
-// innerServer is a server on a loopback address that nobody may reach.
+// innerServer is a server on a loopback address, which the tool must not reach.
 type innerServer struct {
 	*httptest.Server
 	port     string
@@ -74,12 +74,11 @@ func secretHandler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, httpSecret) })
 }
 
-// testNet is the network as the tool under test sees it: names with the answers
-// of their first, second, … lookup, and the loopback servers that stand for
-// public addresses. What is no public address is dialed for real.
+// testNet is the network as the tool under test sees it. It has names with the answers to their first, second, …
+// lookup, and loopback servers that stand for public addresses. It really dials all other addresses.
 type testNet struct {
 	names  map[string][][]string
-	public map[string]string // public address → host:port
+	public map[string]string // public address to host:port of its server
 
 	mu      sync.Mutex
 	lookups map[string]int
@@ -105,8 +104,7 @@ func (n *testNet) lookup(_ context.Context, host string) ([]netip.Addr, error) {
 	return out, nil
 }
 
-// dial leads a public address to its loopback server and gives everything else
-// to the guard's own dialer.
+// dial leads a public address to its loopback server, and passes all other addresses to the guard's own dialer.
 func (n *testNet) dial(g func() *webguard.Guard) func(context.Context, string, netip.AddrPort) (net.Conn, error) {
 	return func(ctx context.Context, host string, addr netip.AddrPort) (net.Conn, error) {
 		n.mu.Lock()
@@ -121,7 +119,7 @@ func (n *testNet) dial(g func() *webguard.Guard) func(context.Context, string, n
 	}
 }
 
-// httpConfig is what a Web of the tests differs in.
+// httpConfig has the options that differ between the tools of these tests.
 type httpConfig struct {
 	webguard.Options
 	maxOutput int
@@ -145,7 +143,7 @@ func (n *testNet) tool(t *testing.T, cfg httpConfig) *Web {
 	return h
 }
 
-// get calls the tool as the registry does.
+// get calls the tool the way the registry does.
 func get(t *testing.T, h *Web, url string) (*WebAnswer, *Outcome, error) {
 	t.Helper()
 	raw := must.Get(json.Marshal(map[string]string{"url": url}))(t)
@@ -173,9 +171,9 @@ const (
 	broken = protocol.CodeToolError
 )
 
-// innerURLs lead to 127.0.0.1 or ::1 in some spelling, PORT standing for the port there: those
-// that give the secret with http_allow_private, those that are refused for where they lead,
-// and those that are no good URL at all.
+// innerURLs returns URLs that lead to 127.0.0.1 or ::1 in some spelling; PORT stands for the port there. The open ones
+// lead to the secret with http_allow_private, the refused ones are refused for the address they lead to, and the
+// malformed ones are not valid URLs.
 func innerURLs() (open, refused, malformed []string) {
 	hosts := func(text string) (urls []string) {
 		for h := range strings.FieldsSeq(text) {
@@ -210,9 +208,8 @@ func innerURLs() (open, refused, malformed []string) {
 	return open, refused, malformed
 }
 
-// TestHTTPGetInnerURLs guards against every way of writing an inner address:
-// none returns the secret or even opens a connection, though the server answers
-// the same URL when the config opens it.
+// TestHTTPGetInnerURLs guards against every way to write an inner address: none returns the secret or even opens a
+// connection, though the server answers the same URL when the config allows private addresses.
 func TestHTTPGetInnerURLs(t *testing.T) {
 	inner := newInnerServer(t, "127.0.0.1:0", secretHandler())
 	inner6 := newInnerServer(t, "[::1]:0", secretHandler())
@@ -256,8 +253,7 @@ func TestHTTPGetInnerURLs(t *testing.T) {
 	}
 }
 
-// TestHTTPGetIgnoresProxies guards against a proxy from the environment, which
-// would be dialed instead of the host.
+// TestHTTPGetIgnoresProxies guards against a proxy from the environment, which would be dialed instead of the host.
 func TestHTTPGetIgnoresProxies(t *testing.T) {
 	inner := newInnerServer(t, "127.0.0.1:0", secretHandler())
 	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"} {
@@ -269,8 +265,8 @@ func TestHTTPGetIgnoresProxies(t *testing.T) {
 	assert.That(t, proxy == nil, "the transport has a proxy function")
 }
 
-// TestHTTPGetRebinding guards against names that change their address: between
-// two fetches, between a redirect and its target, and within one answer.
+// TestHTTPGetRebinding guards against names that change their address: between two fetches, between a redirect and its
+// target, and within one answer.
 func TestHTTPGetRebinding(t *testing.T) {
 	inner := newInnerServer(t, "127.0.0.1:0", secretHandler())
 	front := newInnerServer(t, "127.0.0.1:0", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -313,9 +309,8 @@ func TestHTTPGetRebinding(t *testing.T) {
 	assert.Equal(t, inner.accepted.Load(), before, "the inner server was reached")
 }
 
-// FuzzURL feeds any text as a URL to a tool whose names resolve to all kinds of
-// addresses. No address that is not public may reach the dialer, judged by the
-// net package instead of the guard.
+// FuzzURL passes any text as a URL to a tool whose names resolve to all kinds of addresses. No address that is not
+// public may reach the dialer. Here the net package decides which address is public, not the guard.
 func FuzzURL(f *testing.F) {
 	opened, refused, malformed := innerURLs()
 	for _, u := range slices.Concat(opened, refused, malformed) {
@@ -356,8 +351,7 @@ func FuzzURL(f *testing.F) {
 		if port == "" {
 			port = "80"
 		}
-		// Without the client: its goroutines would make coverage, and with it the
-		// search, depend on luck.
+		// The HTTP client is left out: its goroutines would make coverage, and so the search, depend on chance.
 		_, err := h.guard().DialContext(t.Context(), "tcp", net.JoinHostPort(u.Hostname(), port))
 		assert.That(t, err != nil, "%q was opened without a network", raw)
 	})

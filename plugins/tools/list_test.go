@@ -20,7 +20,7 @@ import (
 	"a2e/protocol"
 )
 
-// shown is a tool with what the list looks at.
+// shown returns a tool with the properties that the list looks at.
 func shown(name, description string, kind Kind, deferred bool, tags ...string) Tool {
 	t := gives(name, Outcome{})
 	t.Kind, t.Def.Description, t.Def.Tags, t.Def.DeferLoading = kind, description, tags, deferred
@@ -101,7 +101,7 @@ func TestMergeLists(t *testing.T) {
 	})
 }
 
-// compiled makes a JSON Schema ready for use.
+// compiled compiles a JSON Schema.
 func compiled(t testing.TB, schema jsontext.Value) *jsonschema.Schema {
 	t.Helper()
 	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(schema))
@@ -115,7 +115,7 @@ func compiled(t testing.TB, schema jsontext.Value) *jsonschema.Schema {
 	return s
 }
 
-// What a tool's schema allows is what its calls take.
+// TestSchemaAgreesWithTheCheck: the schema of a tool accepts exactly the arguments that its calls accept.
 func TestSchemaAgreesWithTheCheck(t *testing.T) {
 	nested := par("where", "object")
 	nested.Properties = map[string]protocol.ToolParameter{"b": par("", "integer!"), "a": par("", "string", "x", "y")}
@@ -196,7 +196,7 @@ func TestDescribeBuiltinTools(t *testing.T) {
 	}
 }
 
-// traits returns the annotations of a tool in words.
+// traits returns the annotations of a tool as words.
 func traits(d host.ToolDetail) string {
 	var words []string
 	for word, on := range map[string]bool{
@@ -233,7 +233,7 @@ func parsed(t testing.TB, raw string) protocol.Object {
 	return o
 }
 
-// problems returns the problems of a schema_violation, nil for no error.
+// problems returns the problems of a schema_violation, or nil if err is nil.
 func problems(t testing.TB, err error) []protocol.FieldError {
 	t.Helper()
 	if err == nil {
@@ -330,7 +330,7 @@ func TestIntegersAreRespelled(t *testing.T) {
 		`{"path":"x","limit":120e-1}`:                                `{"path":"x","limit":12}`,
 		`{"path":"x","limit":0.000}`:                                 `{"path":"x","limit":0}`,
 		`{"path":"x","limit":-0e999}`:                                `{"path":"x","limit":0}`,
-		`{"p\u0061th":"\u0061", "where":{"host":"h","port":8.08e1}}`: "", // 80.8
+		`{"p\u0061th":"\u0061", "where":{"host":"h","port":8.08e1}}`: "", // port is 80.8, which is not an integer
 		`{"p\u0061th":"\u0061", "where":{"host":"h","port":8.08e3}}`: `{"path":"\u0061","where":{"host":"h","port":8080}}`,
 		`{"path": "x", "limit": 3}`:                                  `{"path": "x", "limit": 3}`,
 	} {
@@ -370,7 +370,7 @@ func TestDeclarationsThatMakeNoSense(t *testing.T) {
 	}
 }
 
-// A flood of unknown arguments is answered with the first of them, and no name is sought
+// TestFloodOfUnknownArguments: an answer lists only the first of very many unknown arguments, and the host does no work
 // for the others.
 func TestFloodOfUnknownArguments(t *testing.T) {
 	ps := params{{name: "text", typ: typeString}}

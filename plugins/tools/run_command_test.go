@@ -53,7 +53,7 @@ func (l *logged) of(stream string) (lines []string) {
 	return lines
 }
 
-// shellCall is a request that runs a shell script.
+// shellCall returns a request that runs a shell script.
 func shellCall(t *testing.T, script string) *protocol.ToolCallRequest {
 	t.Helper()
 	args := must.Get(protocol.ParseObject([]byte(commandArgs(t,
@@ -61,9 +61,10 @@ func shellCall(t *testing.T, script string) *protocol.ToolCallRequest {
 	return &protocol.ToolCallRequest{ToolName: "run_command", Arguments: args}
 }
 
-// Who lists the tools finds the start of a command prepared. Who lists none, or may run none, has nothing started.
+// TestCommandIsPrepared: listing the tools prepares the start of a command. Without a list, or if no command may run,
+// nothing is started.
 func TestCommandIsPrepared(t *testing.T) {
-	linux := runtime.GOOS == "linux" // elsewhere a command needs nothing that could wait for it
+	linux := runtime.GOOS == "linux" // elsewhere there is nothing to prepare
 	for _, tc := range []struct {
 		opts  Options
 		lists bool
@@ -140,7 +141,8 @@ func TestRunCommandStreams(t *testing.T) {
 	assert.Slice(t, emit.of("stderr"), []string{"oops"}, "stderr")
 }
 
-// What a program printed before its time was up is in the error.
+// TestRunCommandStopped: the error of a program that ran out of time has the program's output so far. A cancelled call
+// ends with its cause.
 func TestRunCommandStopped(t *testing.T) {
 	p, _ := bypassStage(t, Options{AllowedCommands: []string{"sh"}})
 	for name, cause := range map[string]error{
@@ -154,7 +156,7 @@ func TestRunCommandStopped(t *testing.T) {
 				&logged{on: func() { printed <- struct{}{} }})
 			done <- err
 		}()
-		<-printed // what it prints comes only once it counts as started
+		<-printed // the stop comes only after both lines: so the program has surely started
 		<-printed
 		cancel(cause)
 		err := <-done
@@ -166,7 +168,8 @@ func TestRunCommandStopped(t *testing.T) {
 	}
 }
 
-// The error of a program whose time was up names the file with all that it printed.
+// TestRunCommandStoppedIsSpilled: the error of a program that is stopped by its time limit names the file with all of
+// the program's output.
 func TestRunCommandStoppedIsSpilled(t *testing.T) {
 	p, dir := bypassStage(t, Options{MaxOutputBytes: 1000, AllowedCommands: []string{"sh"}})
 	ctx, cancel := context.WithCancelCause(t.Context())
@@ -195,8 +198,8 @@ func wantPrinted(t *testing.T, err error) {
 	assert.That(t, ok && e.Detail["stdout"] == "begun\n" && e.Detail["stderr"] == "why\n", "detail %v", e.Detail)
 }
 
-// The folder that was checked is the one that is entered, also when a link
-// stands in its place by then.
+// TestWallRunCommandSwappedFolder: the folder that was checked is the folder in which the program runs, even if a link
+// takes its place in between.
 func TestWallRunCommandSwappedFolder(t *testing.T) {
 	p, dir := bypassStage(t, Options{AllowedCommands: []string{"sh"}})
 	outside := t.TempDir()
@@ -236,7 +239,7 @@ func TestWallRunCommandSwappedFolder(t *testing.T) {
 	}
 	close(stop)
 	<-swapped
-	if entered == 0 { // which may take many tries, on either side of a change
+	if entered == 0 { // it may take many tries, before and after a swap
 		t.Error("the folder was never entered while it changed places")
 	}
 	if _, err := os.Readlink(a); err == nil {
@@ -248,7 +251,8 @@ func TestWallRunCommandSwappedFolder(t *testing.T) {
 	t.Logf("entered %d of %d times", entered, tries)
 }
 
-// A call ends with its program, whatever that left running with its pipes open.
+// TestRunCommandLeavesNobodyBehind: a call ends with its program, even if the program has left other processes running
+// that hold its pipes open.
 func TestRunCommandLeavesNobodyBehind(t *testing.T) {
 	p, dir := bypassStage(t, Options{AllowedCommands: []string{"sh"}})
 	out, err := p.set.call(t.Context(), shellCall(t,
@@ -257,7 +261,8 @@ func TestRunCommandLeavesNobodyBehind(t *testing.T) {
 	alive := filepath.Join(dir, "alive")
 	before, err := os.Stat(alive) // the control: it did run
 	must.That(t, err == nil && before.Size() != 0, "%v", err)
-	if _, err := p.set.call(t.Context(), shellCall(t, "exit 0"), silent{}); err != nil { // time passes
+	// gives the other process time to write
+	if _, err := p.set.call(t.Context(), shellCall(t, "exit 0"), silent{}); err != nil {
 		t.Fatal(err)
 	}
 	if after, err := os.Stat(alive); err != nil || after.Size() != before.Size() {
@@ -265,13 +270,13 @@ func TestRunCommandLeavesNobodyBehind(t *testing.T) {
 	}
 }
 
-// A program of the host's environment never sees what the host knows.
+// TestRunCommandHidesTheHost: a program never sees the host's own environment variables.
 func TestRunCommandHidesTheHost(t *testing.T) {
 	t.Setenv("A2E_AUTH_TOKEN", loot)
 	t.Setenv("SOME_API_KEY", loot)
 	p, _ := bypassStage(t, Options{AllowedCommands: []string{"sh", "env"}})
 	for _, word := range []string{"A2E_AUTH_TOKEN", "SOME_API_KEY"} {
-		if os.Getenv(word) != loot { // the control
+		if os.Getenv(word) != loot { // the control: the host has the variable
 			t.Fatal(word)
 		}
 	}
@@ -279,11 +284,10 @@ func TestRunCommandHidesTheHost(t *testing.T) {
 	assert.That(t, err == nil && !strings.Contains(string(out.Data), loot), "%v %s", err, out.Data)
 }
 
-// loot is what a bypass would bring to light.
+// loot is the text that only a successful bypass would show.
 const loot = "LOOT-7fd1"
 
-// bypassStage is a workspace with programs that print loot, and a plugin that
-// allows a few harmless ones.
+// bypassStage returns a workspace with programs that print loot, and a plugin that allows a few harmless programs.
 func bypassStage(t *testing.T, opts Options) (p *Plugin, dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -311,8 +315,8 @@ func commandArgs(t *testing.T, args map[string]any) string {
 	return string(raw)
 }
 
-// Nothing but the allowed programs starts, however they are named, and they are
-// the system's, whatever lies in the workspace.
+// TestAllowListBypasses: only the allowed programs start, however they are named, and they are those of the system,
+// whatever the workspace contains.
 func TestAllowListBypasses(t *testing.T) {
 	p, dir := bypassStage(t, Options{})
 	out, err := called(t, p, "run_command", `{"command":["echo","fine"]}`)
@@ -340,7 +344,8 @@ func TestAllowListBypasses(t *testing.T) {
 	}
 }
 
-// The environment and the working directory of a call do not change what runs.
+// TestCommandSurroundingsAreSafe: neither the environment nor the working directory of a call changes which program
+// runs.
 func TestCommandSurroundingsAreSafe(t *testing.T) {
 	p, dir := bypassStage(t, Options{})
 	run := func(args map[string]any) (string, error) {
@@ -380,7 +385,7 @@ func TestCommandSurroundingsAreSafe(t *testing.T) {
 	}
 }
 
-// A parameter of a command tool fills one argument and nothing more.
+// TestCommandToolInjections: a parameter of a command tool fills one argument and no more.
 func TestCommandToolInjections(t *testing.T) {
 	text := CommandParameter{Name: "text", Required: true}
 	p, _ := bypassStage(t, Options{Commands: []CommandTool{
@@ -461,7 +466,7 @@ func TestCommandToolDeclarations(t *testing.T) {
 	}
 }
 
-// Output beyond the limit is in a file, and all of it is somewhere.
+// TestLongCommandOutputIsSpilled: output beyond the limit is in a file, and no part of the output is lost.
 func TestLongCommandOutputIsSpilled(t *testing.T) {
 	p, _ := bypassStage(t, Options{MaxOutputBytes: 1000})
 	out, err := called(t, p, "run_command", `{"command":["python3","-c","import sys; sys.stdout.write('x'*50000); sys.stdout.flush(); sys.stderr.write('why')"]}`)

@@ -21,7 +21,7 @@ import (
 	"a2e/protocol"
 )
 
-// rack is a plugin of another capability that has tools as well.
+// rack is a plugin of another capability that also has tools.
 type rack struct {
 	name string
 	set  *Set
@@ -59,7 +59,7 @@ func (r *rack) Routes() []host.Route {
 		}))
 }
 
-// kit is a tool of a toolkit.
+// kit returns a tool of a toolkit.
 func kit(name string, out Outcome, ps ...protocol.ToolParameter) Tool {
 	t := gives(name, out)
 	t.Kind, t.Def.Toolkit, t.Def.InputParameters = KindToolkit, new("kit"), ps
@@ -77,7 +77,7 @@ func TestSetContract(t *testing.T) {
 	checked.Def.InputParameters = []protocol.ToolParameter{{
 		Name: "odd",
 		Type: "string|null",
-	}} // a Check makes sense of it
+	}} // the tool's own Check reads this type
 	withheld := kit("withheld", Outcome{})
 	withheld.Denied = "is withheld: it has changed"
 	call := func(name, args string, code protocol.ErrorCode) hosttest.Sample {
@@ -102,7 +102,8 @@ func TestSetContract(t *testing.T) {
 	})
 }
 
-// A list waits for what is on its way, and a call for the tool that it names, if it names one.
+// TestAwait: a list waits for all tools that are still loading. A call waits only for the tool that it names, or for
+// none if it names none.
 func TestAwait(t *testing.T) {
 	var waits []string
 	set := NewSet(SetOptions{Name: "kits", Await: func(_ context.Context, tool string) error {
@@ -119,7 +120,7 @@ func TestAwait(t *testing.T) {
 	assert.Equal(t, fmt.Sprintf("%q", waits), `["srv__a" ""]`, "what was waited for")
 }
 
-// The new content is there for the next request, and a wrong one changes nothing.
+// TestReplace: new content is there for the next request, and wrong content changes nothing.
 func TestReplace(t *testing.T) {
 	set := NewSet(SetOptions{Name: "kits"})
 	content := func() string {
@@ -181,7 +182,8 @@ func TestReplace(t *testing.T) {
 	}
 }
 
-// Names that one plugin does not have may be another's, and a refusal lists all.
+// TestSetsShareTheCapability: a name that one plugin does not have may belong to another plugin. A refusal lists the
+// names of all plugins.
 func TestSetsShareTheCapability(t *testing.T) {
 	builtin, err := New("mytools", Options{}, host.Env{Workspace: t.TempDir()})
 	if err != nil {
@@ -232,7 +234,7 @@ func TestSetsShareTheCapability(t *testing.T) {
 		strings.Contains(known, "other") && strings.Contains(known, "read_file"), "%+v", refusal)
 }
 
-// A call of a set's tool does not keep later requests waiting, and its own limit of time
+// TestSetCallsRunAside: a call of a set's tool does not keep later requests waiting, and the tool's own time limit
 // holds.
 func TestSetCallsRunAside(t *testing.T) {
 	asked, done := make(chan struct{}), make(chan struct{})
@@ -253,7 +255,7 @@ func TestSetCallsRunAside(t *testing.T) {
 	assert.That(t, m.Get("/data/success") == "true", "%s", m.Line)
 }
 
-// The file tools of FileTools are those of their folder.
+// TestFileToolsOfAnotherFolder: FileTools returns the file tools of the given folder.
 func TestFileToolsOfAnotherFolder(t *testing.T) {
 	w := newWorkspace(t, 0, map[string]string{"a.txt": "here"})
 	r := newRack(t, SetOptions{Name: "one"}, FileTools(w.files.root, 0, nil, func() *host.Services { return nil })...)
@@ -273,7 +275,7 @@ func TestFileToolsOfAnotherFolder(t *testing.T) {
 	assert.That(t, err == nil && strings.Contains(string(res.Data), "here"), "%+v, %v", res, err)
 }
 
-// A call of echo is on the fast path: what all tools have in common adds nothing to it.
+// TestCallAllocations: a call of echo is on the fast path: the parts that all tools share add no allocation to it.
 func TestCallAllocations(t *testing.T) {
 	p := withTools(t, Options{}, echoTool())
 	req := &protocol.ToolCallRequest{ToolName: "echo", Arguments: parsed(t, `{"text":"x"}`)}
@@ -292,7 +294,7 @@ func TestCallAllocations(t *testing.T) {
 	}
 }
 
-// ledger is a plugin that counts calls and weighs tools.
+// ledger is a plugin that counts calls and has weights for tools.
 type ledger struct {
 	weights map[string]float64
 
@@ -319,7 +321,7 @@ func (l *ledger) Weight(kind, component string) float64 {
 	return 1
 }
 
-// last returns how the last call was counted, and how many there are.
+// last returns the last recorded call as text, and the number of all calls.
 func (l *ledger) last() (string, int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -330,8 +332,8 @@ func (l *ledger) last() (string, int) {
 	return fmt.Sprintf("%s %s %s %t", c.Kind, c.Component, c.Correlation, c.Success), len(l.calls)
 }
 
-// Each call that ran is counted once, as what it came to. What was refused before, or
-// stopped by the agent, says nothing of a tool.
+// TestCallsAreRecorded: each call that ran is recorded once, with its result. A call that was refused before, or
+// cancelled by the agent, tells nothing about a tool and is not recorded.
 func TestCallsAreRecorded(t *testing.T) {
 	p := must.Get(New("mytools", Options{Deny: []string{"write_file"}}, host.Env{Workspace: t.TempDir()}))(t)
 	book := &ledger{}
@@ -361,7 +363,7 @@ func TestCallsAreRecorded(t *testing.T) {
 			_,
 				count := book.last()
 			return count == n
-		}) // one whose time is up is answered first
+		}) // a call that timed out is answered before it is recorded
 		if got, _ := book.last(); c.want != "" && got != c.want {
 			t.Errorf("%s: the last call was counted as %q", c.fields, got)
 		}
@@ -371,13 +373,14 @@ func TestCallsAreRecorded(t *testing.T) {
 	pair.Go(protocol.TypeCancel, fmt.Sprintf(`{"req_id":%q}`, id))
 	m := pair.Answer(id)
 	must.That(t, m.Code == protocol.CodeCancelled, "answered by %s", m)
-	pair.Close() // waits for the handler
+	pair.Close() // waits until the handler has ended
 	if got, count := book.last(); count != n {
 		t.Errorf("a cancelled call was counted: %s", got)
 	}
 }
 
-// Tools that a search finds equal come by weight, also those of different plugins.
+// TestSearchBreaksTiesByWeight: tools that match a search equally are sorted by weight, even tools of different
+// plugins.
 func TestSearchBreaksTiesByWeight(t *testing.T) {
 	ship := func(name string) Tool {
 		return Tool{
@@ -415,7 +418,7 @@ func TestSearchBreaksTiesByWeight(t *testing.T) {
 	}
 }
 
-// What a tool is set to by a refinement takes the place of what it says itself.
+// TestSettingsOfTools: the settings of a tool by a refinement take the place of its own.
 func TestSettingsOfTools(t *testing.T) {
 	waits := func(ctx context.Context, _ protocol.Object, _ host.Emitter) (*Outcome, error) {
 		<-ctx.Done()

@@ -119,7 +119,7 @@ func TestCutValue(t *testing.T) {
 	}
 }
 
-// However data is cut, the rest is valid JSON and within the limit.
+// TestCutDataProperties: however data is cut, the rest is valid JSON and within the limit.
 func TestCutDataProperties(t *testing.T) {
 	text := rapid.String().Filter(utf8.ValidString)
 	leaf := rapid.OneOf(rapid.Map(text, func(s string) any { return s }), rapid.Map(rapid.Int(),

@@ -14,7 +14,7 @@ import (
 	"a2e/host/hosttest/must"
 )
 
-// TestWallSpillFolder: long output goes into a folder of the host's own or nowhere.
+// TestWallSpillFolder: long output goes into a folder that only the host can write to, or nowhere.
 func TestWallSpillFolder(t *testing.T) {
 	for name, attack := range map[string]func(elsewhere, at string) error{
 		"a link":           os.Symlink,
