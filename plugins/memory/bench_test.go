@@ -16,7 +16,7 @@ type chatter struct{ random *rand.Rand }
 
 func newChatter() chatter { return chatter{rand.New(rand.NewPCG(1, 2))} }
 
-// words returns n words of a language with 20,000 of them, of which few are common.
+// words returns n words of a language of 20,000 words, few of which are common.
 func (c chatter) words(n int) string {
 	var all []string
 	for range n {
@@ -38,15 +38,15 @@ func word(number int) string {
 	return b.String()
 }
 
-// BenchmarkSearch searches by six words of one entry among so many of twelve words. A2E_TEST_STATE names a PostgreSQL
-// to do so on; see stores.
+// BenchmarkSearch searches by six words of one entry among entries of twelve words. A2E_TEST_STATE may
+// name a PostgreSQL server for the store; see package stores.
 func BenchmarkSearch(b *testing.B) {
 	for _, size := range []int{1_000, 10_000, 100_000} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
 			a, c := newAgent(b, file(b), "a", DefaultOptions(), newClock()), newChatter()
 			queries := a.fill(c, size)
 			a.retrieve(`{"query":"bada fafa","limit":10}`)
-			time.Sleep(time.Second) // what is stored is tidied meanwhile
+			time.Sleep(time.Second) // background work on the new entries ends meanwhile
 			var took []time.Duration
 			b.ResetTimer()
 			for n := range b.N {

@@ -23,15 +23,15 @@ import (
 	"a2e/protocol"
 )
 
-// model is an embeddings server that knows a few meanings: texts about the same of them
-// have the same vector.
+// model is an embeddings server that knows a few meanings: texts with words of one meaning have the
+// same vector.
 type model struct {
 	*httptest.Server
 	down atomic.Bool
 	asks atomic.Int64
 }
 
-// meanings are words for the same thing, one thing a line.
+// meanings has a list of words for each meaning.
 var meanings = [][]string{{"car", "automobile", "vehicle"}, {"doctor", "physician"}, {"happy", "joyful", "glad"}}
 
 func newModel(t *testing.T) *model {
@@ -92,8 +92,8 @@ func TestAnEndpointFindsMeanings(t *testing.T) {
 	lexical.want("the built-in embedder is honest about being lexical", `{"query":"car"}`, ``)
 }
 
-// A server that is down costs meanings, never an entry; what was stored meanwhile gets its
-// vector later.
+// TestAnEndpointThatIsDown: while the embeddings server is down, entries are stored, and found by their
+// words. They get their vectors later.
 func TestAnEndpointThatIsDown(t *testing.T) {
 	m := newModel(t)
 	st, c := file(t), newClock()
@@ -110,7 +110,7 @@ func TestAnEndpointThatIsDown(t *testing.T) {
 	a.want("meanings do not", `{"query":"car"}`, ``)
 	m.down.Store(false)
 	b := newAgent(t, st, "bob", withModel(m, "meanings-1"),
-		c) // another host: the first one leaves the server alone for a while
+		c) // another host, as the first one does not ask the server for a while
 	if resp := b.store(one(2, "semantic", "glad tidings")); resp.Detail != nil {
 		t.Errorf("the server is back, and yet: %+v", resp.Detail)
 	}
@@ -152,7 +152,7 @@ func TestVectorsOfTwoModelsDoNotMix(t *testing.T) {
 	}
 }
 
-// A Reembed that is stopped goes on where it was.
+// TestReembedGoesOn: a Reembed that was stopped continues where it stopped.
 func TestReembedGoesOn(t *testing.T) {
 	m := newModel(t)
 	st := file(t)
@@ -199,8 +199,8 @@ func TestWrongEmbeddingsOptions(t *testing.T) {
 	}
 }
 
-// labelled is the set that the quality of a search is measured with: what an agent might
-// have stored, and what it might ask later.
+// labelled is the data set for the quality of a search: entries that an agent might have stored, and
+// queries that it might send later.
 type labelled struct {
 	Entries []struct{ ID, Text string }
 	Queries []struct {
@@ -235,7 +235,8 @@ func (l *labelled) recall(by ranking) map[string]float64 {
 	return found
 }
 
-// TestRetrievalQuality holds the fused search against each of its parts.
+// TestRetrievalQuality: the fused search finds at least as much as a search by words or by vectors
+// alone.
 func TestRetrievalQuality(t *testing.T) {
 	raw := must.Get(os.ReadFile(filepath.Join("testdata", "retrieval.json")))(t)
 	var set labelled

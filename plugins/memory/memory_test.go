@@ -21,7 +21,7 @@ import (
 	"a2e/protocol"
 )
 
-// file opens the store in a file of its own.
+// file opens the store in a new file.
 func file(t testing.TB) store.Store { return openFile(t, filepath.Join(t.TempDir(), store.FileName)) }
 
 func openFile(t testing.TB, path string) store.Store {
@@ -144,7 +144,7 @@ func (a *agent) want(what, fields, expected string) protocol.MemoryRetrieveRespo
 	return resp
 }
 
-// one is an entry of a tier, with its number as key.
+// one returns an entry of a tier, with the number n as its key.
 func one(n int, tier, content string) string {
 	return fmt.Sprintf(`{"key":{"n":%d},"content":%q,"tier":%q}`, n, content, tier)
 }
@@ -265,7 +265,8 @@ func TestBadEntriesAreRefusedAndGoodOnesStored(t *testing.T) {
 	}
 }
 
-// TestOneOfTwoTiersFails: a request that was refused had stored what it has in the first tier.
+// TestOneOfTwoTiersFails: a refused request leaves nothing, even if one of its tiers was written
+// without an error.
 func TestOneOfTwoTiersFails(t *testing.T) {
 	st := file(t)
 	a := newAgent(t, st, "ann", DefaultOptions(), newClock())
@@ -279,7 +280,8 @@ func TestOneOfTwoTiersFails(t *testing.T) {
 	a.want("what a refused request left", `{"query":"red"}`, "")
 }
 
-// What belongs to one must not be seen, found, counted or forgotten by another.
+// TestIsolation: the entries of one agent or memory must not be seen, found, counted or forgotten by
+// another.
 func TestIsolation(t *testing.T) {
 	st, c := file(t), newClock()
 	ann, bob := newAgent(t, st, "ann", DefaultOptions(), c), newAgent(t, st, "bob", DefaultOptions(), c)
@@ -455,13 +457,14 @@ func TestEverythingSurvivesARestart(t *testing.T) {
 	later := newAgent(t, openFile(t, path), "ann", DefaultOptions(), c)
 	later.want("all", `{}`, `{"n":2} {"n":1}`)
 	later.want("search", `{"query":"where are deployment keys"}`, `{"n":1}`)
-	// an id of the former host is good, too
+	// an id from the former host is still valid
 	fresh := pluginOn(t, openFile(t, path), DefaultOptions(), c)
 	n, err := fresh.find(t.Context(), a.id)
 	assert.That(t, err == nil && n.namespace == "default", "find gave %+v, %v", n, err)
 }
 
-// Any text is a query: none is an operator, none is an error.
+// TestAnyQueryIsSafe: any text is a valid query: nothing in it is an operator, and nothing causes an
+// error.
 func TestAnyQueryIsSafe(t *testing.T) {
 	a := newAgent(t, file(t), "ann", DefaultOptions(), newClock())
 	a.store(one(1, "semantic", `C++ "quoted" NEAR(a b) AND OR NOT col:umn * ^ - 'it''s' x`), one(2, "working", "AND"))
@@ -483,7 +486,8 @@ func TestAnyQueryIsSafe(t *testing.T) {
 	a.want("still there", `{"query":"quoted column"}`, `{"n":1}`)
 }
 
-// The words of very many entries are looked at within bounds, and still find something.
+// TestVeryCommonWords: a search for words of very many entries looks at a bounded number of them, and
+// still finds the best.
 func TestVeryCommonWords(t *testing.T) {
 	a := newAgent(t, file(t), "ann", DefaultOptions(), newClock())
 	for i := 0; i <= maxCandidates; i += 160 {
@@ -503,8 +507,8 @@ func TestVeryCommonWords(t *testing.T) {
 	}
 }
 
-// Entries of a version without keys, or with fewer, are found by their words at once, and by words
-// like theirs after some requests.
+// TestEntriesOfAnOlderVersion: entries that an older version stored without keys, or with fewer, are
+// found by their words at once, and by similar words after some requests.
 func TestEntriesOfAnOlderVersion(t *testing.T) {
 	for _, gone := range []string{"rowid > 0", "rowid < 0"} {
 		t.Run(gone, func(t *testing.T) { entriesOfAnOlderVersion(t, gone) })
@@ -540,7 +544,8 @@ func entriesOfAnOlderVersion(t *testing.T, gone string) {
 	}))
 }
 
-// What many requests stored is merged behind them, and found before and after.
+// TestIndexesAreMerged: the index segments of many requests are merged in the background, and all
+// entries are found.
 func TestIndexesAreMerged(t *testing.T) {
 	st := file(t)
 	a := newAgent(t, st, "ann", DefaultOptions(), newClock())
@@ -550,7 +555,7 @@ func TestIndexesAreMerged(t *testing.T) {
 	segments := 0
 	poll.Eventually(t, "few segments are left", func() bool {
 		if stores.IsPostgres() {
-			return true // it has no such segments
+			return true // PostgreSQL has no such segments
 		}
 		must.OK(t, st.Read(t.Context(), func(tx *store.Tx) error {
 			_, err := tx.Get("SELECT (SELECT count(DISTINCT segid) FROM memory_forms_idx) + (SELECT count(DISTINCT "+

@@ -18,18 +18,18 @@ import (
 	"a2e/protocol"
 )
 
-// known is an entry as a plain model has it.
+// known is an entry of the plain model.
 type known struct {
 	tier, key       string
 	n               any // the content's field n: nil = none
 	tags            []string
 	source          string
-	version, stored int // stored is the second in which it was
+	version, stored int // stored is the second in which the entry was stored
 }
 
 func (k known) id() string { return k.tier + k.key }
 
-// condition is a filter on n with what it means.
+// conditions has filters on n, each with a function of the same meaning.
 var conditions = map[string]func(n any) bool{
 	`{"n":2}`:                            func(n any) bool { return n == 2 },
 	`{"n":{"eq":"b"}}`:                   func(n any) bool { return n == "b" },
@@ -43,8 +43,8 @@ var conditions = map[string]func(n any) bool{
 	`{"n":{"exists":true},"m":{"ne":1}}`: func(n any) bool { return n != nil },
 }
 
-// TestAgainstAModel: what an agent stores, changes, forgets, finds and pages through is what a map
-// and a loop give, in all tiers.
+// TestAgainstAModel: in all tiers, what an agent stores, changes, forgets, finds and pages through is
+// the same as in a plain model of a map and a loop.
 func TestAgainstAModel(t *testing.T) {
 	t.Parallel()
 	c := newClock()
@@ -71,7 +71,7 @@ type plainModel struct {
 	seconds int
 }
 
-// newest returns the entries that hold, the newest first.
+// newest returns the entries for which holds is true, the newest first.
 func (m *plainModel) newest(holds func(known) bool) (all []known) {
 	for k := range maps.Values(m.entries) {
 		if holds(k) {
@@ -138,7 +138,7 @@ func (m *plainModel) store(r *rapid.T) {
 	}
 }
 
-// selection draws the conditions of a request.
+// selection draws the conditions of a request, and a function of the same meaning.
 func (m *plainModel) selection(r *rapid.T) (fields map[string]any, holds func(known) bool) {
 	fields = map[string]any{}
 	var all []func(known) bool
@@ -232,7 +232,7 @@ func (m *plainModel) retrieve(r *rapid.T) {
 	must.That(r, more == (resp.NextCursor != ""), "%v of %d gave the cursor %q", fields, len(all), resp.NextCursor)
 }
 
-// page goes through all pages while entries come and go.
+// page reads all pages while entries are stored.
 func (m *plainModel) page(r *rapid.T) {
 	fields, holds := m.selection(r)
 	before := m.newest(holds)

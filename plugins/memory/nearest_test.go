@@ -20,8 +20,8 @@ import (
 	"a2e/host/state/store"
 )
 
-// cone is an embeddings server whose vectors lie in a narrow cone: the cosine of any two
-// texts is about 0.7, and those of one topic are nearer. A text is "topic number".
+// cone is an embeddings server whose vectors lie in a narrow cone: the cosine of any two texts is about
+// 0.7, and larger within a topic. A text is a number; its remainder by topics is its topic.
 type cone struct {
 	*httptest.Server
 	size   int
@@ -49,8 +49,8 @@ func newCone(t testing.TB, size, topics int) *cone {
 	return c
 }
 
-// vector returns the vector of the text that has a number somewhere; that of any other
-// text points along the axis of the cone.
+// vector returns the vector for the first number in a text. Without a number, it points along the axis
+// of the cone.
 func (c *cone) vector(text string) []float32 {
 	if v, there := c.made.Load(text); there {
 		return v.([]float32)
@@ -75,7 +75,7 @@ func (c *cone) vector(text string) []float32 {
 	return out
 }
 
-// text is what the number n is stored as. Its words have nothing in common with a query's.
+// entry returns the entry of the number n. Its words have nothing in common with those of a query.
 func (c *cone) entry(n int) string {
 	return fmt.Sprintf(`{"key":{"n":%d},"content":%d,"tier":"semantic"}`, n, n)
 }
@@ -86,7 +86,7 @@ func (c *cone) options() Options {
 	return opts
 }
 
-// exact returns the ten of some numbers whose vectors are nearest to that of the query.
+// exact returns the ten numbers whose vectors are nearest to that of the query.
 func (c *cone) exact(query int, among []int) map[int64]bool {
 	type near struct {
 		n      int
@@ -98,7 +98,7 @@ func (c *cone) exact(query int, among []int) map[int64]bool {
 		for i, f := range c.vector(strconv.Itoa(n)) {
 			dot, length = dot+float64(f)*float64(q[i]), length+float64(f)*float64(f)
 		}
-		all[at] = near{n, dot / math.Sqrt(length)} // the query's length changes no order
+		all[at] = near{n, dot / math.Sqrt(length)} // the query's length does not change the order
 	}
 	slices.SortFunc(all, func(a, b near) int { return cmp.Compare(b.cosine, a.cosine) })
 	best := make(map[int64]bool)
@@ -140,9 +140,9 @@ func (c *cone) recall(t *testing.T, a *agent, st store.Store, among []int, allow
 	return float64(found) / (10 * queries)
 }
 
-// The ten nearest entries are found as an exact search finds them: among loose vectors and
-// sealed ones, after changes by another host, among those that a filter leaves, after most
-// is gone, and where the codes do not fit in memory.
+// TestNearestIsExact: the ten nearest entries are found as by an exact search: among loose and sealed
+// vectors, after changes by another host, among the entries that a filter leaves, after most are gone,
+// and if the codes do not fit in memory.
 func TestNearestIsExact(t *testing.T) {
 	c := newCone(t, 96, 40)
 	st := file(t)
@@ -181,7 +181,7 @@ func TestNearestIsExact(t *testing.T) {
 	check("nothing is kept in memory")
 }
 
-// recallOfFew searches among entries that are allowed.
+// recallOfFew searches only among allowed entries.
 func (c *cone) recallOfFew(t *testing.T, a *agent, st store.Store, there []int) {
 	t.Helper()
 	var among []int

@@ -62,7 +62,7 @@ func TestRefusedRequests(t *testing.T) {
 	a := newAgent(t, file(t), "ann", DefaultOptions(), newClock())
 	a.contents(`{"v":1}`, `{"v":2}`, `{"v":3}`)
 	page := a.retrieve(`{"limit":1}`).NextCursor
-	other := "A" // 1 in 64 cursors has it at that place already
+	other := "A" // one of 64 cursors already has A at this place
 	if page[9] == 'A' {
 		other = "B"
 	}
@@ -124,8 +124,8 @@ func TestRefusedRequests(t *testing.T) {
 	}
 }
 
-// TestVersions: of several writers with one version one wins, in each tier, and history has what
-// was there.
+// TestVersions: of several writers that expect one version, one succeeds, in each tier. The history has
+// the former versions.
 func TestVersions(t *testing.T) {
 	opts := DefaultOptions()
 	opts.Versions = 3
@@ -152,7 +152,7 @@ func TestVersions(t *testing.T) {
 		if resp := store(`"merge":true,"score":7`); len(resp.Errors) != 1 {
 			t.Errorf("%s: a bad score was merged: %+v", tier, resp)
 		}
-		store(`"content":4,"version":2,"namespace":"default","score":null`) // as an answer has it
+		store(`"content":4,"version":2,"namespace":"default","score":null`) // an entry with the members that an answer has
 		store(`"content":5`)
 		var got []string
 		for _, e := range a.retrieve(past).Entries {
@@ -350,7 +350,7 @@ func TestRefreshTTL(t *testing.T) {
 	}
 }
 
-// TestSearchPages: all pages of a search together are what one large page is.
+// TestSearchPages: all pages of a search together have the entries of one large page.
 func TestSearchPages(t *testing.T) {
 	a := newAgent(t, file(t), "ann", DefaultOptions(), newClock())
 	for i := range 30 {
@@ -382,7 +382,7 @@ func TestSearchPages(t *testing.T) {
 	}
 }
 
-// TestStoreOfTheVersionBefore: what was stored before there were versions has version 1.
+// TestStoreOfTheVersionBefore: entries that were stored before versions existed have version 1.
 func TestStoreOfTheVersionBefore(t *testing.T) {
 	path := filepath.Join(t.TempDir(), store.FileName)
 	part := stores.Older(t, Part(), 1)
@@ -407,8 +407,8 @@ func TestStoreOfTheVersionBefore(t *testing.T) {
 		string(resp.Entries[0].Content) == `{"v":1,"w":2}` && resp.Entries[1].UpdatedAt == 2, "%+v", resp)
 }
 
-// TestFolders: entries and versions say in which folder they were stored, and are picked by it. Those of the version
-// before say none.
+// TestFolders: entries and versions have the folder in which they were stored, and requests can select
+// by it. Entries of the version before have no folder.
 func TestFolders(t *testing.T) {
 	path, top := filepath.Join(t.TempDir(), store.FileName), t.TempDir()
 	part := stores.Older(t, Part(), 6)

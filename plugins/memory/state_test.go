@@ -16,7 +16,7 @@ import (
 	"a2e/protocol"
 )
 
-// An export imported into an empty store answers as the first one did.
+// TestExportAndImport: an empty store that imports an export answers as the first store does.
 func TestExportAndImport(t *testing.T) {
 	from, to, c := file(t), file(t), newClock()
 	a := newAgent(t, from, "ann", DefaultOptions(), c)
@@ -66,14 +66,15 @@ func TestExportAndImport(t *testing.T) {
 	}
 }
 
-// More may have expired than one transaction removes.
+// TestVeryManyExpiredEntries: all expired entries are removed, even if they are too many for one
+// transaction.
 func TestVeryManyExpiredEntries(t *testing.T) {
 	c := newClock()
 	st := file(t)
 	a := newAgent(t, st, "ann", DefaultOptions(), c)
 	a.store(one(-1, "semantic", "it stays"), `{"key":{"n":7},"content":"it goes","tier":"semantic","ttl":1}`)
 	const columns = "space, sent, tags, source, weight, ttl, created_at, updated_at, expires_at, bytes, content"
-	if err := st.Write(t.Context(), func(tx *store.Tx) error { // storing so many takes long
+	if err := st.Write(t.Context(), func(tx *store.Tx) error { // to store so many by requests takes long
 		_, err := tx.Exec("INSERT INTO memory_entries (key, "+columns+") WITH RECURSIVE more(n) AS (SELECT 1 UNION "+
 			"ALL SELECT n + 1 FROM more WHERE n < CAST($1 AS BIGINT))"+
 			" SELECT '{\"more\":' || n || '}', "+columns+" FROM memory_entries, more WHERE ttl = 1", purgeBatch+50)

@@ -25,7 +25,7 @@ import (
 func TestValidate(t *testing.T) {
 	for name, tc := range map[string]struct {
 		cfg  Config
-		want string // "" = it fits
+		want string // "" = valid
 	}{
 		"command": {Config{ID: "a", Command: "x", Env: map[string]string{"A_1": "b"}}, ""},
 		"url": {Config{
@@ -176,8 +176,8 @@ const (
 	ownIP   = "185.199.108.153" // this machine's
 )
 
-// nets is a network in which publicA is a server on 127.0.0.1; whatever else is dialed is
-// noted, after the guard let it pass.
+// nets is a network in which publicA is a server on 127.0.0.1. It records every other address that is
+// dialed, after the guard let it pass.
 type nets struct {
 	guard *webguard.Guard
 	to    string // address of the server
@@ -187,7 +187,7 @@ type nets struct {
 	other  []string       // addresses dialed
 }
 
-// newNets makes one. The answers of a name go from one to the next.
+// newNets makes a network. Each look-up of a name returns its next answer; the last answer repeats.
 func newNets(to string, names map[string][]string) *nets {
 	n := &nets{to: to, looked: make(map[string]int)}
 	n.guard = webguard.New(webguard.Options{
@@ -220,9 +220,9 @@ func newNets(to string, names map[string][]string) *nets {
 	return n
 }
 
-// TestWallRegisteredURL guards against URLs that an agent registers and that lead to this
-// machine or a private network: by its own public address, by addresses within addresses,
-// by what a name resolves to, by a redirect or by what the server says of itself.
+// TestWallRegisteredURL: an agent cannot register a URL that leads to this machine or a private
+// network: by the machine's public address, by an address within an address, or by the addresses of a
+// name.
 func TestWallRegisteredURL(t *testing.T) {
 	hostile := map[string][]string{
 		"mixed.example": {publicA + " 10.0.0.1"}, "mixed6.example": {publicA + " ::1"}, "own.example": {ownIP},
@@ -266,8 +266,7 @@ func TestWallRegisteredURL(t *testing.T) {
 	}
 }
 
-// refusedWith sees that no session comes about, and that nothing but the public address
-// was dialed.
+// refusedWith checks that no session is made, and that only the public address was dialed.
 func refusedWith(t *testing.T, s *stage, n *nets) {
 	t.Helper()
 	_, err := s.Session(t.Context())
@@ -277,7 +276,8 @@ func refusedWith(t *testing.T, s *stage, n *nets) {
 	assert.That(t, len(n.other) == 0, "%v was dialed", n.other)
 }
 
-// TestWallRegisteredURLRedirects: the same for what a public server answers with.
+// TestWallRegisteredURLRedirects: a public server cannot send the host to this machine or a private
+// network, neither by a redirect nor by the endpoint of SSE nor by a name whose address changes.
 func TestWallRegisteredURLRedirects(t *testing.T) {
 	for name, to := range map[string]string{
 		"loopback": "http://127.0.0.1:PORT/mcp", "mapped": "http://[::ffff:127.0.0.1]:PORT/mcp",
@@ -328,12 +328,12 @@ func TestWallRegisteredURLRedirects(t *testing.T) {
 	})
 }
 
-// TestRegisteredURL: a public server is reached all the same, redirects within it too.
+// TestRegisteredURL: a public server is reached without a proxy, also by a redirect within the server.
 func TestRegisteredURL(t *testing.T) {
 	at := newSite(t, HTTP)
 	n := newNets(at.Listener.Addr().String(), map[string][]string{"good.example": {publicA}})
 	for _, name := range []string{"HTTP_PROXY", "http_proxy", "ALL_PROXY"} {
-		t.Setenv(name, "http://127.0.0.1:1") // is not asked
+		t.Setenv(name, "http://127.0.0.1:1") // must not be used
 	}
 	at.through(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 		if r.URL.Path == "/old" {

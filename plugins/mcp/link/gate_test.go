@@ -30,8 +30,8 @@ type posted struct {
 	text   string
 }
 
-// newPlain serves MCP over HTTP without the SDK. answer writes the answer to a request; false leaves
-// that to newPlain, which has no stream of notifications.
+// newPlain serves MCP over HTTP without the SDK. answer writes the answer to a request; if it returns
+// false, newPlain answers, but has no stream of notifications.
 func newPlain(t testing.TB, answer func(w http.ResponseWriter, r *http.Request, m posted) bool) string {
 	t.Helper()
 	at := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -57,14 +57,14 @@ func newPlain(t testing.TB, answer func(w http.ResponseWriter, r *http.Request, 
 // done is the result of a tool.
 const done = `"result":{"content":[{"type":"text","text":"done"}]}`
 
-// answer answers by JSON.
+// answer writes a JSON-RPC response; result is its member result or error.
 func (m posted) answer(w http.ResponseWriter, result string) {
 	w.Header().Set("Content-Type", "application/json")
 	fmt.Fprintf(w, `{"jsonrpc":"2.0","id":%s,%s}`, m.ID, result)
 }
 
-// newStream serves MCP so that a call of a tool is answered by the events that around gives, with
-// the answer between them.
+// newStream serves MCP and answers a call of a tool by a stream of events: those before the answer, the
+// answer, and those after it.
 func newStream(t testing.TB, around func() (before, after []string)) string {
 	t.Helper()
 	return newPlain(t, func(w http.ResponseWriter, _ *http.Request, m posted) bool {
@@ -77,7 +77,7 @@ func newStream(t testing.TB, around func() (before, after []string)) string {
 	})
 }
 
-// streams writes events, each at once.
+// streams writes a stream of events.
 func streams(w http.ResponseWriter, events ...string) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	for _, data := range events {
@@ -90,8 +90,8 @@ func times(n int, line string) []string {
 	return strings.Split(strings.TrimSuffix(strings.Repeat(line+"\n", n), "\n"), "\n")
 }
 
-// The SDK throws away what comes behind an answer on its stream. It does not count as sent
-// ahead, or the server would soon not be read any more.
+// TestWhatComesBehindAnAnswer: the SDK drops the messages behind an answer on its stream. They must not
+// count as sent ahead, or the host would soon stop reading from the server.
 func TestWhatComesBehindAnAnswer(t *testing.T) {
 	note := `{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"x"}}`
 	url := newStream(t, func() (before, after []string) {
@@ -104,8 +104,8 @@ func TestWhatComesBehindAnAnswer(t *testing.T) {
 	}
 }
 
-// The SDK answers only the first of two requests with one id; the others do not count as
-// waiting for an answer.
+// TestRequestsWithOneID: the SDK answers only the first of several requests with one id. The others
+// must not count as waiting for an answer.
 func TestRequestsWithOneID(t *testing.T) {
 	hold := make(chan struct{})
 	defer close(hold)
@@ -136,7 +136,7 @@ func TestRequestsWithOneID(t *testing.T) {
 func TestGateBoundsTheSizeOfRequests(t *testing.T) {
 	stop := make(chan struct{})
 	g := newGate(stop)
-	for i := range 2 { // one alone may have any size
+	for i := range 2 { // a single request may have any size
 		must.Get(g.admit(i, maxAskedBytes*2))(t)
 		g.answer(i)
 	}
@@ -147,7 +147,7 @@ func TestGateBoundsTheSizeOfRequests(t *testing.T) {
 		passed <- err
 	}()
 	hosttest.Eventually(t, "the second one waits", func() bool { return g.silence() == 0 })
-	g.answer("c") // of none
+	g.answer("c") // no request has this id
 	g.answer("a")
 	must.OK(t, <-passed)
 	go func() {
@@ -160,7 +160,7 @@ func TestGateBoundsTheSizeOfRequests(t *testing.T) {
 		"%d bytes of %d requests", g.size, len(g.asked))
 }
 
-// The SDK is done with a stream at the answer.
+// TestStreamEndsWithItsAnswer: a stream ends after the answer, as the SDK reads no further.
 func TestStreamEndsWithItsAnswer(t *testing.T) {
 	answer, note := `data: {"jsonrpc":"2.0","id":5,"result":{}}`+"\n\n",
 		`data: {"jsonrpc":"2.0","method":"notifications/message"}`+"\n\n"
@@ -170,13 +170,14 @@ func TestStreamEndsWithItsAnswer(t *testing.T) {
 	assert.That(t, string(got) == note+answer && err == nil, "%d bytes, %v", len(got), err)
 }
 
-// newTestEvents makes a stream of a connection that does nothing else.
+// newTestEvents returns the events of a body, on a connection of their own.
 func newTestEvents(t testing.TB, transport Transport, body io.Reader) *events {
 	c := newConn(&Link{cfg: Config{}.withDefaults(), env: Env{Now: time.Now}}, transport)
 	return newEvents(t.Context(), c, io.NopCloser(body), func() {})
 }
 
-// A message of 16 MiB may not become one of gigabytes: `{},` is one thousand bytes of Go.
+// TestMessagesOfTooManyParts: a message with too many objects and arrays is refused, as a message of 16
+// MiB could become gigabytes: `{},` takes one thousand bytes in Go.
 func TestMessagesOfTooManyParts(t *testing.T) {
 	result := func(v string) []byte { return []byte(`{"jsonrpc":"2.0","id":1,"result":` + v + `}`) }
 	for name, tc := range map[string]struct {
@@ -238,8 +239,8 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// Of a server that knows only the newest version of MCP the SDK would keep all that was
-// read, whatever the server says of how long it is good.
+// TestWhatIsReadIsNotKept: each read reaches the server. For a server that knows only the newest
+// version of MCP, the SDK would keep the result for the time in its ttlMs.
 func TestWhatIsReadIsNotKept(t *testing.T) {
 	var reads int
 	at := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

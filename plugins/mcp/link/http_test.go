@@ -65,7 +65,7 @@ func newSite(t testing.TB, transport Transport) *site {
 	return s
 }
 
-// through has all requests pass f.
+// through passes all requests to f.
 func (s *site) through(f func(w http.ResponseWriter, r *http.Request, next http.Handler)) {
 	s.wrap.Store(&f)
 }
@@ -77,7 +77,7 @@ func (s *site) requests() []*http.Request {
 	return slices.Clone(s.seen)
 }
 
-// methods returns their methods.
+// methods returns the methods of the requests so far.
 func (s *site) methods() (all []string) {
 	for _, r := range s.requests() {
 		all = append(all, r.Method)
@@ -113,7 +113,8 @@ func TestHTTP(t *testing.T) {
 	}
 }
 
-// A URL without a transport is tried as the older one where it does not speak the newer.
+// TestFallsBackToSSE: a URL without a transport is tried with SSE if the server does not speak the
+// newer transport.
 func TestFallsBackToSSE(t *testing.T) {
 	at := newSite(t, SSE)
 	s := newStage(t, Config{URL: at.URL + "/mcp"}, nil)
@@ -134,7 +135,8 @@ func TestHTTPRefused(t *testing.T) {
 		"a secret is shown: %v %v %s", own, own.Detail, s.log)
 }
 
-// The headers of the config do not leave the host of the config.
+// TestHeadersStay: the headers of the config are sent only to the host of the config, not to the target
+// of a redirect.
 func TestHeadersStay(t *testing.T) {
 	other := newSite(t, HTTP)
 	at := newSite(t, HTTP)
@@ -152,7 +154,8 @@ func TestHeadersStay(t *testing.T) {
 	}
 }
 
-// An SSE server that names another host for the messages gets no headers sent there.
+// TestEndpointElsewhere: if an SSE server names another host for the messages, this host does not get
+// the headers.
 func TestEndpointElsewhere(t *testing.T) {
 	var headers atomic.Value
 	posted := make(chan struct{}, 100)
@@ -178,7 +181,7 @@ func TestEndpointElsewhere(t *testing.T) {
 	assert.That(t, ok && got.Get("X-Key") == "", "headers %v", got)
 }
 
-// An answer that is no message, or too long, fails its request and no other.
+// TestHTTPBadAnswer: an answer that is not a message, or too long, fails only its own request.
 func TestHTTPBadAnswer(t *testing.T) {
 	long := `{"jsonrpc":"2.0","id":1,"result":"` + strings.Repeat("x", maxLine) + `"}`
 	for name, body := range map[string]string{
@@ -208,12 +211,12 @@ func TestHTTPBadAnswer(t *testing.T) {
 	}
 }
 
-// A server that is gone is noticed by the first request, not by the next ping only.
+// TestHTTPGone: the first request notices that a server is gone, not only the next ping.
 func TestHTTPGone(t *testing.T) {
 	for _, transport := range []Transport{HTTP, SSE} {
 		t.Run(string(transport), func(t *testing.T) {
 			at := newSite(t, transport)
-			if transport == HTTP { // without the stream whose end would tell
+			if transport == HTTP { // without the stream, whose end would show the loss
 				at.through(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 					if r.Method == http.MethodGet {
 						w.WriteHeader(http.StatusMethodNotAllowed)
@@ -239,7 +242,7 @@ func TestHTTPGone(t *testing.T) {
 				t.Fatal("a server that is gone answers")
 			}
 			hosttest.Eventually(t, "the loss", func() bool { return s.State().Status != Connected })
-			var lost *protocol.Error // under way, or not sent yet
+			var lost *protocol.Error // the call was under way, or not sent yet
 			if err := <-done; !errors.As(err, &lost) || lost.Code != protocol.CodeMCPTransportError &&
 				lost.Code != protocol.CodeMCPServerUnavailable {
 				t.Errorf("the call under way: %v", err)
@@ -250,7 +253,7 @@ func TestHTTPGone(t *testing.T) {
 	}
 }
 
-// Close ends what hangs, also calls of a session that was taken before.
+// TestHTTPCloseMidCall: Close ends calls that hang, also those on a session that the test got before.
 func TestHTTPCloseMidCall(t *testing.T) {
 	for _, transport := range []Transport{HTTP, SSE} {
 		t.Run(string(transport), func(t *testing.T) {
@@ -279,7 +282,8 @@ func TestHTTPCloseMidCall(t *testing.T) {
 	}
 }
 
-// What an HTTP server sends unasked is held back as well.
+// TestHTTPFlood: the host stops reading notifications of an HTTP server while it is behind, and loses
+// none.
 func TestHTTPFlood(t *testing.T) {
 	for _, transport := range []Transport{HTTP, SSE} {
 		t.Run(string(transport), func(t *testing.T) {

@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// stage is a link of a test, with what it needs.
+// stage is a link of a test, with its workspace and log.
 type stage struct {
 	*Link
 	t   testing.TB
@@ -44,7 +44,7 @@ type stage struct {
 	log *hosttest.Log
 }
 
-// newEnv makes what links need.
+// newEnv returns the Env of links, and its log.
 func newEnv(t testing.TB) (Env, *hosttest.Log) {
 	t.Helper()
 	dir := t.TempDir()
@@ -56,7 +56,7 @@ func newEnv(t testing.TB) (Env, *hosttest.Log) {
 	}}, log
 }
 
-// newStage opens a link that is closed with the test. change may complete both.
+// newStage opens a link that is closed at the end of the test. change, if not nil, changes its Env.
 func newStage(t testing.TB, cfg Config, change func(*Env)) *stage {
 	t.Helper()
 	env, log := newEnv(t)
@@ -71,7 +71,7 @@ func newStage(t testing.TB, cfg Config, change func(*Env)) *stage {
 	return s
 }
 
-// ping has the server asked for a sign of life, and waits for that.
+// ping lets the link ping its server, and waits for the answer.
 func (s *stage) ping() {
 	s.t.Helper()
 	c, err := s.connected(s.t.Context())
@@ -82,14 +82,14 @@ func (s *stage) ping() {
 	hosttest.Eventually(s.t, "a ping", func() bool { return s.State().Latency > 0 })
 }
 
-// server is the config of this test binary in a role.
+// server returns the config of a server that is this test binary in a role.
 func server(t testing.TB, role string) Config {
 	t.Helper()
 	path := must.Get(os.Executable())(t)
 	return Config{ID: "srv", Command: path, Env: map[string]string{roleVar: role, "GORACE": "atexit_sleep_ms=0"}}
 }
 
-// tool calls a tool of the server.
+// tool calls a tool of the server, and returns the text of its result.
 func (s *stage) tool(ctx context.Context, name string, args any) (string, error) {
 	var text string
 	err := s.Call(ctx, func(ctx context.Context, session *mcp.ClientSession) error {
@@ -102,7 +102,7 @@ func (s *stage) tool(ctx context.Context, name string, args any) (string, error)
 	return text, err
 }
 
-// must calls a tool that answers.
+// must is like tool for a call that must succeed.
 func (s *stage) must(name string, args any) string {
 	s.t.Helper()
 	text, err := s.tool(s.t.Context(), name, args)
@@ -121,14 +121,13 @@ func wantError(t testing.TB, err error, code protocol.ErrorCode, words ...string
 	return own
 }
 
-// roleVar has the test binary play an MCP server.
+// roleVar is the variable that makes the test binary an MCP server.
 const roleVar = "LINK_TEST_ROLE"
 
-// play is a server as a process. The roles: `good`; `junk` writes lines between its
-// messages that are none; `deaf` lives on after its
-// input has ended, with a child; `hang` reads and never answers; `mute` answers nothing
-// after the handshake; `gone` ends at once;
-// `modern` does not know initialize; `loud` floods its stderr; `parrot` says what it is told.
+// play runs a server. The roles: `good`; `junk` also writes lines that are not messages; `deaf`
+// continues after its input has ended, with a child in the role `sleep`; `hang` reads and never
+// answers; `mute` answers nothing after the handshake; `gone` ends at once; `modern` does not know
+// initialize; `loud` floods its stderr; `parrot` is playParrot.
 func play(role string) int {
 	switch role {
 	case "hang":
@@ -171,7 +170,8 @@ func play(role string) int {
 	return 0
 }
 
-// odd writes messages in an odd way.
+// odd is the output of a server: `junk` adds lines to each message, `mute` drops all messages but the
+// first.
 type odd struct {
 	role string
 	n    int
@@ -199,7 +199,7 @@ func (o *odd) Write(p []byte) (int, error) {
 
 func (o *odd) Close() error { return os.Stdout.Close() }
 
-// playModern answers all but initialize as the SDK does.
+// playModern is a server that refuses initialize, and answers other requests as the SDK does.
 func playModern() int {
 	r, w := io.Pipe()
 	lines := bufio.NewScanner(os.Stdin)
@@ -230,10 +230,10 @@ type echoArgs struct {
 	Text string `json:"text"`
 }
 
-// newServer makes a well-behaved server: the tools echo, pid, env, fail (a JSON-RPC
-// error), sleep (until it is cancelled, or stop; it writes the files sleeping and
-// cancelled in dir), die, spam (sends so many notifications; the size of the file spam in
-// dir counts them), back (pings the client) and ask (elicitation).
+// newServer makes a well-behaved server with the tools echo, pid, env, fail (a JSON-RPC error), sleep
+// (until it is cancelled, or stop is closed; it writes the files sleeping and cancelled in dir), die,
+// spam (sends the given number of notifications; the size of the file spam in dir is the number so
+// far), back (pings the client) and ask (elicitation).
 func newServer(stop <-chan struct{}, dir string) *mcp.Server {
 	note := func(name string) { _ = os.WriteFile(filepath.Join(dir, name), nil, 0o600) }
 	s := mcp.NewServer(&mcp.Implementation{Name: "test", Version: "1.2"}, &mcp.ServerOptions{Instructions: "be kind"})
@@ -286,7 +286,8 @@ func newServer(stop <-chan struct{}, dir string) *mcp.Server {
 	return s
 }
 
-// spam sends so many notifications of 1 KiB each.
+// spam sends notifications of 1 KiB each: text is their number, and the size of the file count is the
+// number so far.
 func spam(ctx context.Context, req *mcp.CallToolRequest, text, count string) (string, error) {
 	n, err := strconv.Atoi(text)
 	if err != nil {

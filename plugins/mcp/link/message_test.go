@@ -26,8 +26,8 @@ import (
 	"a2e/protocol"
 )
 
-// parrot answers requests with the text that a call of a tool brings: in it ID stands for the id of
-// the request, and LONG for more than one message may have.
+// parrot returns the answer to a request. A call of a tool is answered with the text in its arguments,
+// in which ID stands for the id of the request, and LONG for a text that is too long for a message.
 func parrot(m posted) string {
 	var params struct {
 		Arguments echoArgs `json:"arguments"`
@@ -43,7 +43,7 @@ func parrot(m posted) string {
 	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%s,"result":{}}`, m.ID)
 }
 
-// playParrot is parrot as a process.
+// playParrot runs parrot on stdin and stdout.
 func playParrot() int {
 	out := bufio.NewWriter(os.Stdout)
 	_, _ = out.WriteString("\ufeff")
@@ -57,10 +57,11 @@ func playParrot() int {
 	return 0
 }
 
-// begin is how an answer begins.
+// begin is the start of an answer.
 const begin = `{"jsonrpc":"2.0","id":ID,`
 
-// oddAnswers are answers to a request, with the words of the error that they are; "" = they are good.
+// oddAnswers are answers to a request, each with words of the error that it causes; "" = it is
+// accepted.
 var oddAnswers = map[string][2]string{
 	"id as text":           {`{"jsonrpc":"2.0","id":"ID",` + done + `}`, ""},
 	"id with a fraction":   {`{"jsonrpc":"2.0","id":ID.0,` + done + `}`, ""},
@@ -96,11 +97,11 @@ var oddAnswers = map[string][2]string{
 	"a part of no type":    {begin + `"result":{"content":[{}]}}`, "content"},
 }
 
-// ofGo are words of the decoders, which say nothing to who reads an error.
+// ofGo matches words of Go's decoders, which do not help the reader of an error.
 var ofGo = regexp.MustCompile(`json: |jsontext|unmarshal|Go |mcp\.|\bmap\[|struct|interface`)
 
-// An odd answer is taken where its meaning is clear. Else its request fails at once, and the error
-// says why. This holds for each way that an answer comes.
+// TestOddAnswers: an odd answer is accepted if its meaning is clear. Otherwise its request fails at
+// once, and the error says why. This holds for each way in which an answer is sent.
 func TestOddAnswers(t *testing.T) {
 	over := func(write func(w http.ResponseWriter, text string)) Config {
 		return Config{Transport: HTTP, URL: newPlain(t, func(w http.ResponseWriter, _ *http.Request, m posted) bool {
@@ -124,7 +125,7 @@ func TestOddAnswers(t *testing.T) {
 			s := newStage(t, cfg, nil)
 			for odd, want := range oddAnswers {
 				if name == "JSON" && odd == "a batch in a batch" {
-					continue // there it may be the answer without an id
+					continue // its inner batch may be taken for the answer, which may lack the id in JSON
 				}
 				got, err := s.tool(t.Context(), "x", echoArgs{want[0]})
 				if want[1] == "" {
@@ -140,7 +141,7 @@ func TestOddAnswers(t *testing.T) {
 	}
 }
 
-// An answer that only its own request can be meant by may lack the id.
+// TestAnswersWithoutID: an answer may lack the id if it can only belong to one request.
 func TestAnswersWithoutID(t *testing.T) {
 	answers := map[string]string{
 		"null":    `{"jsonrpc":"2.0","id":null,"error":{"code":-32053,"message":"parse error"}}`,
@@ -171,7 +172,7 @@ func TestAnswersWithoutID(t *testing.T) {
 	}
 }
 
-// Any answer to a ping is a sign of life.
+// TestOddPing: any answer to a ping shows that the server works.
 func TestOddPing(t *testing.T) {
 	for _, answer := range []string{
 		`"result":"pong"`, `"result":[]`, `"result":null`, `"error":{"code":-32601,"message":"no"}`, `"error":1`,
@@ -188,7 +189,8 @@ func TestOddPing(t *testing.T) {
 	}
 }
 
-// A server that introduces itself in an odd way is connected to all the same.
+// TestOddIntroductions: the host connects to a server whose answer to initialize is odd, and uses its
+// valid members.
 func TestOddIntroductions(t *testing.T) {
 	for members, want := range map[string]string{
 		`"serverInfo":{"name":"x","version":1.0}`:                              `"name":"x","version":"1.0"`,
@@ -232,7 +234,7 @@ func TestOddIntroductions(t *testing.T) {
 		s := newStage(t, Config{URL: url, Transport: HTTP}, nil)
 		_, err := s.tool(t.Context(), "x", nil)
 		st := s.State()
-		got := string(must.Get(stdjson.Marshal(map[string]any{ // it leaves out what the SDK has empty
+		got := string(must.Get(stdjson.Marshal(map[string]any{ // leaves out fields that are empty in the SDK
 			"Server": st.Server, "Instructions": st.Instructions, "Version": st.ProtocolVersion,
 			"Capabilities": st.Capabilities,
 		}))(t))
@@ -240,7 +242,7 @@ func TestOddIntroductions(t *testing.T) {
 	}
 }
 
-// What cannot be an introduction is an error that says so.
+// TestNoIntroduction: an answer to initialize that cannot be used becomes an error that says why.
 func TestNoIntroduction(t *testing.T) {
 	for result, want := range map[string]string{
 		`"result":"hello"`: `its result is "hello"; it should be an object`,
@@ -261,8 +263,8 @@ func TestNoIntroduction(t *testing.T) {
 	}
 }
 
-// An answer to a request of the server has the id as it came, whatever number or text it is, and a
-// cancellation finds it. Errors say what is wrong without types of Go.
+// TestIDsOfTheServer: the answer to a request of the server has the id unchanged, whatever number or
+// text it is, and a cancellation finds the request. An error names no types of Go.
 func TestIDsOfTheServer(t *testing.T) {
 	ids := []string{
 		`1765432109876543210`, `1.0`, `-0`, `1e2`, `5`, `"5"`, `"a\u0062\ud800"`, `""`, `"` + markPrefix + `1"`, `0.1`,
@@ -316,7 +318,8 @@ func TestIDsOfTheServer(t *testing.T) {
 	assert.That(t, !ofGo.MatchString(bad), "%s", bad)
 }
 
-// The envelope of a text that cannot be kept is found, however the text is cut into pieces.
+// TestEnvelope: the id in a text that is too long to keep is found, however the text is cut into
+// pieces.
 func TestEnvelope(t *testing.T) {
 	for _, tc := range [][2]string{
 		{`{"jsonrpc":"2.0","id":7,"result":{"id":8,"x":["a",{"jsonrpc":"2.0"}]}}`, "7"},
@@ -349,7 +352,8 @@ func TestEnvelope(t *testing.T) {
 	}
 }
 
-// FuzzRead: whatever a server sends, the SDK can decode what is handed to it, as what it is.
+// FuzzRead: whatever a server sends, the SDK can decode the messages that it is given, with the same
+// meaning.
 func FuzzRead(f *testing.F) {
 	for _, odd := range oddAnswers {
 		f.Add([]byte(strings.ReplaceAll(odd[0], "ID", "7")))

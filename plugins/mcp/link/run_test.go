@@ -21,14 +21,14 @@ import (
 // lab makes links to servers in memory, in a synctest bubble.
 type lab struct {
 	dials  atomic.Int64
-	broken atomic.Bool // no server is there
-	frozen atomic.Bool // none answers
+	broken atomic.Bool // no server exists
+	frozen atomic.Bool // no server answers
 	mu     sync.Mutex
-	at     []time.Duration // when it was dialed
+	at     []time.Duration // times of the dials, after began
 	began  time.Time
 	live   []net.Conn
 	slow   time.Duration // how long a server takes to end
-	filled func() int64  // what an installer has installed
+	filled func() int64  // amount that an installer has installed
 	stop   chan struct{}
 }
 
@@ -74,7 +74,7 @@ func (b *lab) drop() {
 	}
 }
 
-// freezer loses what is written while it is frozen.
+// freezer drops all bytes that are written while it is frozen.
 type freezer struct {
 	net.Conn
 	frozen *atomic.Bool
@@ -92,7 +92,7 @@ type memory struct {
 	mcp.Transport
 	pipe net.Conn
 	done chan struct{}
-	slow time.Duration // to finish
+	slow time.Duration // duration of finish
 
 	filling func() int64
 }
@@ -124,8 +124,8 @@ func callTool(ctx context.Context, l *Link, name string) error {
 	})
 }
 
-// A server that is not there is tried five times within seconds, then every one to ten
-// minutes; a call meanwhile fails at once and says when.
+// TestCircuit: a server that cannot be reached is tried five times within seconds, then every one to
+// ten minutes. A call in between fails at once and says when the next try is.
 func TestCircuit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newLab()
@@ -149,7 +149,7 @@ func TestCircuit(t *testing.T) {
 		time.Sleep(60 * time.Minute)
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		if n := b.dials.Load(); n < maxFailures+7 || n > maxFailures+10 { // 1+2+4+8+10+10+10… minutes
+		if n := b.dials.Load(); n < maxFailures+7 || n > maxFailures+10 { // waits of 1, 2, 4, 8, 10, 10, 10, … minutes
 			t.Errorf("%d tries: %v", n, b.at)
 		}
 		for i := maxFailures + 4; i < len(b.at); i++ {
@@ -159,7 +159,8 @@ func TestCircuit(t *testing.T) {
 	})
 }
 
-// A connection that lived for long is made anew at once, one that did not counts as a failure.
+// TestLossCounts: a connection that is lost after a long life is made again at once; the loss of a
+// young one counts as a failure.
 func TestLossCounts(t *testing.T) {
 	for _, lived := range []time.Duration{time.Second, time.Minute} {
 		synctest.Test(t, func(t *testing.T) {
@@ -179,7 +180,7 @@ func TestLossCounts(t *testing.T) {
 	}
 }
 
-// A frozen server is noticed by a ping; while calls are under way it may be at work.
+// TestPing: a ping finds a frozen server. While calls are under way, it may be busy, and is not ended.
 func TestPing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newLab()
@@ -189,7 +190,7 @@ func TestPing(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		must.Equal(t, b.dials.Load(), 1, "… connections although it answers")
 		b.frozen.Store(true)
-		ctx, cancel := context.WithTimeout(t.Context(), 115*time.Second) // between two pings
+		ctx, cancel := context.WithTimeout(t.Context(), 115*time.Second) // ends between two pings
 		defer cancel()
 		if err := callTool(ctx, l, "echo"); !errors.Is(err, context.DeadlineExceeded) || b.dials.Load() != 1 {
 			t.Errorf("%v, %d connections", err, b.dials.Load())
@@ -208,7 +209,7 @@ func TestPing(t *testing.T) {
 	})
 }
 
-// A call without an answer ends after CallTimeout, which Extend begins anew.
+// TestCallTimeout: a call without an answer ends after CallTimeout; Extend starts this time again.
 func TestCallTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newLab()
@@ -229,7 +230,7 @@ func TestCallTimeout(t *testing.T) {
 		})
 		wantError(t, err, protocol.CodeTimeout)
 		assert.Equal(t, time.Since(began), 3*time.Minute, "it took")
-		Extend(t.Context()) // of no call
+		Extend(t.Context()) // does nothing outside of a call
 		mine := errors.New("mine")
 		assert.Fails(t, l.Call(t.Context(), func(context.Context, *mcp.ClientSession) error { return mine }), "",
 			"the error is lost")
@@ -243,7 +244,7 @@ func TestCallTimeout(t *testing.T) {
 	})
 }
 
-// Close ends a link in each state, also one whose server hangs in its handshake.
+// TestCloseEarly: Close ends a link in each state, also while its server hangs in the handshake.
 func TestCloseEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newLab()
@@ -271,7 +272,8 @@ func TestCloseEarly(t *testing.T) {
 	})
 }
 
-// What is under way fails at once when a connection ends, however long that takes.
+// TestCallsEndFirst: the calls on a connection fail at once when it is closed, even if its end takes
+// longer.
 func TestCallsEndFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newLab()
@@ -291,7 +293,7 @@ func TestCallsEndFirst(t *testing.T) {
 	})
 }
 
-// Who waits for the first connection may give up.
+// TestSessionGivesUp: a caller that waits for the first connection may give up.
 func TestSessionGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newLab()
@@ -306,8 +308,8 @@ func TestSessionGivesUp(t *testing.T) {
 	})
 }
 
-// TestStartTimeout: a server has so long to connect, an installer longer by default, and the
-// longest as long as what it installs grows. It is not cut off in between.
+// TestStartTimeout: a server has a limited time to connect. An installer has more by default, and still
+// more while the amount that it has installed grows, up to five times the default.
 func TestStartTimeout(t *testing.T) {
 	for name, c := range map[string]struct {
 		cfg   Config

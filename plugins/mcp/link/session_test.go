@@ -22,7 +22,8 @@ import (
 	"a2e/protocol"
 )
 
-// forget has the site not know its first session any more: refuse answers what belongs to that one.
+// forget makes the site forget the session old: refuse answers its requests. forget returns the number
+// of sessions that begin after that, and a function for the bodies of the refused requests.
 func (s *site) forget(old string, refuse func(w http.ResponseWriter)) (begun *atomic.Int64, refused func() []string) {
 	var mu sync.Mutex
 	var all []string
@@ -49,8 +50,8 @@ func (s *site) forget(old string, refuse func(w http.ResponseWriter)) (begun *at
 	}
 }
 
-// A server that was started anew does not know the session. It has accepted nothing, so there is one
-// new session for all, and all that it refused is sent once more.
+// TestSessionLost: a server that was started anew does not know the session, and has accepted none of
+// its requests. So the host begins one new session for all, and sends all refused requests once more.
 func TestSessionLost(t *testing.T) {
 	for name, tc := range map[string]struct {
 		status int
@@ -97,7 +98,8 @@ func TestSessionLost(t *testing.T) {
 	}
 }
 
-// A notification that comes first finds the session lost as well.
+// TestSessionLostByNotification: a notification finds out as well that the session is lost, and begins
+// a new one.
 func TestSessionLostByNotification(t *testing.T) {
 	at := newSite(t, HTTP)
 	s := newStage(t, Config{URL: at.URL}, nil)
@@ -110,10 +112,11 @@ func TestSessionLostByNotification(t *testing.T) {
 	s.must("echo", echoArgs{"x"})
 }
 
-// A server that forgets every session at once is asked twice, no more.
+// TestSessionLostAlways: a request to a server that forgets each session at once is sent twice, and no
+// more.
 func TestSessionLostAlways(t *testing.T) {
 	for name, tc := range map[string]struct {
-		hello bool // it still begins sessions
+		hello bool // the server still begins sessions
 		want  string
 	}{
 		"each session": {true, "HTTP status 404 Not Found, also in a new session"},
@@ -151,7 +154,7 @@ func TestSessionLostAlways(t *testing.T) {
 	}
 }
 
-// A request that one server refuses harms no other.
+// TestRefusedRequest: a request that a server refuses does not harm other requests.
 func TestRefusedRequest(t *testing.T) {
 	const refused, failed = protocol.CodeMCPTransportError, protocol.CodeMCPProtocolError
 	const unknown = protocol.CodeMCPCapabilityMissing
@@ -209,7 +212,7 @@ func TestRefusedRequest(t *testing.T) {
 	}
 }
 
-// So it is by the older transport, where the answer comes on another stream.
+// TestRefusedBySSE: the same holds for SSE, where the answer comes on another stream.
 func TestRefusedBySSE(t *testing.T) {
 	for name, body := range map[string]string{
 		"plain": "no", "JSON-RPC": `{"jsonrpc":"2.0","id":null,"error":{"code":-32050,"message":"no"}}`,
@@ -235,7 +238,7 @@ func TestRefusedBySSE(t *testing.T) {
 	}
 }
 
-// listener is a stage that counts what the server says of its tools.
+// listener opens a stage, and returns the number of list changes that the server has announced so far.
 func listener(t testing.TB, url string) (*stage, *atomic.Int64) {
 	var heard atomic.Int64
 	return newStage(t, Config{URL: url, Transport: HTTP}, func(e *Env) {
@@ -249,8 +252,8 @@ func listener(t testing.TB, url string) (*stage, *atomic.Int64) {
 
 const listChanged = `{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}`
 
-// The stream of notifications is optional. Losing it, however often, costs nothing else, and it is
-// opened again behind the last event.
+// TestNotificationsAreOptional: the stream of notifications is optional. If it is lost, however often,
+// nothing else fails, and the host opens it again after the last event.
 func TestNotificationsAreOptional(t *testing.T) {
 	const often = 12 // the SDK gives the connection up after 5
 	for name, lose := range map[string]func(w http.ResponseWriter){
@@ -302,7 +305,7 @@ func TestNotificationsAreOptional(t *testing.T) {
 	}
 }
 
-// A server without a stream of notifications is asked for it once in each session.
+// TestNoNotifications: a server without a stream of notifications is asked for it once in each session.
 func TestNoNotifications(t *testing.T) {
 	for _, status := range []int{http.StatusMethodNotAllowed, http.StatusNotFound, http.StatusOK} {
 		t.Run(strconv.Itoa(status), func(t *testing.T) {
@@ -340,7 +343,8 @@ func TestNoNotifications(t *testing.T) {
 	}
 }
 
-// A stream of an answer is resumed where its events have ids; where that fails, its call fails alone.
+// TestAnswerIsResumed: the stream of an answer is resumed if its events have ids. If that fails, only
+// its call fails.
 func TestAnswerIsResumed(t *testing.T) {
 	for name, tc := range map[string]struct {
 		before []int // statuses of the first attempts
@@ -406,8 +410,8 @@ func TestAnswerIsResumed(t *testing.T) {
 	}
 }
 
-// A server of the newest MCP sends notifications as the answer to a request. Where that stream ends, it
-// is asked for again.
+// TestNotificationsAreAskedForAgain: a server of the newest MCP sends its notifications as the answer
+// to a request. When this stream ends, the host sends the request again.
 func TestNotificationsAreAskedForAgain(t *testing.T) {
 	const found = `"result":{"resultType":"complete","supportedVersions":["2026-07-28"],` +
 		`"capabilities":{"tools":{"listChanged":true}}}`

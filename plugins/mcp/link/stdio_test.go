@@ -80,7 +80,7 @@ func TestJunk(t *testing.T) {
 	}
 	st := s.State()
 	assert.That(t, st.Junk == 4*7+1 && st.Restarts == 0, "%d pieces of junk, %d restarts", st.Junk, st.Restarts)
-	if n := strings.Count(s.log.String(), "skipped"); n != 1 { // in a second
+	if n := strings.Count(s.log.String(), "skipped"); n != 1 { // at most one in a second
 		t.Errorf("%d lines of log", n)
 	}
 }
@@ -111,7 +111,8 @@ func TestEndsAtOnce(t *testing.T) {
 	assert.That(t, !strings.Contains(s.log.String(), "top-secret"), "a secret is in the log: %s", s.log)
 }
 
-// A program that cannot see its own files in the sandbox: the error says what to write.
+// TestHint: if a program cannot see its own files in the sandbox, the error names the file and its
+// folder.
 func TestHint(t *testing.T) {
 	script := filepath.Join(t.TempDir(), "server.sh")
 	must.OK(t, os.WriteFile(script, []byte("exit 7"), 0o600))
@@ -121,7 +122,8 @@ func TestHint(t *testing.T) {
 		"the sandbox hides "+filepath.Dir(script))
 }
 
-// Of all that a program says when it ends, the error has the line that names the cause.
+// TestCause: of all text that a program writes before its end, the error has the line that names the
+// cause.
 func TestCause(t *testing.T) {
 	for name, c := range map[string]struct{ words, want string }{
 		"nothing": {"", ""},
@@ -192,7 +194,7 @@ func TestModern(t *testing.T) {
 	}
 }
 
-// A server that dies takes its own calls with it, and comes back.
+// TestDiesMidCall: a server that dies fails only its own calls, and is started again.
 func TestDiesMidCall(t *testing.T) {
 	s, other := newStage(t, server(t, "good"), nil), newStage(t, server(t, "good"), nil)
 	waiting, well := make(chan error, 1), make(chan error, 1)
@@ -226,7 +228,8 @@ func TestDiesMidCall(t *testing.T) {
 	wantError(t, <-well, protocol.CodeMCPTransportError, "the host closes the connection")
 }
 
-// A server that does not answer is ended and started anew; its call ends by its own limit.
+// TestMute: a server that does not answer pings is ended and started again. Its call ends earlier, by
+// its own limit.
 func TestMute(t *testing.T) {
 	cfg := server(t, "mute")
 	cfg.PingEvery, cfg.CallTimeout = 2*time.Second, 50*time.Millisecond // the call ends long before the ping
@@ -261,7 +264,7 @@ func TestCancelReachesServer(t *testing.T) {
 	assert.Equal(t, s.State().Restarts, 0, "the connection was lost")
 }
 
-// Close ends a server that does not end with its input, and all it started.
+// TestDeaf: Close kills a server that does not end with its input, and the children of the server.
 func TestDeaf(t *testing.T) {
 	s := newStage(t, server(t, "deaf"), nil)
 	s.must("echo", echoArgs{})
@@ -271,7 +274,7 @@ func TestDeaf(t *testing.T) {
 	}
 	must.OK(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
-	cancel() // no grace
+	cancel() // no time to end by itself
 	must.OK(t, s.Close(ctx))
 	if err := proc.Signal(syscall.Signal(0)); !errors.Is(err, os.ErrProcessDone) {
 		t.Errorf("the process %d is there: %v", proc.Pid, err)
@@ -279,14 +282,13 @@ func TestDeaf(t *testing.T) {
 	assert.OK(t, s.Close(t.Context()))
 }
 
-// What a server sends unasked is held back in its pipe, not in memory, and nothing of it
-// is lost.
+// TestFlood: notifications of a server wait in its pipe, not in the host's memory, and none is lost.
 func TestFlood(t *testing.T) {
 	const all = 1000
 	hold := make(chan struct{})
 	var heard atomic.Int64
 	cfg := server(t, "good")
-	cfg.PingEvery = 20 * time.Millisecond // a server that is held back is not dead
+	cfg.PingEvery = 20 * time.Millisecond // a server whose output waits must not count as dead
 	s := newStage(t, cfg, func(e *Env) {
 		e.Client = func(string) *mcp.ClientOptions {
 			return &mcp.ClientOptions{ProgressNotificationHandler: func(_ context.Context,
@@ -312,7 +314,7 @@ func TestFlood(t *testing.T) {
 		}
 		return info.Size()
 	}
-	// Three windows, the pipe's 64 KiB and the reader's 64 KiB.
+	// The messages of 1 KiB in three windows, in the pipe's 64 KiB and in the reader's 64 KiB.
 	const most = 3*windowNotes + 2*64 + 10
 	hosttest.Eventually(t, "a full pipe", func() bool { return sent() >= 2*windowNotes })
 	for last := int64(-1); last != sent(); time.Sleep(50 * time.Millisecond) {
@@ -326,7 +328,7 @@ func TestFlood(t *testing.T) {
 	assert.Equal(t, s.State().Restarts, 0, "it was started anew")
 }
 
-// A flood of stderr is drained, and neither fills the log nor shows a secret.
+// TestStderr: the host reads a flood of stderr, which neither fills the log nor shows a secret.
 func TestStderr(t *testing.T) {
 	cfg := server(t, "loud")
 	cfg.Env["NOISE_TOKEN"] = "noise noise noise "
@@ -335,7 +337,7 @@ func TestStderr(t *testing.T) {
 			return time.Unix(1_000_000,
 				0)
 		}
-	}) // the log has so much in a second
+	}) // the clock stands still, as the log takes a limited number of lines a second
 	s.must("echo", echoArgs{})
 	text := s.log.String()
 	n := strings.Count(text, "the MCP server says")

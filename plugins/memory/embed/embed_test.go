@@ -26,7 +26,8 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// What a query has in common with a text: all of its words, ones like them, a part, nothing.
+// TestQueryIn: In returns how much of a query is in a text: all its words, similar words, a part, or
+// nothing.
 func TestQueryIn(t *testing.T) {
 	for _, c := range []struct {
 		query, text string
@@ -69,7 +70,7 @@ func TestQueryIn(t *testing.T) {
 func TestKeys(t *testing.T) {
 	for _, c := range []struct {
 		word, other    string
-		form, misspelt bool // whether they share such a key
+		form, misspelt bool // whether they share a key of this kind
 	}{
 		{"database", "databases", true, true},
 		{"deploying", "deployment", true, true},
@@ -154,7 +155,8 @@ func TestCosine(t *testing.T) {
 	}
 }
 
-// A vector is kept in as few bytes as it needs, and those of before are read.
+// TestVectorBytes: a vector is stored in as few bytes as it needs, and vectors of former versions are
+// read.
 func TestVectorBytes(t *testing.T) {
 	for _, c := range []struct {
 		v    Vector
@@ -169,8 +171,8 @@ func TestVectorBytes(t *testing.T) {
 	}
 }
 
-// Cosines that codes give are right within a few hundredths where the vectors lie in a
-// narrow cone, for any number of dimensions.
+// TestCodes: the cosines from codes are off by at most 0.3/√dimensions, even if the vectors lie in a
+// narrow cone.
 func TestCodes(t *testing.T) {
 	for _, size := range []int{1, 2, 7, 64, 100, 384, 1000} {
 		r := rand.New(rand.NewPCG(1, uint64(size)))
@@ -203,7 +205,7 @@ func TestCodes(t *testing.T) {
 	}
 }
 
-// What Quantise keeps is the direction, and what Cosine says of it.
+// TestVectorProperties: Quantise keeps the direction of a vector, so that Cosine stays right.
 func TestVectorProperties(t *testing.T) {
 	size := rapid.IntRange(1, 200)
 	property.Check(t, func(t *rapid.T) {
@@ -289,7 +291,7 @@ func TestWords(t *testing.T) {
 	}
 }
 
-// A caller may stop at any word, and go through the words again.
+// TestWordsStops: a caller may stop at any word, and range over the words again.
 func TestWordsStops(t *testing.T) {
 	words := Words("one two 日本語 three")
 	for n := 1; n <= 5; n++ {
@@ -304,7 +306,7 @@ func TestWordsStops(t *testing.T) {
 	}
 }
 
-// Words of one text need no memory that grows with it.
+// TestWordsStream: the memory to split a text into words does not grow with the text.
 func TestWordsStream(t *testing.T) {
 	for name, piece := range map[string]string{
 		"no space": "x", "marks": "\u0301", "CJK": "日", "bad": "\xff",
@@ -312,7 +314,7 @@ func TestWordsStream(t *testing.T) {
 	} {
 		text := strings.Repeat(piece, 1<<18/len(piece))
 		used := uint64(math.MaxUint64)
-		for range 5 { // the runtime and the test's own time limit may allocate beside it
+		for range 5 { // the runtime and the test's own time limit may allocate at the same time
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
 			s := splitter{yield: func([]rune, bool) bool { return true }}
@@ -363,8 +365,8 @@ func FuzzWords(f *testing.F) {
 	})
 }
 
-// Similarities mean the same for a model whose vectors lie in a narrow cone as for one whose
-// vectors point anywhere.
+// TestSimilarityMeansTheSame: a similarity means the same for a model whose vectors lie in a narrow
+// cone as for a model whose vectors point anywhere.
 func TestSimilarityMeansTheSame(t *testing.T) {
 	const size = 128
 	for _, mean := range []float64{0, 0.3, 0.7, 0.9} {

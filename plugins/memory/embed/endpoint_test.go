@@ -30,7 +30,7 @@ type asked struct {
 	Input []string `json:"input"`
 }
 
-// server answers requests by answer, and counts them.
+// server answers requests with a function, and counts them.
 type server struct {
 	*httptest.Server
 	count atomic.Int32
@@ -59,11 +59,11 @@ func good(w http.ResponseWriter, r *http.Request, _ int) {
 		data = append(data, fmt.Sprintf(`{"object":"embedding","index":%d,"embedding":[%d,%d]}`, i, len([]rune(in)),
 			i+1))
 	}
-	slices.Reverse(data) // the order is that of the indexes
+	slices.Reverse(data) // only the indexes give the order
 	fmt.Fprintf(w, `{"object":"list","model":"m","data":[%s],"usage":{"total_tokens":1}}`, strings.Join(data, ","))
 }
 
-// says answers always the same.
+// says returns a function that always sends the same answer.
 func says(status int, body string) func(http.ResponseWriter, *http.Request, int) {
 	return func(w http.ResponseWriter, _ *http.Request, _ int) {
 		w.WriteHeader(status)
@@ -124,7 +124,7 @@ func TestEndpoint(t *testing.T) {
 	assert.That(t, v[0] == nil && v[1] == nil && s.count.Load() == 3, "nothing to embed: %v", v)
 }
 
-// What passes is tried again, what does not pass is not.
+// TestEndpointTries: a request is sent again after a passing error, but not after a lasting one.
 func TestEndpointTries(t *testing.T) {
 	fail := func(times, status int) func(http.ResponseWriter, *http.Request, int) {
 		return func(w http.ResponseWriter, r *http.Request, nth int) {
@@ -139,7 +139,7 @@ func TestEndpointTries(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer func(http.ResponseWriter, *http.Request, int)
 		tries  int32
-		err    string // "" = goes well
+		err    string // "" = success
 	}{
 		"500, then well":       {fail(1, 500), 2, ""},
 		"a dropped connection": {drop, 3, "EOF"},
@@ -190,7 +190,7 @@ func TestEndpointTries(t *testing.T) {
 	}
 }
 
-// Vectors of another size than the ones before are refused.
+// TestEndpointSize: vectors of another size than those before are refused.
 func TestEndpointSize(t *testing.T) {
 	s := newServer(t, func(w http.ResponseWriter, _ *http.Request, nth int) {
 		fmt.Fprintf(w, `{"data":[{"index":0,"embedding":[1%s]}]}`, strings.Repeat(",1", nth))
@@ -246,7 +246,7 @@ type clock struct{ seconds atomic.Int64 }
 
 func (c *clock) now() time.Time { return time.Unix(1e9+c.seconds.Load(), 0) }
 
-// A failing endpoint is left alone for a while, and then asked by one call.
+// TestEndpointBreaker: a failing endpoint is not asked for a while; then a single call tries it again.
 func TestEndpointBreaker(t *testing.T) {
 	var status atomic.Int32
 	held, release := make(chan struct{}, 1), make(chan struct{})
@@ -281,7 +281,7 @@ func TestEndpointBreaker(t *testing.T) {
 	call(30, 503, 3, "503")
 	call(59, 200, 0, "503")
 	call(60, 200, 1, "")
-	call(60, 400, 1, "400") // says nothing about other texts
+	call(60, 400, 1, "400") // tells nothing about other texts
 	call(60, 200, 1, "")
 	call(60, 401, 1, "401")
 	call(61, 200, 0, "401")
@@ -300,7 +300,8 @@ func TestEndpointBreaker(t *testing.T) {
 	call(100, 200, 1, "")
 }
 
-// A call that is cancelled while it tries an endpoint anew leaves that to the next.
+// TestEndpointBreakerCancelled: if a call is cancelled while it tries a failed endpoint again, the next
+// call may try.
 func TestEndpointBreakerCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	s := newServer(t, func(w http.ResponseWriter, r *http.Request, nth int) {
@@ -324,7 +325,7 @@ func TestEndpointBreakerCancelled(t *testing.T) {
 	embedded(t, e, "a")
 }
 
-// The key goes to the server that it is for, and to no other.
+// TestEndpointRedirects: the key is sent only to the server that it is for, also after a redirect.
 func TestEndpointRedirects(t *testing.T) {
 	other := newServer(t, func(w http.ResponseWriter, r *http.Request, nth int) {
 		t.Errorf("the other server was asked, with %q", r.Header.Get("Authorization"))
@@ -356,14 +357,15 @@ func TestEndpointRedirects(t *testing.T) {
 	}
 }
 
-// No secret of the configuration is shown, whatever fails.
+// TestEndpointKeepsSecrets: no error and no text of an endpoint shows a secret of the config, whatever
+// fails.
 func TestEndpointKeepsSecrets(t *testing.T) {
 	const user, password, token = "bobthebuilder", "hunter2hunter2", "query-token-77"
 	echo := newServer(t, func(w http.ResponseWriter, r *http.Request, nth int) {
 		name, pass, _ := r.BasicAuth()
 		assert.That(t, name == user && pass == password && r.URL.Query().Get("t") == token, "not sent along: %s %v",
 			r.URL, r.Header)
-		if nth <= maxTries { // not even HTTP
+		if nth <= maxTries { // the first answers are not even HTTP
 			conn, rw, err := http.NewResponseController(w).Hijack()
 			if err != nil {
 				t.Error(err)
@@ -377,7 +379,7 @@ func TestEndpointKeepsSecrets(t *testing.T) {
 		w.WriteHeader(http.StatusBadGateway)
 		fmt.Fprintf(w, `{"error":{"message":"%s %s"}}`, r.Header.Get("Authorization"), r.URL)
 	})
-	// the port of its near end is taken, and nobody listens there
+	// the connection holds its own port, so no program listens there
 	held := must.Get(net.Dial("tcp", echo.Listener.Addr().String()))(t)
 	defer held.Close()
 	gone := "http://" + held.LocalAddr().String()
@@ -386,7 +388,7 @@ func TestEndpointKeepsSecrets(t *testing.T) {
 		var c clock
 		e := connect(t, Endpoint{URL: address, Now: c.now})
 		var texts []string
-		for _, at := range []int64{0, 1, 50, 51} { // asked at 0 and 50
+		for _, at := range []int64{0, 1, 50, 51} { // the server is asked at 0 and 50
 			c.seconds.Store(at)
 			_, err := e.Embed(t.Context(), []string{"a"})
 			texts = append(texts, fmt.Sprint(err), fmt.Sprintf("%+v %#v", e, e))
@@ -410,7 +412,8 @@ func TestEndpointKeepsSecrets(t *testing.T) {
 	assert.Equal(t, echo.count.Load(), 2*maxTries, "the server was asked … times")
 }
 
-// Words of one root have one key, whatever their pattern; others have not.
+// TestArabicRoot: words of one root have one key, whatever their pattern; words of other roots have
+// other keys.
 func TestArabicRoot(t *testing.T) {
 	for _, group := range [][]string{
 		{"درب", "تدريب", "يتدرب", "متدربون", "التدريب"},
@@ -433,6 +436,6 @@ func TestArabicRoot(t *testing.T) {
 	}
 	assert.That(t, arabicRoot("درب") != arabicRoot("كتب"), "two roots are one")
 	for _, word := range []string{"ا", "ال", "والال", "ةةة", "اااااااااا"} {
-		_ = arabicRoot(word) // whatever it is
+		_ = arabicRoot(word) // must not panic
 	}
 }
