@@ -19,7 +19,7 @@ import (
 	"a2e/protocol/client"
 )
 
-// Whatever a child writes, only the request that it belongs to suffers.
+// TestMisbehaviour: whatever a child writes, only the request that it belongs to fails.
 func TestMisbehaviour(t *testing.T) {
 	f := newField(t)
 	p := f.plugin("x", "junk", Options{}, func(p *Plugin) {
@@ -27,7 +27,7 @@ func TestMisbehaviour(t *testing.T) {
 		p.env.Now = func() time.Time {
 			return time.Unix(1_000_000,
 				0)
-		} // all in one moment, as the log has so much in a second
+		} // the clock stands still, as the log takes a limited number of lines a second
 	})
 	s := newStage(t, p)
 	for _, tc := range []struct {
@@ -66,7 +66,7 @@ func TestMisbehaviour(t *testing.T) {
 	assert.That(t, lines <= 1000, "%d lines in the log", lines)
 }
 
-// Guards against a reward from which an agent cannot learn: it may be one past all floats, or no number at all.
+// TestRewardIsAFiniteNumber: a reward must be a finite number, as an agent cannot learn from any other.
 func TestRewardIsAFiniteNumber(t *testing.T) {
 	for reward, says := range map[string]string{
 		"NaN": "JSON has no NaN", "1e999": "is 1e999; should be a finite number",
@@ -82,7 +82,7 @@ func TestRewardIsAFiniteNumber(t *testing.T) {
 	}
 }
 
-// A child that dies takes its own requests with it, each answered once, and comes back.
+// TestDeath: a child that dies fails only its own requests, each with one answer, and is started again.
 func TestDeath(t *testing.T) {
 	f := newField(t)
 	p := f.plugin("x", "tools=hold,die,say token=hunter2", Options{AuthToken: config.NewSecret("hunter2")})
@@ -102,7 +102,7 @@ func TestDeath(t *testing.T) {
 	assert.That(t, !strings.Contains(log, "hunter2"), "the token is in the log: %s", log)
 }
 
-// A workspace that was removed and made again is the one that the child works in.
+// TestFolderMadeAgain: if the workspace is removed and made again, the child works in the new folder.
 func TestFolderMadeAgain(t *testing.T) {
 	f := newField(t)
 	p := f.plugin("x", "tools=read", Options{})
@@ -117,7 +117,7 @@ func TestFolderMadeAgain(t *testing.T) {
 	}
 }
 
-// While it is down its requests fail at once, and only its own.
+// TestDown: while a child is down, its requests fail at once, and those of other plugins do not.
 func TestDown(t *testing.T) {
 	f := newField(t)
 	p := f.plugin("x", "tools=die,say", Options{MaxRestarts: 2}, func(p *Plugin) { p.times.open = time.Hour })
@@ -134,15 +134,15 @@ func TestDown(t *testing.T) {
 	s.refused(m, protocol.CodeRuntimeError, "; it is started again in ")
 	s.must(m, "/retryable", "true")
 	s.must(s.tool("echo", `{"text":"x"}`), "/data/data/text", "x")
-	s.refused(s.tool("nothing", `{}`), protocol.CodeRuntimeError, "is down") // it may be the child's
+	s.refused(s.tool("nothing", `{}`), protocol.CodeRuntimeError, "is down") // the tool may be the child's
 	if m := s.Call(protocol.TypeToolListReq, `{}`); strings.Contains(string(m.Line), `"say"`) ||
 		!strings.Contains(string(m.Line), `"echo"`) {
 		t.Errorf("%s", m)
 	}
 }
 
-// A child that cannot run: the handshake is answered without it, and again and again it is
-// tried, less and less often.
+// TestCannotStart: the host answers the handshake without a child that cannot start, and tries to start
+// it again, less and less often.
 func TestCannotStart(t *testing.T) {
 	for name, tc := range map[string]struct {
 		role string
@@ -176,7 +176,7 @@ func TestCannotStart(t *testing.T) {
 	}
 }
 
-// A child that hangs as a whole is ended, and its requests with it.
+// TestHung: a child that does not even answer pings is killed, and its requests fail.
 func TestHung(t *testing.T) {
 	f := newField(t)
 	var now clock
@@ -185,13 +185,14 @@ func TestHung(t *testing.T) {
 	first := p.current()
 	id := s.Go(protocol.TypeToolCallReq, `{"tool_name":"hang","arguments":{},"timeout":1000}`)
 	hosttest.Eventually(t, "the request at the child", func() bool { return first.owed() == 1 })
-	now.pass(t, time.Hour) // it is asked for a sign of life
+	now.pass(t, time.Hour) // now the child is pinged
 	now.pass(t, time.Hour)
 	s.refused(s.Answer(id), protocol.CodeRuntimeError, "not even to a ping")
 	s.must(s.tool("say", `{"text":"x"}`), "/data/data/text", "x")
 }
 
-// One that works on a request for long, and does nothing beside it, is not.
+// TestBusyIsNotHung: a child that works on a request for long and does nothing else meanwhile is not
+// killed.
 func TestBusyIsNotHung(t *testing.T) {
 	for _, role := range []string{"", "no-ping"} {
 		f := newField(t)
@@ -205,7 +206,7 @@ func TestBusyIsNotHung(t *testing.T) {
 		now.pass(t, 500*time.Second)
 		f.write("go")
 		s.must(s.Answer(id), "/data/success", "true")
-		s.must(s.tool("say", `{"text":"x"}`), "/data/data/text", "x") // by now it has answered the ping
+		s.must(s.tool("say", `{"text":"x"}`), "/data/data/text", "x") // the child has answered the ping before this
 		now.pass(t, time.Hour)
 		s.must(s.tool("say", `{"text":"x"}`), "/data/data/text", "x")
 		if p.current() != first {
@@ -214,7 +215,7 @@ func TestBusyIsNotHung(t *testing.T) {
 	}
 }
 
-// A child that writes nothing but junk is ended.
+// TestEndlessJunk: a child that writes only junk is killed.
 func TestEndlessJunk(t *testing.T) {
 	f := newField(t)
 	p := f.plugin("x", "", Options{Command: []string{"yes", strings.Repeat("junk", 1000)}})
@@ -223,7 +224,7 @@ func TestEndlessJunk(t *testing.T) {
 	hosttest.Eventually(t, "its end", func() bool { return strings.Contains(f.log.String(), "64 MiB in a row") })
 }
 
-// A list that does not fit is left out; those of others stand.
+// TestBadList: a list of tools that is not valid is left out; the lists of other plugins are not.
 func TestBadList(t *testing.T) {
 	f := newField(t)
 	p := f.plugin("bad", "bad-list", Options{})
@@ -233,7 +234,7 @@ func TestBadList(t *testing.T) {
 	assert.That(t, strings.Contains(text, `"fine"`) && strings.Contains(text, `"echo"`), "%s", m)
 }
 
-// The end of the host is told to the child; one that stays is ended.
+// TestFarewell: a child is told of the end of the host, and is killed if it stays.
 func TestFarewell(t *testing.T) {
 	for role, grace := range map[string]time.Duration{"note-shutdown": patience, "stays": 10 * time.Millisecond} {
 		f := newField(t)
@@ -241,7 +242,7 @@ func TestFarewell(t *testing.T) {
 		s := newStage(t, p)
 		s.must(s.tool("say", `{"text":"x"}`), "/data/data/text", "x")
 		c := p.current()
-		if err := p.Close(t.Context()); err != nil { // the host would not wait for as long
+		if err := p.Close(t.Context()); err != nil { // the host would not wait as long as patience
 			t.Error(err)
 		}
 		_, err := os.Stat(filepath.Join(f.dir, "shutdown"))
@@ -285,8 +286,8 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// A child that prints its messages behind a prefix, as the public Python SDK does, and one
-// that writes them as they should be as well; and an answer that does not say to what.
+// TestPrintedMessages: messages of a child with a prefix, as the public Python SDK prints them, are
+// read, and only once if the child also writes them without the prefix. An answer may lack its req_id.
 func TestPrintedMessages(t *testing.T) {
 	for _, role := range []string{"prints", "prints-too"} {
 		f := newField(t)
@@ -334,7 +335,7 @@ func (a *agent) count(line []byte) {
 	}
 }
 
-// call calls a tool with a text, and gives the text of its result.
+// call calls a tool with a text, and returns the text of its result.
 func (a *agent) call(t testing.TB, tool, text string) (string, error) {
 	var resp struct {
 		Data struct {
@@ -350,8 +351,8 @@ func (a *agent) call(t testing.TB, tool, text string) (string, error) {
 	return resp.Data.Data.Text, err
 }
 
-// Another a2e as the child: its tools, its processes, its memory, with all that comes
-// before and after an answer.
+// TestHostAsChild: another a2e works as the child, with its tools, its processes and its memory, and
+// with messages before and after an answer.
 func TestHostAsChild(t *testing.T) {
 	f := newField(t)
 	p := f.plugin("inner", "", Options{Command: []string{hosttest.Program(t, "a2e"), "serve"}})
@@ -377,7 +378,7 @@ func TestHostAsChild(t *testing.T) {
 	stored := s.Call(protocol.TypeMemoryStoreReq, fmt.Sprintf(`{"memory_id":%q,"entries":[{"key":{"k":1},"content":{"v":"x"},"tier":"working"}]}`, created.Get("/memory_id")))
 	assert.That(t, stored.Type == protocol.TypeMemoryStoreResp && !strings.Contains(stored.String(), `"stored":[]`),
 		"%s", stored)
-	// A new session of the agent is one of the child as well: the working memory is gone.
+	// A new session of the agent is also a new session of the child: the working memory is empty.
 	s.Call(protocol.TypeHandshakeReq, `{"agent_id":"ann","agent_caps":["memory"]}`)
 	again := s.Call(protocol.TypeMemoryInitReq, `{"namespace":"n"}`)
 	got := s.Call(protocol.TypeMemoryRetrieveReq, fmt.Sprintf(`{"memory_id":%q,"tier":"working"}`,

@@ -16,7 +16,7 @@ import (
 	"a2e/protocol"
 )
 
-// What the child says goes on as it came, less its envelope.
+// TestAnswerAsItCame: the members of a child's answer are passed on unchanged, without its envelope.
 func TestAnswerAsItCame(t *testing.T) {
 	f := newField(t)
 	m := newStage(t, f.plugin("x", "tools=say,who", Options{})).Call(protocol.TypeToolListReq, `{}`)
@@ -32,7 +32,8 @@ func TestAnswerAsItCame(t *testing.T) {
 	s.must(s.tool("unsure", `{}`), "/data/error", "it failed")
 }
 
-// Requests of the agent keep all that is no envelope.
+// TestCapabilitiesAreLearned: the plugin serves the capabilities and message types that the child names
+// in its handshake.
 func TestCapabilitiesAreLearned(t *testing.T) {
 	f := newField(t)
 	rows := `caps=[{"capability":"tools","enabled":true,"metadata":{"types":["tool/call/req","weather/ask/req","ping",7,"bad\"type"]}},{"capability":"memory","enabled":false},` +
@@ -77,8 +78,8 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// Two plugins with a child and the built-in one have one list of tools, and each call goes
-// to the first that has the tool.
+// TestSharedByPriority: two plugins with children and the built-in plugin have one list of tools. Each
+// call is passed to the plugin of highest priority that has the tool.
 func TestSharedByPriority(t *testing.T) {
 	f := newField(t)
 	high := ranked{f.plugin("high", "me=high tools=say,who,high", Options{}), 10}
@@ -101,8 +102,8 @@ func TestSharedByPriority(t *testing.T) {
 	s.must(m, "/detail/known", `["`+strings.ReplaceAll(want, " ", `","`)+`"]`)
 }
 
-// A call at start goes to the child that lists the tool: others that would take any call do not get it, and a
-// child that is slow to list its tools is waited for.
+// TestCallAtStart: a call just after the start is passed to the child that lists the tool, even if the
+// child lists its tools late. Other children that would accept any call do not get it.
 func TestCallAtStart(t *testing.T) {
 	const greedy = "lists=other me=greedy"
 	for name, tc := range map[string]struct{ first, second string }{
@@ -124,7 +125,8 @@ func TestCallAtStart(t *testing.T) {
 	}
 }
 
-// A child that never lists its tools is not waited for beyond its time, and gets no call.
+// TestCallWithoutList: the host waits for the first list of a child's tools for a limited time. Until
+// it has listed its tools, the child gets no call.
 func TestCallWithoutList(t *testing.T) {
 	f := newField(t)
 	silent := f.plugin("silent", "list-when=never me=silent", Options{},
@@ -136,7 +138,7 @@ func TestCallWithoutList(t *testing.T) {
 		`plugin "silent": the child has not listed its tools`)
 }
 
-// A slow child of high priority holds up only what is its own.
+// TestSlowChildHoldsUpNobody: a slow child of high priority delays only its own requests.
 func TestSlowChildHoldsUpNobody(t *testing.T) {
 	f := newField(t)
 	p := f.plugin("slow", "tools=say,block parallel=1", Options{})
@@ -156,7 +158,7 @@ func TestSlowChildHoldsUpNobody(t *testing.T) {
 	s.must(s.tool("say", `{"text":"x"}`), "/data/data/text", "x")
 }
 
-// A child takes no more at once than it said.
+// TestMaxParallel: a child gets no more requests at once than it has named, or than the config says.
 func TestMaxParallel(t *testing.T) {
 	for name, tc := range map[string]struct {
 		role string
@@ -197,8 +199,8 @@ func TestMaxParallel(t *testing.T) {
 	}
 }
 
-// A cancel reaches the child; when it does not answer the agent is answered all the same,
-// and what the child says later is dropped.
+// TestCancelAndLateAnswers: the child gets a cancel. If it does not answer the request, the host
+// answers, and drops a later answer of the child.
 func TestCancelAndLateAnswers(t *testing.T) {
 	for _, role := range []string{"", "no-cancel"} {
 		t.Run("child "+role, func(t *testing.T) {
@@ -213,7 +215,7 @@ func TestCancelAndLateAnswers(t *testing.T) {
 			s.refused(s.Answer(slow), protocol.CodeTimeout, "1s")
 			m := s.tool("release", `{}`)
 			if role != "" {
-				s.must(m, "/data/data/held", "0") // a cancel takes it out even where it is not answered
+				s.must(m, "/data/data/held", "0") // the cancel has removed the request, though the child did not answer it
 			}
 			s.must(s.tool("say", `{"text":"x"}`), "/data/data/text", "x")
 			hosttest.Eventually(t, "no request that the child owes",
@@ -222,7 +224,7 @@ func TestCancelAndLateAnswers(t *testing.T) {
 	}
 }
 
-// Requests without a time limit of the host have the plugin's.
+// TestOwnTimeout: a request without a time limit of the host has the plugin's.
 func TestOwnTimeout(t *testing.T) {
 	f := newField(t)
 	s := newStage(t, f.plugin("x", `caps=[{"capability":"tools","metadata":{"custom_types":["weather/poll/req"]}}]`,
@@ -232,7 +234,7 @@ func TestOwnTimeout(t *testing.T) {
 	s.must(m, "/retryable", "true")
 }
 
-// current returns the child that runs.
+// current returns the running child.
 func (p *Plugin) current() *peer {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -242,7 +244,7 @@ func (p *Plugin) current() *peer {
 // hasListed reports whether the child has listed its tools.
 func (p *Plugin) hasListed() bool { return p.lists.tools.Load() != nil }
 
-// owed counts the requests that the child has not answered.
+// owed returns the number of requests that the child has not answered.
 func (c *peer) owed() (n int) {
 	for _, r := range c.calls.Requests() {
 		if r.ctx != nil {
@@ -252,7 +254,7 @@ func (c *peer) owed() (n int) {
 	return n
 }
 
-// counted keeps what was recorded.
+// counted records calls.
 type counted struct {
 	host.Plugin
 	mu      sync.Mutex
@@ -267,7 +269,8 @@ func (c *counted) RecordCall(r host.CallRecord) {
 	c.records = append(c.records, r)
 }
 
-// Each call of a tool is counted once, with how it went, and only where it went.
+// TestRecords: each call of a tool is recorded once, with its result, and only if a plugin has the
+// tool.
 func TestRecords(t *testing.T) {
 	f := newField(t)
 	counter := &counted{Plugin: builtin(t)}
@@ -291,8 +294,8 @@ func TestRecords(t *testing.T) {
 	assert.Equal(t, strings.Join(got, "; "), want)
 }
 
-// What a tool was set to holds for the tools of a child too, and a call that took longer has
-// failed.
+// TestOverrides: overrides of a tool also hold for tools of a child, and a call that exceeds its own
+// limit has failed.
 func TestOverrides(t *testing.T) {
 	f := newField(t)
 	counter := &counted{Plugin: builtin(t)}
@@ -306,7 +309,7 @@ func TestOverrides(t *testing.T) {
 	assert.That(t, len(counter.records) == 1 && !counter.records[0].Success, "%+v", counter.records)
 }
 
-// An exclusive plugin answers what the config says alone, and takes nothing else.
+// TestExclusive: an exclusive plugin serves only the capabilities and types of its config.
 func TestExclusive(t *testing.T) {
 	f := newField(t)
 	p := f.plugin("x", "", Options{
@@ -322,7 +325,7 @@ func TestExclusive(t *testing.T) {
 	s.must(s.Call("weather/watch/req", `{}`), "/ok", "true")
 }
 
-// alone returns a plugin exclusive: true.
+// alone makes a plugin exclusive, as the config does.
 type alone struct{ host.Plugin }
 
 func (a alone) Info() host.PluginInfo {
@@ -333,7 +336,7 @@ func (a alone) Info() host.PluginInfo {
 
 func (a alone) Unwrap() host.Plugin { return a.Plugin }
 
-// Lists of experiences are put together with those of the environments in Go.
+// TestExperiencesOfAll: one list has the experiences of the child and of the environments in Go.
 func TestExperiencesOfAll(t *testing.T) {
 	for _, priority := range []int{-1, 1} {
 		f := newField(t)
@@ -357,8 +360,8 @@ func eventsOf(all []hosttest.Message, id string) (events []hosttest.Message) {
 	return events
 }
 
-// BenchmarkOverhead calls the built-in echo and the same tool behind a child in turn, one
-// call at a time and 16 at once: x/builtin is how much longer one through the child takes.
+// BenchmarkOverhead calls the built-in echo and the same tool of a child in turn, one call at a time
+// and 16 at once. x/builtin is the time of a call of the child in times of a built-in call.
 func BenchmarkOverhead(b *testing.B) {
 	for name, child := range map[string]struct {
 		role    string

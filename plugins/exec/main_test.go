@@ -27,10 +27,10 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// patience is how long a test waits for what should come at once.
+// patience is how long a test waits for an event that should happen at once.
 const patience = time.Minute
 
-// field is where children run: a workspace, a launcher, a log.
+// field has what children need: a workspace, a launcher and a log.
 type field struct {
 	t        testing.TB
 	dir      string
@@ -54,7 +54,7 @@ func newField(t testing.TB) *field {
 	return f
 }
 
-// plugin makes a plugin; opts without a command is this test binary in a role.
+// plugin makes a plugin. If opts has no command, the child is this test binary in a role.
 func (f *field) plugin(name, role string, opts Options, change ...func(*Plugin)) *Plugin {
 	f.t.Helper()
 	if opts.Command == nil {
@@ -82,7 +82,7 @@ func (f *field) plugin(name, role string, opts Options, change ...func(*Plugin))
 	return p
 }
 
-// example copies an example of testdata into the workspace and gives its name.
+// example copies an example of testdata into the workspace, and returns its name.
 func (f *field) example(name string) string {
 	f.t.Helper()
 	if err := os.WriteFile(filepath.Join(f.dir, name), hosttest.ReadTestdata(f.t, "exec/"+name), 0o600); err != nil {
@@ -99,7 +99,7 @@ func (f *field) write(name string) {
 	}
 }
 
-// ranked returns a plugin a priority, as the config does.
+// ranked sets the priority of a plugin, as the config does.
 type ranked struct {
 	host.Plugin
 	priority int
@@ -119,8 +119,8 @@ type stage struct {
 	t testing.TB
 }
 
-// open makes a host without a session, once all children have told what they serve: a
-// handshake waits for that as well, but not for ever.
+// open makes a host without a session, and waits until all children have named what they serve. A
+// handshake waits for that too, but only for a limited time.
 func open(t testing.TB, plugins ...host.Plugin) *stage {
 	t.Helper()
 	s := &stage{hosttest.New(t, host.Options{Plugins: plugins, MaxParallel: 16}), t}
@@ -169,7 +169,7 @@ func (s *stage) refused(m hosttest.Message, code protocol.ErrorCode, says string
 		says, m)
 }
 
-// clock is the time of a plugin, which stands still but where a test moves it.
+// clock is the time of a plugin; it stands still until a test moves it.
 type clock struct{ passed, asked atomic.Int64 }
 
 func (c *clock) rules(p *Plugin) {
@@ -180,7 +180,7 @@ func (c *clock) rules(p *Plugin) {
 	}
 }
 
-// pass moves the time on, and waits until the plugin has looked at its child again and again.
+// pass moves the time forward, and waits until the plugin has looked at its child several times.
 func (c *clock) pass(t testing.TB, d time.Duration) {
 	t.Helper()
 	c.passed.Add(int64(d))

@@ -18,10 +18,10 @@ import (
 	"a2e/plugins/tools"
 )
 
-// roleVariable says which child this test binary is.
+// roleVariable is the environment variable with the role of this test binary as a child.
 const roleVariable = "A2E_EXEC_TEST_ROLE"
 
-// runRole is the child: "host", a whole host with the built-in tools, or an actor whose
+// runRole runs the child: in the role "host" a whole host with the built-in tools, else an actor whose
 // role is a list of words.
 func runRole(role string) int {
 	if role == "child host" {
@@ -49,15 +49,15 @@ func serveTools() int {
 	return 0
 }
 
-// everyTool is what an actor lists that is told no tools.
+// everyTool has the tools of an actor whose role names none.
 const everyTool = "say,tell,who,read,block,hang,hold,release,asked,null-data,null-fields,null-event,fail,unsure,ask,elicit,custom-ask," +
 	"flood,shout,huge,twice,nan,stray,wrong,half,bad-error,bad-events,nameless,unauthorized"
 
-// actor is a child that does what the name of the tool says.
+// actor is a child whose tools do what their names say.
 type actor struct {
 	words  []string
 	hellos atomic.Int64
-	state  atomic.Pointer[string] // of a session
+	state  atomic.Pointer[string] // agent_id of the last handshake
 
 	mu    sync.Mutex                // guards stdout and the fields below
 	held  map[string]jsontext.Value // requests that it does not answer, by tool
@@ -75,7 +75,7 @@ func (a *actor) is(word string) bool {
 	return false
 }
 
-// word returns the rest of a word that begins so.
+// word returns the rest of the first word with a prefix, or usual.
 func (a *actor) word(prefix, usual string) string {
 	for _, w := range a.words {
 		if rest, ok := strings.CutPrefix(w, prefix); ok {
@@ -177,7 +177,7 @@ func (a *actor) take(m *got, line []byte) (exit int) {
 	return -1
 }
 
-// awaitFile waits until there is a file of this name.
+// awaitFile waits until a file of this name exists.
 func awaitFile(name string) {
 	for {
 		if _, err := os.Stat(name); err == nil {
@@ -228,7 +228,7 @@ func (a *actor) list(m *got) {
 	a.say(m, "tool/list/resp", `"x-more":[ 1.50 ],"tools":[`+strings.Join(names, ",")+`]`)
 }
 
-// cancel answers what is held under the id.
+// cancel answers a held request.
 func (a *actor) cancel(m *got) {
 	a.mu.Lock()
 	held := a.held[m.ReqID]
@@ -268,7 +268,7 @@ func (a *actor) call(m *got) (exit int) {
 		}
 		a.result(m, `{}`)
 	case "hang":
-		time.Sleep(time.Hour) // select {} would end a program of which nothing else runs
+		time.Sleep(time.Hour) // select {} would end the program, as nothing else runs in it
 	case "hold":
 		a.mu.Lock()
 		a.held[m.ID] = jsontext.Value(m.ID)
@@ -305,7 +305,7 @@ func (a *actor) call(m *got) (exit int) {
 	return -1
 }
 
-// misbehave does what no child should.
+// misbehave breaks the protocol in the way of the tool's name.
 func (a *actor) misbehave(m *got, n int) int {
 	switch m.ToolName {
 	case "flood":
@@ -362,7 +362,7 @@ func (a *actor) unknown(m *got) int {
 	return -1
 }
 
-// ask asks the agent something and answers with what it said.
+// ask asks the agent, and answers with the agent's answer.
 func (a *actor) ask(m *got) {
 	answer := make(chan jsontext.Value, 1)
 	a.mu.Lock()

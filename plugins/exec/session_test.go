@@ -17,7 +17,7 @@ import (
 	"a2e/protocol"
 )
 
-// The child's session is that of the agent, and a new one begins with each.
+// TestSessions: the child has a session for the agent, and a new one for each session of the agent.
 func TestSessions(t *testing.T) {
 	f := newField(t)
 	p := f.plugin("x", "", Options{})
@@ -27,24 +27,25 @@ func TestSessions(t *testing.T) {
 		s.must(m, "/ok", "true")
 		who := s.tool("who", `{}`)
 		s.must(who, "/data/data/agent", agent)
-		s.must(who, "/data/data/hellos", fmt.Sprint(i+2)) // its own, and one for each session
+		s.must(who, "/data/data/hellos", fmt.Sprint(i+2)) // the first is the plugin's own handshake, then one for each session
 		s.must(s.tool("who", `{}`), "/data/data/hellos", who.Get("/data/data/hellos"))
 	}
 }
 
-// A child that does not take the new session is started anew.
+// TestSessionThatDoesNotEnd: a child that does not answer the handshake of a new session is started
+// again.
 func TestSessionThatDoesNotEnd(t *testing.T) {
 	f := newField(t)
 	p := f.plugin("x", "mute-second", Options{})
 	s := open(t, p)
 	s.must(s.Handshake(protocol.CapTools), "/ok", "true")
-	p.opts.StartTimeout = 50 * time.Millisecond // from here on; the agent is another one than the plugin was
+	p.opts.StartTimeout = 50 * time.Millisecond // only from here on: the agent_id of the session is not that of the plugin's own handshake
 	s.refused(s.tool("who", `{}`), protocol.CodeRuntimeError, "did not answer handshake/req within 50ms")
 	hosttest.Eventually(t, "the end of the first child",
 		func() bool { return strings.Contains(f.log.String(), "did not answer handshake/req") })
 }
 
-// What the child asks reaches the agent, and the answer the child.
+// TestAsk: a question of the child is passed to the agent, and the answer to the child.
 func TestAsk(t *testing.T) {
 	f := newField(t)
 	for _, tc := range []struct{ tool, asks, answer string }{
@@ -84,8 +85,8 @@ func TestAsk(t *testing.T) {
 	}
 }
 
-// A message type of the child's own, from end to end: answer, events, messages after the
-// answer, and news.
+// TestCustomTypes: a message type of the child's own works completely: the answer, events, messages
+// after the answer, and pushes.
 func TestCustomTypes(t *testing.T) {
 	rows := `caps=[{"capability":"tools","metadata":{"custom_types":["weather/ask/req","weather/watch/req"]}}]`
 	f := newField(t)
@@ -121,7 +122,8 @@ func TestCustomTypes(t *testing.T) {
 	s.refused(s.Call("weather/none/req", `{}`), protocol.CodeInvalidMessage, `unknown type "weather/none/req"`)
 }
 
-// The output of a process follows the answer, and ends with its end.
+// TestMessagesAfterTheAnswer: the output of a process follows the answer to its spawn, and nothing
+// follows its end.
 func TestMessagesAfterTheAnswer(t *testing.T) {
 	f := newField(t)
 	p := f.plugin("x", `caps=[{"capability":"proc"}]`, Options{})
@@ -137,8 +139,8 @@ func TestMessagesAfterTheAnswer(t *testing.T) {
 	s.refused(s.Call(protocol.TypeProcKillReq, `{"proc_id":"other"}`), protocol.CodeUnknownProc, "other")
 }
 
-// A session that has ended does not come back by a request that was late: nobody would
-// leave for it, and the next one would find what it left behind.
+// TestEndedSessionsDoNotJoin: a late request of an ended session does not join it again. No request
+// would leave it then, and the next session would find its data.
 func TestEndedSessionsDoNotJoin(t *testing.T) {
 	f := newField(t)
 	p := f.plugin("x", "", Options{})
@@ -153,8 +155,9 @@ func TestEndedSessionsDoNotJoin(t *testing.T) {
 	}
 }
 
-// The host holds the arguments of a child's tools against what they declare, and searches its
-// lists, as children may do neither. Its skills may have the defaults of the public SDK.
+// TestHostChecksAndSearches: the host checks the arguments of a child's tools against their
+// declarations, and searches the child's lists, as children need not do so. Skills may have the
+// defaults of the public SDK.
 func TestHostChecksAndSearches(t *testing.T) {
 	s := newStage(t, newField(t).plugin("x", `typed tools=say,who,hidden caps=[{"capability":"tools"},{"capability":"skill"}]`, Options{}))
 	s.Handshake(protocol.CapTools, protocol.CapSkill)
@@ -187,8 +190,8 @@ func TestHostChecksAndSearches(t *testing.T) {
 	s.must(s.Call(protocol.TypeSkillDiscoverReq, `{}`), "/skills/0/arguments", "[]")
 }
 
-// serving returns a plugin the capability that it is tested for: its own Info names it as a
-// further one.
+// serving makes the tested capability the main one of a plugin, as the plugin's own Info has it among
+// the others.
 type serving struct {
 	host.Plugin
 	capability protocol.Capability
@@ -202,13 +205,13 @@ func (s serving) Info() host.PluginInfo {
 
 func (s serving) Unwrap() host.Plugin { return s.Plugin }
 
-// The contract of a plugin, with a host as the child.
+// TestContract: the plugin keeps the contract with a host as its child.
 func TestContract(t *testing.T) {
 	hosttest.Contract(t, func(t testing.TB) host.Plugin {
 		f := newField(t)
 		must.OK(t, os.WriteFile(filepath.Join(f.dir, "a.txt"), []byte("one\ntwo\n"), 0o600))
 		p := f.plugin("inner", "host", Options{Capabilities: []protocol.Capability{protocol.CapTools}})
-		t.Cleanup(func() { p.Close(t.Context()) }) // one that no host closes
+		t.Cleanup(func() { p.Close(t.Context()) }) // closes plugins that are in no host
 		return serving{p, protocol.CapTools}
 	}, []hosttest.Sample{
 		{Type: protocol.TypeToolListReq, Fields: `{"filter_kind":"builtin","filter_tags":["file"],"query":"read","include_deferred":true}`},
@@ -232,8 +235,8 @@ func TestContract(t *testing.T) {
 	})
 }
 
-// The wire has no null where the protocol has none, whatever a child writes: it is mended,
-// or the answer is refused by the plugin's name.
+// TestWallNullsOfChildren: a null of a child where the protocol allows none is not sent to the agent:
+// the host mends the message, or refuses the answer with the plugin's name.
 func TestWallNullsOfChildren(t *testing.T) {
 	f := newField(t)
 	s := newStage(t, f.plugin("nullish", "", Options{}))
@@ -262,8 +265,8 @@ func TestWallNullsOfChildren(t *testing.T) {
 	})
 }
 
-// A child that never gives its list keeps the lists of others waiting once, and its tools
-// are back as soon as it gives one.
+// TestWallSilentList: a child that does not send its list delays the lists of other plugins only once.
+// Its tools appear as soon as it sends the list.
 func TestWallSilentList(t *testing.T) {
 	f := newField(t)
 	sleepy := f.plugin("sleepy", "list-when=awake", Options{Timeout: 300 * time.Millisecond})
@@ -276,13 +279,14 @@ func TestWallSilentList(t *testing.T) {
 	f.write("awake")
 	hosttest.Eventually(t, "its tools", sleepy.hasListed)
 	if times := s.tool("asked", `{}`).Get("/data/data/times"); times != "1" &&
-		times != "2" { // the plugin itself asks at its start
+		times != "2" { // the plugin itself may ask once at its start
 		t.Errorf("it was asked %s times", times)
 	}
 	hosttest.Eventually(t, "its tools to be back", func() bool { return strings.Contains(list(), `"say"`) })
 }
 
-// What the child has in its environment and prints stands in no error and no log.
+// TestEnvironmentIsNotShown: no error and no log shows secrets of the child's environment, even if the
+// child prints them.
 func TestEnvironmentIsNotShown(t *testing.T) {
 	f := newField(t)
 	script := `read -r line

@@ -16,7 +16,7 @@ import (
 	"a2e/protocol"
 )
 
-// wire is a host on real pipes, which nobody checks.
+// wire is a host on real pipes, whose output is not checked.
 type wire struct {
 	b   *testing.B
 	in  *os.File
@@ -59,7 +59,7 @@ func (w *wire) send(typ protocol.Type, id, fields string) {
 	must.OK(w.b, err)
 }
 
-// until reads to the line with a text in it, and hands the others to each.
+// until reads up to the line that contains text, and passes the lines before it to each.
 func (w *wire) until(text string, each ...func(line []byte)) {
 	for {
 		line, err := w.out.ReadSlice('\n')
@@ -72,7 +72,7 @@ func (w *wire) until(text string, each ...func(line []byte)) {
 	}
 }
 
-// report gives the middle and the 99th percentile of times in milliseconds.
+// report reports the median and the 99th percentile of times in milliseconds.
 func report(b *testing.B, name string, times []time.Duration) {
 	slices.Sort(times)
 	ms := func(i int) float64 { return float64(times[i]) / 1e6 }
@@ -80,8 +80,8 @@ func report(b *testing.B, name string, times []time.Duration) {
 	b.ReportMetric(ms(len(times)*99/100), name+"-p99-ms")
 }
 
-// BenchmarkOutput is what a process prints in lines of 80 bytes, to an agent that reads all
-// of it and pings every 10 ms.
+// BenchmarkOutput measures the output of a process in lines of 80 bytes, for an agent that reads all of
+// it and pings every 10 ms.
 func BenchmarkOutput(b *testing.B) {
 	w := newWire(b)
 	const size = 64 << 20
@@ -109,8 +109,8 @@ func BenchmarkOutput(b *testing.B) {
 	}
 }
 
-// BenchmarkSpawn is from the request to its answer, with the launcher that waits for the next
-// child ready, as an agent that thinks between two calls finds it.
+// BenchmarkSpawn measures the time from a spawn request to its answer. The pauses let the host prepare
+// the launcher for the next child, as the pauses of an agent do.
 func BenchmarkSpawn(b *testing.B) {
 	w := newWire(b)
 	var times []time.Duration

@@ -19,8 +19,8 @@ import (
 	"a2e/protocol"
 )
 
-// Each signal reaches the process: one that takes it says so and goes on, one
-// that does not is ended by it.
+// TestKillSignals: each signal reaches the process: a process that handles it continues, and any other
+// ends.
 func TestKillSignals(t *testing.T) {
 	opts := DefaultOptions()
 	opts.MaxProcs = 20
@@ -52,7 +52,7 @@ func TestKillSignals(t *testing.T) {
 	}
 }
 
-// What ends by itself after a signal says how it ended.
+// TestKillThatIsCaught: a process that ends by itself after a signal has the state of its own exit.
 func TestKillThatIsCaught(t *testing.T) {
 	s := newStage(t, DefaultOptions())
 	s.plugin.mildWait = patience
@@ -63,7 +63,7 @@ func TestKillThatIsCaught(t *testing.T) {
 	}{
 		{"exit 0", "stdout code 0", "completed"},
 		{"exit 5", "stderr code 5", "failed"},
-		{"exit 143", "killed", "killed"}, // the shell's way of saying SIGTERM
+		{"exit 143", "killed", "killed"}, // how the shell reports SIGTERM
 		{"kill -USR1 $$", "stderr code 138", "failed"},
 	} {
 		p := s.bash("trap '" + tc.exit + "' TERM; echo up; while :; do sleep 0.01; done")
@@ -94,8 +94,8 @@ func TestWrongKills(t *testing.T) {
 	assert.Slice(t, texts(p.end()), []string{"killed"})
 }
 
-// family is a program of three generations, each in a session of its own, that
-// each hold a lock on a file of the workspace and answer to no mild signal.
+// family is a program of three generations, each in its own session. Each holds a lock on a file of the
+// workspace and ignores mild signals.
 const family = `
 import fcntl, os, signal, time
 for s in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT): signal.signal(s, signal.SIG_IGN)
@@ -109,7 +109,7 @@ for i in range(3):
 time.sleep(1000)
 `
 
-// locked reports whether anybody alive holds the lock i.
+// locked reports whether a living process holds the lock i.
 func locked(t *testing.T, dir string, i int) bool {
 	t.Helper()
 	f, err := os.Open(filepath.Join(dir, fmt.Sprintf("lock%d", i)))
@@ -120,7 +120,7 @@ func locked(t *testing.T, dir string, i int) bool {
 	return err != nil
 }
 
-// family starts one and sees that it lives.
+// family starts the program family, and checks that all generations live.
 func (s *stage) family(t *testing.T) *proc {
 	t.Helper()
 	p := s.python(family)
@@ -138,8 +138,8 @@ func (s *stage) extinct(t *testing.T) {
 	}
 }
 
-// Nothing of a tree outlives its kill, its timeout, its session or its host,
-// also what has left its process group and its session.
+// TestTreesDie: no process of a tree outlives the kill, the timeout, the session or the host, even if
+// it has left its process group and its session.
 func TestTreesDie(t *testing.T) {
 	t.Run("kill", func(t *testing.T) {
 		s := newStage(t, DefaultOptions())
@@ -152,7 +152,7 @@ func TestTreesDie(t *testing.T) {
 	t.Run("timeout", func(t *testing.T) {
 		s := newStage(t, DefaultOptions())
 		p := s.family(t)
-		s.plugin.procs.all()[0].stop(errTimedOut) // what its timer does; it is not waited for here
+		s.plugin.procs.all()[0].stop(errTimedOut) // what the timer does; the test does not wait for the timer
 		got := texts(p.end())
 		assert.That(t, got[len(got)-1] == "killed" && s.status(p.id).Status == protocol.ProcTimedOut, "%q", got)
 		s.extinct(t)
@@ -168,11 +168,11 @@ func TestTreesDie(t *testing.T) {
 		s.family(t)
 		s.Go(protocol.TypeShutdown, `{"timeout":0}`)
 		assert.OK(t, s.WaitEnd())
-		s.extinct(t) // what it says last may come too late: the host does not wait for long
+		s.extinct(t) // its last output may be lost, as the host waits only briefly
 	})
 }
 
-// A signal reaches what has left the group, too.
+// TestSignalsReachTheTree: a signal also reaches processes that have left the process group.
 func TestSignalsReachTheTree(t *testing.T) {
 	s := newStage(t, DefaultOptions())
 	p := s.python(`
@@ -196,8 +196,8 @@ while True: time.sleep(0.01)
 	p.kill("SIGKILL")
 }
 
-// A session's processes end with it: the last event of each comes before the new
-// session begins, and the new one does not know them.
+// TestSessionsEnd: the processes of a session end with it: the last event of each is sent before the
+// new session begins, and the new session does not know them.
 func TestSessionsEnd(t *testing.T) {
 	s := newStage(t, DefaultOptions())
 	s.plugin.endWait = patience
@@ -230,7 +230,7 @@ func TestSessionsEnd(t *testing.T) {
 	next.end()
 }
 
-// Spawns, writes, kills and questions of many at once.
+// TestManyAtOnce: many spawns, writes, kills and status requests at once do not disturb each other.
 func TestManyAtOnce(t *testing.T) {
 	const many = 40
 	opts := DefaultOptions()

@@ -9,9 +9,9 @@ import (
 	"a2e/host/hosttest/must"
 )
 
-// Processes that have ended, or never began, leave no file open.
+// TestNothingIsLeft: a process that has ended, or that could not start, leaves no file open.
 func TestNothingIsLeft(t *testing.T) {
-	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // which would close forgotten files
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // the garbage collector would close forgotten files
 	open := func() int {
 		entries := must.Get(os.ReadDir("/proc/self/fd"))(t)
 		return len(entries)
@@ -29,7 +29,7 @@ func TestNothingIsLeft(t *testing.T) {
 		s.Call("proc/spawn/req", `{"cmd":["cat"],"cwd":"missing","metadata":{"pty":true}}`)
 		s.Call("proc/spawn/req", `{"cmd":["cat"],"env":{"LD_PRELOAD":"x"}}`)
 	}
-	cycle() // what is made once
+	cycle() // opens the files that stay open
 	before := open()
 	for range 8 {
 		cycle()

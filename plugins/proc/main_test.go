@@ -21,8 +21,8 @@ import (
 
 func TestMain(m *testing.M) { sandboxtest.Main(m) }
 
-// patience is how long a test waits for what should come at once. Only a test that
-// fails waits that long.
+// patience is how long a test waits for an event that should happen at once. Only a failing test waits
+// that long.
 const patience = 60 * time.Second
 
 // newPlugin makes a plugin with a launcher of its own on the folder dir.
@@ -93,7 +93,7 @@ func (s *stage) python(script string, more ...any) *proc {
 	return s.spawn([]string{"python3", "-u", "-c", script}, more...)
 }
 
-// event is a proc/read/event with all that its data may hold.
+// event is a proc/read/event with all members that its data may have.
 type event struct {
 	Seq    int                 `json:"seq"`
 	Kind   protocol.EventKind  `json:"kind"`
@@ -109,7 +109,8 @@ type event struct {
 	} `json:"data"`
 }
 
-// counted reports whether an event of output says how many ends of lines it has, and no other does.
+// counted reports whether lines is right: the number of newlines in the output, or absent without
+// output.
 func (e event) counted() bool {
 	output := e.output()
 	if output == nil {
@@ -126,10 +127,11 @@ func (e event) output() []byte {
 	return e.Data.Base64
 }
 
-// last reports whether it is the end of a process.
+// last reports whether the event is the end of a process.
 func (e event) last() bool { return e.Data.Code != nil || e.Stream == protocol.StreamKilled }
 
-// String reads "stdout text", "stderr base64 bytes", "stdout code 0", "killed" or "dropped 10".
+// String returns the event as "stdout text", "stderr base64 bytes", "stdout code 0", "killed" or
+// "dropped 10".
 func (e event) String() string {
 	switch {
 	case e.Stream == protocol.StreamKilled:
@@ -145,8 +147,8 @@ func (e event) String() string {
 	return string(e.Stream) + " " + *e.Data.Text
 }
 
-// events returns what was said of the process so far, and checks what always
-// holds: after the answer, numbered, and nothing after the last.
+// events returns the events of the process so far, and checks their order: after the answer, numbered,
+// and none after the last.
 func (p *proc) events() (all []event) {
 	p.s.t.Helper()
 	answered := false
@@ -189,7 +191,7 @@ func (p *proc) wait(what string, ok func([]event) bool) []event {
 	return all
 }
 
-// end waits for the last event and gives all of them.
+// end waits for the last event, and returns all events.
 func (p *proc) end() []event {
 	p.s.t.Helper()
 	p.s.Wait("the end of "+p.id, func(m hosttest.Message) bool {
@@ -203,7 +205,7 @@ func (p *proc) end() []event {
 	return p.events()
 }
 
-// says waits until the text of the events holds this.
+// says waits until the text of the events contains text.
 func (p *proc) says(text string) {
 	p.s.t.Helper()
 	p.s.t.Cleanup(func() {
@@ -225,7 +227,7 @@ func textOf(all []event) string {
 	return b.String()
 }
 
-// write sends input and expects it to be taken.
+// write sends input, which the host must accept.
 func (p *proc) write(data string, eof bool) {
 	p.s.t.Helper()
 	resp := p.tryWrite("data", data, "eof", eof)
@@ -258,8 +260,8 @@ func (s *stage) status(id string) (resp protocol.ProcStatusResponse) {
 	return resp
 }
 
-// texts returns events as String does, but each line for itself and without its end, in
-// whatever portions the lines came. A line that has no end reads "stdout+ text".
+// texts returns events as String does, but each line on its own without its newline, whatever pieces
+// the output came in. A line without an end is "stdout+ text".
 func texts(all []event) (out []string) {
 	begun := map[protocol.ProcStream]string{}
 	flush := func() {

@@ -25,7 +25,7 @@ import (
 	"a2e/protocol"
 )
 
-// sent collects events as they would go over the wire.
+// sent collects events as they would be sent.
 type sent struct {
 	t    testing.TB
 	mu   sync.Mutex
@@ -48,7 +48,7 @@ func (s *sent) take(e *readEvent) error {
 	return s.fail
 }
 
-// drain sends what is in a backlog that has ended.
+// drain ends a backlog, and returns the events in it.
 func drain(t testing.TB, b *backlog) *sent {
 	t.Helper()
 	s := &sent{t: t}
@@ -57,7 +57,7 @@ func drain(t testing.TB, b *backlog) *sent {
 	return s
 }
 
-// raw returns what each event said, as it came.
+// raw returns the text of each event.
 func raw(all []event) []string {
 	out := make([]string, len(all))
 	for i, e := range all {
@@ -66,7 +66,7 @@ func raw(all []event) []string {
 	return out
 }
 
-// Output goes out as it was written, ends of lines included.
+// TestStream: output is passed on as the process wrote it, with its line ends.
 func TestStream(t *testing.T) {
 	long := strings.Repeat("x", maxLine)
 	euros := strings.Repeat("€", maxLine/3) // 65,535 bytes
@@ -112,8 +112,9 @@ func TestStream(t *testing.T) {
 	}
 }
 
-// A secret that comes in pieces is hidden however it is cut, in text and among bytes that are no text, also where a
-// silence lies between its pieces; no other byte is lost, and what only began like a secret goes out in the end.
+// TestStreamHidesSecrets: a secret is hidden however it is cut into pieces, in text and in binary
+// output, also with a silence between its pieces. No other byte is lost, and the start of a secret
+// without its rest is sent in the end.
 func TestStreamHidesSecrets(t *testing.T) {
 	secrets := redact.New(nil)
 	secrets.AddSecret("s3cr3t-token")
@@ -160,7 +161,7 @@ func TestStreamHidesSecrets(t *testing.T) {
 	})
 }
 
-// A line that is not ended goes out after a silence, and its rest later; a character is
+// TestStreamSilence: a line without an end is sent after a silence, and its rest later. A character is
 // never cut.
 func TestStreamSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -184,7 +185,7 @@ func TestStreamSilence(t *testing.T) {
 	})
 }
 
-// Whatever is written in whatever portions comes out the same.
+// TestStreamKeepsEveryByte: the output is the same, whatever pieces it is written in.
 func TestStreamKeepsEveryByte(t *testing.T) {
 	property.Check(t, func(r *rapid.T) {
 		b := newBacklog(1 << 30)
@@ -208,7 +209,7 @@ func TestStreamKeepsEveryByte(t *testing.T) {
 	})
 }
 
-// A writer waits a moment for room before anything is dropped, and no longer.
+// TestBacklogWaitsForRoom: a writer waits for room for a limited time before output is dropped.
 func TestBacklogWaitsForRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBacklog(8)
@@ -239,7 +240,7 @@ func TestBacklogWaitsForRoom(t *testing.T) {
 	})
 }
 
-// Pieces of memory are cut where a line, or a character, begins.
+// TestBlockCut: output is dropped up to the start of a line or a character.
 func TestBlockCut(t *testing.T) {
 	for _, tc := range []struct {
 		data string
@@ -260,14 +261,14 @@ func TestBlockCut(t *testing.T) {
 	}
 }
 
-// gate is an agent's side of the output: it reads until it has seen the answer to
-// a spawn, and then only once it is opened.
+// gate is an agent's side of the output: it reads until the answer to a spawn, and then only once it is
+// open.
 type gate struct {
 	mu      sync.Mutex
 	changed sync.Cond // on mu
 	open    bool      // guarded by mu
 	text    []byte    // guarded by mu
-	skip    []byte    // what stands in the lines to throw away
+	skip    []byte    // lines with this text are dropped
 }
 
 func (g *gate) Write(p []byte) (int, error) {
@@ -320,10 +321,10 @@ func (g *gate) says(t *testing.T, text string) {
 	})
 }
 
-// flood is a spawn that prints for ever, in lines long enough to be few.
+// flood is a spawn of a process that prints without end, in lines long enough to be few.
 const flood = `{"cmd":["bash","-c","yes $(printf flood%01000d 0)"]}`
 
-// lazy is a host whose agent stops reading at the answer to its one spawn.
+// lazy is a host whose agent stops reading at the answer to its only spawn.
 type lazy struct {
 	*gate
 	t      *testing.T
@@ -333,7 +334,7 @@ type lazy struct {
 	p      *process // the spawned one
 }
 
-// newLazy starts one and spawns.
+// newLazy starts a host and spawns a process.
 func newLazy(t *testing.T, opts Options, spawn string) *lazy {
 	t.Helper()
 	l := &lazy{t: t, gate: &gate{}, plugin: newPlugin(t, "procs", t.TempDir(), opts)}
@@ -382,8 +383,8 @@ func (l *lazy) floods() {
 	})
 }
 
-// An agent that does not read loses the oldest output of a process and is told
-// how much, to the byte; the process is never stopped for good.
+// TestFloodWithoutReader: an agent that does not read loses the oldest output of a process, and is told
+// the exact number of bytes. The process can always continue.
 func TestFloodWithoutReader(t *testing.T) {
 	opts := DefaultOptions()
 	opts.MaxOutputBytes = 20 << 10
@@ -414,12 +415,12 @@ func TestFloodWithoutReader(t *testing.T) {
 	}
 	last := all[len(all)-1].String()
 	assert.That(t, rest == "" && last == "stdout code 0", "%d bytes are missing before %s", len(rest), last)
-	// Of 469 KB the feed has taken 256 KiB of events, and the backlog kept 20 KiB.
+	// Of 469 KB, the feed took 256 KiB of events, and the backlog kept 20 KiB.
 	assert.That(t, dropped >= 150<<10 && dropped <= 350<<10, "%d bytes were dropped", dropped)
 }
 
-// An agent that does not read holds up neither the end of its host nor that of
-// its processes.
+// TestEndWithoutReader: an agent that does not read delays neither the end of its host nor that of its
+// processes.
 func TestEndWithoutReader(t *testing.T) {
 	l := newLazy(t, DefaultOptions(), flood)
 	l.floods()
@@ -429,7 +430,7 @@ func TestEndWithoutReader(t *testing.T) {
 	<-l.p.sent
 }
 
-// The end of a session waits for an agent that is about to read on.
+// TestSessionEndWaits: the end of a session waits for an agent that will read again.
 func TestSessionEndWaits(t *testing.T) {
 	opts := DefaultOptions()
 	opts.MaxOutputBytes = 64 << 10
@@ -439,7 +440,7 @@ func TestSessionEndWaits(t *testing.T) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		for s := range l.plugin.procs.sessions { // nobody else looks at it now
+		for s := range l.plugin.procs.sessions { // no other goroutine uses it now
 			l.plugin.EndSession(t.Context(), s)
 		}
 		select {
@@ -453,7 +454,8 @@ func TestSessionEndWaits(t *testing.T) {
 	<-ended
 }
 
-// A flood of one process leaves the others their turns.
+// TestFloodBesideOthers: a flood of one process does not keep other processes and requests from their
+// turns.
 func TestFloodBesideOthers(t *testing.T) {
 	l := newLazy(t, DefaultOptions(), flood)
 	l.mu.Lock()

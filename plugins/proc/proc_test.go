@@ -21,7 +21,7 @@ import (
 func TestContract(t *testing.T) {
 	opts := DefaultOptions()
 	opts.MaxProcs = 1000
-	// One process of each host that takes writes and mild signals without end.
+	// One process of each host, which accepts writes and mild signals without end.
 	var mu sync.Mutex
 	patient := map[*hosttest.Pair]string{}
 	with := func(fields string) func(testing.TB, *hosttest.Pair) string {
@@ -72,8 +72,8 @@ func TestContract(t *testing.T) {
 		})
 }
 
-// Two plugins share the work: a program goes to the one that allows it, an id to
-// the one that gave it, and the list is of both.
+// TestSeveralPlugins: two plugins share the work: a program is started by the plugin that allows it, an
+// id belongs to the plugin that made it, and one list has the processes of both.
 func TestSeveralPlugins(t *testing.T) {
 	opts := DefaultOptions()
 	opts.AllowedCommands = []string{"bash"}
@@ -102,7 +102,7 @@ func TestSeveralPlugins(t *testing.T) {
 	s.Refused(protocol.TypeProcKillReq, `{"proc_id":"x"}`, protocol.CodeUnknownProc)
 }
 
-// Close kills what runs, and nothing starts after it.
+// TestClose: Close kills running processes, and no process starts after it.
 func TestClose(t *testing.T) {
 	s := newStage(t, DefaultOptions())
 	p := s.spawn([]string{"cat"})
@@ -123,7 +123,8 @@ func TestClose(t *testing.T) {
 	assert.That(t, err != nil, "a run after Close")
 }
 
-// A session remembers the last thousand of its ended processes, and all that run.
+// TestRegistryForgets: a session remembers the last thousand processes that have ended, and all that
+// run.
 func TestRegistryForgets(t *testing.T) {
 	p := newPlugin(t, "procs", t.TempDir(), DefaultOptions())
 	defer p.Close(t.Context())
@@ -246,7 +247,8 @@ func TestRunProc(t *testing.T) {
 	}
 }
 
-// The error of a run whose time was up names the file with all that it printed.
+// TestRunProcStoppedIsSpilled: the error of a run that was stopped by its timeout names the file with
+// its whole output.
 func TestRunProcStoppedIsSpilled(t *testing.T) {
 	opts := DefaultOptions()
 	p := newPlugin(t, "procs", t.TempDir(), opts)
@@ -262,7 +264,7 @@ func TestRunProcStoppedIsSpilled(t *testing.T) {
 	assert.Equal(t, string(must.Get(os.ReadFile(file))(t)), strings.Repeat("0", 50000), "the file")
 }
 
-// A run ends with its request, and takes a place among the plugin's processes.
+// TestRunProcUnderWay: a run ends with its request, and takes one of the plugin's places.
 func TestRunProcUnderWay(t *testing.T) {
 	opts := DefaultOptions()
 	opts.MaxProcs = 1
@@ -292,7 +294,7 @@ func TestRunProcUnderWay(t *testing.T) {
 	}
 }
 
-// Network is a choice of the config, and off by default.
+// TestNetworkOption: the config decides about the network, which is off by default.
 func TestNetworkOption(t *testing.T) {
 	for _, disabled := range []bool{true, false} {
 		opts := DefaultOptions()

@@ -126,7 +126,7 @@ func TestRefusedSpawns(t *testing.T) {
 				strings.Contains(resp.Error, tc.says), "%s, want ok:false and %q", m.Line, tc.says)
 		})
 	}
-	// what is not wrong with any of them
+	// a spawn that avoids each of these mistakes
 	p := s.spawn([]string{"bash", "-c", "echo $OK"}, "env", map[string]string{"OK": "fine"}, "cwd", ".")
 	got := texts(p.end())
 	assert.Equal(t, got[0], "stdout fine", "%v", got)
@@ -154,7 +154,7 @@ func TestWrongSpawns(t *testing.T) {
 	}
 }
 
-// A process ends when its time is up, by its own timeout or that of the config.
+// TestTimeouts: a process is ended after its own timeout, or after that of the config.
 func TestTimeouts(t *testing.T) {
 	opts := DefaultOptions()
 	opts.Timeout = 0.1
@@ -168,7 +168,7 @@ func TestTimeouts(t *testing.T) {
 	}
 }
 
-// A timeout too long for a time.Duration is no bound, not none of the time.
+// TestLongTimeouts: a timeout that is too long for a time.Duration counts as no limit.
 func TestLongTimeouts(t *testing.T) {
 	opts := DefaultOptions()
 	opts.Timeout = 1e300
@@ -191,14 +191,15 @@ func TestMaxProcs(t *testing.T) {
 	s.Call(protocol.TypeProcSpawnReq, `{"cmd":["not-allowed"]}`).Has(t, "/ok", "false")
 	procs[0].write("", true)
 	procs[0].end()
-	// the place is free once the end is told
+	// the place is free once the last event is sent
 	third := s.spawn([]string{"cat"})
 	s.Refused(protocol.TypeProcSpawnReq, `{"cmd":["cat"]}`, protocol.CodeProcLimit) // a fourth
 	third.kill("SIGKILL")
 	procs[1].kill("SIGKILL")
 }
 
-// A child that leaves a grandchild with its streams open has ended all the same.
+// TestGrandchildDoesNotHoldTheEnd: a process that leaves a grandchild with its streams open still has
+// its end.
 func TestGrandchildDoesNotHoldTheEnd(t *testing.T) {
 	s := newStage(t, DefaultOptions())
 	p := s.bash("sleep 1000 & echo done")
@@ -281,7 +282,7 @@ func TestWrites(t *testing.T) {
 	s := newStage(t, DefaultOptions())
 	p := s.spawn([]string{"cat"})
 	p.write("one\n", false)
-	p.says("one\n") // it answers while it runs
+	p.says("one\n") // cat answers while its stdin is open
 	p.write("", false)
 	p.write("tw", false)
 	p.write("o\n", true)
@@ -319,11 +320,11 @@ func TestRefusedWrites(t *testing.T) {
 	})
 }
 
-// Input that a process does not read waits within bounds; one write, however
-// large, always finds room when nothing waits. Meanwhile the host answers.
+// TestStdinIsBounded: input that a process does not read is bounded. A single write of any size is
+// accepted if nothing waits. Meanwhile the host answers.
 func TestStdinIsBounded(t *testing.T) {
 	s := newStage(t, DefaultOptions())
-	// It reads nothing until it is told to, by a signal.
+	// The process reads nothing until it gets a signal.
 	p := s.bash("trap 'wc -c; exit' USR1; echo ready; while :; do sleep 0.01; done")
 	p.says("ready\n")
 	chunk := strings.Repeat("x", 1<<20)

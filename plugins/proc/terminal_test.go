@@ -18,7 +18,7 @@ import (
 	"a2e/protocol"
 )
 
-// typed is everything that a terminal has shown so far, as it is.
+// typed returns everything that a terminal has shown so far, unchanged.
 func (p *proc) typed() string {
 	p.s.t.Helper()
 	var b strings.Builder
@@ -32,7 +32,7 @@ func (p *proc) typed() string {
 	return b.String()
 }
 
-// shows waits until the terminal has shown this, and gives what it showed.
+// shows waits until the terminal has shown the text, and returns everything that it has shown.
 func (p *proc) shows(text string) (all string) {
 	p.s.t.Helper()
 	p.s.t.Cleanup(func() {
@@ -51,7 +51,7 @@ func terminalOf(cols, rows int) map[string]any {
 	return map[string]any{"pty": true, "cols": cols, "rows": rows}
 }
 
-// A whole session with a program that only talks to a terminal.
+// TestTerminalSession: an agent can use an interactive program that needs a terminal.
 func TestTerminalSession(t *testing.T) {
 	s := newStage(t, DefaultOptions())
 	p := s.spawn([]string{"python3", "-q", "-i", "-c", "import sys, os; sys.ps1='ask> '"},
@@ -98,7 +98,7 @@ while True: time.sleep(0.01)
 	assert.Equal(t, got[len(got)-1].String(), "killed", "%q", got)
 }
 
-// The end of input is a character, and the terminal stays open after it.
+// TestTerminalEOF: the end of input is a character, so the terminal stays open after it.
 func TestTerminalEOF(t *testing.T) {
 	s := newStage(t, DefaultOptions())
 	p := s.bash("stty -echo; echo ready; cat; echo first; cat; echo second", "metadata", terminalOf(0, 0))
@@ -110,15 +110,16 @@ func TestTerminalEOF(t *testing.T) {
 	assert.That(t, strings.Contains(p.typed(), "ready\r\none\r\nfirst\r\ntwo\r\nsecond\r\n"), "%q", got)
 }
 
-// Job control works: the terminal is the shell's own.
+// TestTerminalJobControl: job control works, as the shell controls its terminal.
 func TestTerminalJobControl(t *testing.T) {
 	s := newStage(t, DefaultOptions())
 	p := s.spawn([]string{"bash", "--norc", "--noprofile", "-i"}, "metadata", terminalOf(80, 24), "env",
 		map[string]any{"TERM": "dumb"})
 	p.shows("$ ")
 	p.write("sh -c 'echo going-$((1+1)); exec sleep 1000'\n", false)
-	p.shows("going-2") // the terminal is the job's now; before that a ^Z may catch the shell half way
-	// once: each ^Z throws away what the terminal was about to show, so a second may eat the shell's word
+	p.shows("going-2") // the job now owns the terminal; an earlier ^Z may stop the shell instead
+	// only once: each ^Z drops pending output of the terminal, so a second one may drop the shell's
+	// text
 	p.write("\x1a", false)
 	p.shows("Stopped")
 	p.write("kill %1; echo mine-$((40+2))\n", false)
@@ -128,15 +129,15 @@ func TestTerminalJobControl(t *testing.T) {
 	p.end()
 }
 
-// What is there when the time for the last output is up is passed on all the same, also
-// where the terminal stays open.
+// TestTerminalLateOutput: output that is there when the time for the last output ends is passed on,
+// even if the terminal stays open.
 func TestTerminalLateOutput(t *testing.T) {
 	tty, slave, err := newTerminal(protocol.ProcTerminal{})
 	must.OK(t, err)
 	defer slave.Close()
 	must.Get(slave.WriteString("last"))(t)
 	conn := must.Get(tty.master.SyscallConn())(t)
-	_ = conn.Control(func(fd uintptr) { // the kernel takes its time to pass it on
+	_ = conn.Control(func(fd uintptr) { // the kernel may take a while to pass the output on
 		_, err = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(patience/time.Millisecond))
 	})
 	must.OK(t, err, tty.master.SetReadDeadline(time.Unix(1, 0)))
@@ -146,7 +147,8 @@ func TestTerminalLateOutput(t *testing.T) {
 	assert.OK(t, tty.master.Close())
 }
 
-// Binary output, no stdin, and an end while much is on its way.
+// TestTerminalOutput: a terminal passes on binary output, and all output before the end. A terminal
+// without stdin refuses writes.
 func TestTerminalOutput(t *testing.T) {
 	s := newStage(t, DefaultOptions())
 	p := s.bash(`stty raw; printf 'a\xff\n'; seq 1 20000; printf 'last'`, "metadata", terminalOf(80, 24), "stdin_mode",
