@@ -19,7 +19,7 @@ import (
 	"a2e/host/state/store"
 )
 
-// pipe is a host whose answers are counted by their lines, nothing more.
+// pipe is a host to which a benchmark sends lines. It reads each answer as one line, without decoding it.
 type pipe struct {
 	in    *os.File
 	lines *bufio.Reader
@@ -43,7 +43,7 @@ func newPipe(b *testing.B, plugin host.Plugin) *pipe {
 	return p
 }
 
-// call sends one line and gives the answer.
+// call sends one line and returns the answer.
 func (p *pipe) call(b *testing.B, line string) []byte {
 	must.Get(io.WriteString(p.in, line+"\n"))(b)
 	return must.Get(p.lines.ReadSlice('\n'))(b)
@@ -57,8 +57,8 @@ func (p *pipe) close(b *testing.B) {
 	}
 }
 
-// BenchmarkSteps takes steps of the environments in memory within this process: one by
-// one, and in batches. A store takes the experiences in, as it does in a host.
+// BenchmarkSteps takes steps of the environments in memory within this process, one by one and in batches. A store
+// takes in the experiences, as in a real host.
 func BenchmarkSteps(b *testing.B) {
 	for _, name := range []string{"counter", "gridworld"} {
 		for _, batch := range []int{0, 1, 64, 1024} {
@@ -104,8 +104,8 @@ func benchSteps(b *testing.B, name string, batch int) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "steps/s")
 }
 
-// BenchmarkExecSteps takes steps of a program by the bare pipe to it, and by a host in between,
-// one by one and in batches: steps/s of the one to the other is what the host costs.
+// BenchmarkExecSteps takes steps of a program through a bare pipe to it, and through a host in between, one by one and
+// in batches. The difference in steps/s is the cost of the host.
 func BenchmarkExecSteps(b *testing.B) {
 	const add = `{"type":"add","value":0}`
 	b.Run("bare", func(b *testing.B) {

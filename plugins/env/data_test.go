@@ -21,7 +21,7 @@ import (
 	"a2e/protocol"
 )
 
-// dataStage is a host whose workspace, sources and baseline have files.
+// dataStage returns a host whose workspace, sources and baseline have files, and the path of the workspace.
 func dataStage(t *testing.T, opts DataOptions) (s *stage, workspace string) {
 	t.Helper()
 	workspace = t.TempDir()
@@ -56,7 +56,8 @@ func sumOf(text string) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// data sends one request and gives its answer; one that is an error stands in the text.
+// data sends one request and returns its answer. For an error, the answer has only the member "error", with the code
+// and the whole line.
 func (s *stage) data(typ protocol.Type, fields string) map[string]any {
 	s.t.Helper()
 	m := s.Call(typ, fields)
@@ -68,7 +69,7 @@ func (s *stage) data(typ protocol.Type, fields string) map[string]any {
 	return all
 }
 
-// uris lists the data root.
+// uris returns the uris of the items below the data root.
 func (s *stage) uris(fields string) (all []string) {
 	s.t.Helper()
 	var resp protocol.EnvDataGetResponse
@@ -79,8 +80,8 @@ func (s *stage) uris(fields string) (all []string) {
 	return all
 }
 
-// Two tasks in turn: the second finds the baseline and nothing of the first, and no episode is
-// disturbed.
+// TestDataOfTwoTasks: of two tasks in turn, the second finds the baseline and no files of the first. The data requests
+// disturb no episode.
 func TestDataOfTwoTasks(t *testing.T) {
 	baseline := t.TempDir()
 	must.OK(t, os.WriteFile(filepath.Join(baseline, "base.txt"), []byte("pristine"), 0o644))
@@ -123,7 +124,7 @@ func TestDataAdd(t *testing.T) {
 	} {
 		must.OK(t, os.WriteFile(filepath.Join(workspace, name), tarOf(t, "two", "2", entry, "1"), 0o644))
 	}
-	for _, c := range []struct{ part, want string }{ // want: what is there then, or !ERROR|WHAT IS THERE
+	for _, c := range []struct{ part, want string }{ // want: the files that are there afterwards, or !ERROR|FILES
 		{`{"src":"orders.csv"}`, "orders.csv"},
 		{`{"src":"orders.csv","dest":"sub"},{"src":"tree","dest":"./"}`, `!"sub": no folder can be made|sub`},
 		{`{"src":"tree/a.txt","dest":"t/a"},{"src":"orders.csv","dest":"t"}`, `!"t": a folder is there|t/a`},
@@ -242,7 +243,7 @@ func TestDataRequestsThatAreRefused(t *testing.T) {
 	}
 	own := filepath.Join(t.TempDir(), "deep", "root")
 	s, _ = dataStage(t, DataOptions{Root: own, Sources: []string{workspace}})
-	killed := filepath.Join(own, dataOwn+"-x") // what a killed host had begun to stage
+	killed := filepath.Join(own, dataOwn+"-x") // a folder in which a killed host had begun to stage
 	putFile(t, filepath.Join(killed, "half"), "")
 	putFile(t, filepath.Join(own, "mine", "closed", "x"), "")
 	must.OK(t, os.Chmod(filepath.Join(own, "mine", "closed"), 0))

@@ -34,7 +34,7 @@ func newStage(t testing.TB, plugins ...host.Plugin) *stage {
 	return s
 }
 
-// storeAt opens the store in a folder, until the test ends.
+// storeAt returns a function that opens the store in a folder. The store is closed at the end of the test.
 func storeAt(t testing.TB, dir string) func(context.Context) (store.Store, error) {
 	t.Helper()
 	s := stores.Open(t, filepath.Join(dir, store.FileName), Part())
@@ -48,7 +48,7 @@ func pluginOf(t testing.TB, opts Options, e host.Env) *Plugin {
 	return must.Get(New("myenv", opts, e))(t)
 }
 
-// reset begins an episode and gives what is seen of it.
+// reset begins an episode and returns its first observation.
 func (s *stage) reset(fields string) protocol.EnvObservation {
 	s.t.Helper()
 	var resp protocol.EnvResetResponse
@@ -58,7 +58,7 @@ func (s *stage) reset(fields string) protocol.EnvObservation {
 	return resp.Obs
 }
 
-// begin begins an episode of an environment and gives its id.
+// begin begins an episode of an environment and returns the episode's id.
 func (s *stage) begin(name string) string {
 	return s.reset(fmt.Sprintf(`{"env_name":%q}`, name)).EpisodeID
 }
@@ -67,7 +67,7 @@ func stepFields(id, action string) string {
 	return fmt.Sprintf(`{"episode_id":%q,"action":%s}`, id, action)
 }
 
-// step takes one step of a type.
+// step takes one step with an action of a type, and returns the observation.
 func (s *stage) step(id, action string) protocol.EnvObservation {
 	s.t.Helper()
 	var resp protocol.EnvStepResponse
@@ -77,7 +77,7 @@ func (s *stage) step(id, action string) protocol.EnvObservation {
 	return resp.Obs
 }
 
-// experiences lists them.
+// experiences returns the experiences that a list request finds.
 func (s *stage) experiences(fields string) []map[string]any {
 	s.t.Helper()
 	var resp protocol.EnvExpListResponse
@@ -244,7 +244,8 @@ func TestViewsOfCounter(t *testing.T) {
 	}
 }
 
-// A reset without a seed says which one it took: the episode can be had again.
+// TestResetTellsItsSeed: a reset without a seed tells the seed that it took, so that the same episode can be played
+// again.
 func TestResetTellsItsSeed(t *testing.T) {
 	s := newStage(t, pluginOf(t, Options{Env: "gridworld"}, host.Env{}))
 	first := s.reset(`{"env_name":"gridworld"}`)
@@ -290,7 +291,7 @@ func TestEpisodesAreBounded(t *testing.T) {
 	s.begin("counter")
 }
 
-// Several plugins share the capability: each request finds the one that it means.
+// TestSeveralPlugins: several plugins can serve the capability: each request goes to the plugin that it means.
 func TestSeveralPlugins(t *testing.T) {
 	dir := t.TempDir()
 	open := storeAt(t, dir)
@@ -345,7 +346,8 @@ func gridOf(t testing.TB, opts GridworldOptions, seed int64) *gridWorld {
 	return w.(*gridWorld)
 }
 
-// Each cell of each maze can be reached, walls have two sides, and the goal is not where one begins.
+// TestMazes: each cell of each maze can be reached, a wall exists on both of its sides, and the goal is not the first
+// cell.
 func TestMazes(t *testing.T) {
 	shapes := map[string]bool{}
 	for _, size := range [][2]int{{2, 2}, {2, 64}, {8, 8}, {64, 64}, {5, 3}} {
@@ -371,7 +373,7 @@ func TestMazes(t *testing.T) {
 	assert.That(t, len(shapes) == 20, "20 seeds gave %d mazes", len(shapes))
 }
 
-// Who follows the suggestions reaches the goal on the shortest way.
+// TestSuggestionsLeadToTheGoal: an agent that follows the suggestions reaches the goal by the shortest way.
 func TestSuggestionsLeadToTheGoal(t *testing.T) {
 	s := newStage(t, pluginOf(t, Options{Env: "gridworld", Gridworld: GridworldOptions{Width: 12, Height: 9}},
 		host.Env{}))
@@ -397,10 +399,10 @@ func TestSuggestionsLeadToTheGoal(t *testing.T) {
 	}
 }
 
-// Slips go to the sides, as often as the options say.
+// TestSlippery: with slippery, the agent slips to each side as often as the option says.
 func TestSlippery(t *testing.T) {
 	w := gridOf(t, GridworldOptions{Slippery: 0.3, Width: 3, Height: 3}, 4)
-	for i := range w.maze.open { // no inner walls
+	for i := range w.maze.open { // a maze without inner walls
 		w.maze.open[i] = 0
 		for d := up; d < directions; d++ {
 			if w.maze.beside(i, d) >= 0 {
@@ -447,14 +449,15 @@ func TestGridRender(t *testing.T) {
 	}
 }
 
-// The mazes of a seed are the same in every build: what was learned in one holds in the next.
+// TestAMazeOfOld: the maze of a seed is the same in every build, so that what an agent learned with one build holds
+// with the next.
 func TestAMazeOfOld(t *testing.T) {
 	w := gridOf(t, GridworldOptions{Width: 5, Height: 4}, 42)
 	got := "\n" + w.draw(asciiLetters())
 	assert.That(t, got == mazeOf42, "the maze of seed 42 is now%s", got)
 }
 
-// A saved maze that does not fit is refused.
+// TestBrokenSavedMazes: a saved maze that is not valid is refused.
 func TestBrokenSavedMazes(t *testing.T) {
 	g := must.Get(newGridworld(GridworldOptions{}))(t)
 	seed := int64(1)

@@ -14,7 +14,7 @@ import (
 	"a2e/protocol"
 )
 
-// late takes a step that is not answered, in an episode that has no time for it.
+// late takes a step that the program does not answer, with a time limit of 50 ms.
 func (s *execStage) late(w *execWorld) *protocol.Error {
 	s.t.Helper()
 	usual := w.within
@@ -23,7 +23,7 @@ func (s *execStage) late(w *execWorld) *protocol.Error {
 	return s.refused(w, `{"type":"hold"}`, protocol.CodeTimeout)
 }
 
-// What comes too late is dropped, and the state is asked for anew.
+// TestExecTimeout: an answer that comes too late is dropped, and the host asks the program for the state again.
 func TestExecTimeout(t *testing.T) {
 	s := newExecStage(t, "", ExecOptions{Timeout: hosttest.Patience})
 	a, b := s.begin(1, `{}`), s.begin(2, `{}`)
@@ -32,13 +32,13 @@ func TestExecTimeout(t *testing.T) {
 	assert.That(t, e.Retryable && strings.Contains(e.Message, "env/step/req within 50ms"), "%+v", e)
 	got := s.state(a, "count")
 	assert.That(t, got == "2", "the state is %s: not looked at again", got)
-	s.act(b, `{"type":"release"}`) // now the late answer comes
+	s.act(b, `{"type":"release"}`) // now the program sends the late answer
 	if out := s.act(a, `{"type":"add","value":5}`); out.Reward != 0.25 || s.state(a, "count") != "7" {
 		t.Errorf("after a late answer: %+v, count %s", out, s.state(a, "count"))
 	}
 }
 
-// A request that is given up is no end of the episode.
+// TestExecCancel: a cancelled request does not end its episode.
 func TestExecCancel(t *testing.T) {
 	s := newExecStage(t, "", ExecOptions{})
 	a := s.begin(1, `{}`)
@@ -63,7 +63,7 @@ func TestExecCancel(t *testing.T) {
 	}
 }
 
-// An episode that begins after nobody waits for it any more is closed.
+// TestExecAbandonedReset: an episode that begins after its reset was cancelled is closed.
 func TestExecAbandonedReset(t *testing.T) {
 	s := newExecStage(t, "", ExecOptions{})
 	w := s.begin(1, `{}`)
@@ -111,7 +111,8 @@ func TestExecDeath(t *testing.T) {
 	}
 }
 
-// A program that dies at once is started again at once, then less and less often.
+// TestExecBackoff: a program that dies at once is started again at once the first time, then after longer and longer
+// waits.
 func TestExecBackoff(t *testing.T) {
 	s := newExecStage(t, "die", ExecOptions{})
 	try := func() *protocol.Error {
@@ -236,7 +237,7 @@ func TestExecAnswersThatAreErrors(t *testing.T) {
 
 func TestExecThatDoesNotEnd(t *testing.T) {
 	s := newExecStage(t, "stubborn", ExecOptions{})
-	s.grace = hosttest.Patience // it is the end of ctx that ends it
+	s.grace = hosttest.Patience // only the end of ctx ends the program in this test
 	w := s.begin(1, `{}`)
 	ctx, cancel := context.WithCancel(t.Context())
 	closed := make(chan error, 1)

@@ -26,7 +26,7 @@ import (
 	"a2e/protocol"
 )
 
-// gymFolder has the adapter, and the virtual environment with Gymnasium.
+// gymFolder has the adapter for Gymnasium, and the virtual environment in which Gymnasium is installed.
 const gymFolder = "../../testdata/gym"
 
 func gymPython(t testing.TB) string {
@@ -39,8 +39,8 @@ func gymPython(t testing.TB) string {
 	return python
 }
 
-// newGymStage serves an environment of Gymnasium from a folder that has the adapter and
-// nothing else: the interpreter lies outside of the workspace.
+// newGymStage serves an environment of Gymnasium from a folder that has the adapter and nothing else. The Python
+// interpreter is outside the workspace.
 func newGymStage(t testing.TB, args ...string) *execStage {
 	t.Helper()
 	s := newExecStage(t, "", ExecOptions{Command: append([]string{gymPython(t), "gym_env.py"}, args...)})
@@ -51,14 +51,14 @@ func newGymStage(t testing.TB, args ...string) *execStage {
 	return s
 }
 
-// gymReference runs Gymnasium in process.
+// gymReference runs Gymnasium without a host and returns its output.
 func gymReference(t testing.TB, args ...string) []byte {
 	t.Helper()
 	return must.Get(exec.CommandContext(t.Context(), gymPython(t),
 		append([]string{filepath.Join(gymFolder, "reference.py")}, args...)...).Output())(t)
 }
 
-// 1,000 steps of CartPole give what Gymnasium gives in process, to the byte.
+// TestExecCartPole: 1,000 steps of CartPole have the same results as Gymnasium without a host, to the byte.
 func TestExecCartPole(t *testing.T) {
 	s := newGymStage(t, "CartPole-v1")
 	var w *execWorld
@@ -88,12 +88,12 @@ func TestExecCartPole(t *testing.T) {
 	assert.That(t, steps == 1000 && episodes >= 10, "%d steps in %d episodes", steps, episodes)
 }
 
-// gymValue is an action of shapes.py; the word may do more.
+// gymValue returns the value of an action for shapes.py. Some words make the environment fail.
 func gymValue(word string) string {
 	return fmt.Sprintf(`{"pick":3,"push":[[0.5,0],[-2,1e9]],"same":[0.5,-1],"many":[1,4],"bits":[0,1,1],"pair":[1,[0,255]],"word":%q}`, word)
 }
 
-// An environment with every kind of space, a picture and troubles.
+// TestExecGymShapes: an environment with every kind of space works, with pictures and with errors.
 func TestExecGymShapes(t *testing.T) {
 	s := newGymStage(t, "shapes:Shapes-v0", `{"start":"xyz"}`)
 	gymSpaces(t, s)
@@ -101,7 +101,7 @@ func TestExecGymShapes(t *testing.T) {
 	gymTroubles(t, s)
 }
 
-// Every kind of space has a schema that takes what the environment takes.
+// gymSpaces checks that every kind of space has a schema that accepts the same values as the environment.
 func gymSpaces(t *testing.T, s *execStage) {
 	space, err := s.Space(t.Context())
 	must.That(t, err == nil && strings.Join(space.Types, " ") == "act", "%v, %v", space.Types, err)
@@ -156,7 +156,7 @@ func compiled(t *testing.T, of map[string]any) *schema.Schema {
 	return must.Get(schema.Compile(of, 1000))(t)
 }
 
-// What an environment does wrong is an answer, and the program goes on.
+// gymTroubles checks that an error in the environment is an answer, and that the program goes on.
 func gymTroubles(t *testing.T, s *execStage) {
 	w := s.begin(1, `{}`)
 	if e := s.refused(w, `{"type":"act","value":`+gymValue("fail")+`}`,
@@ -178,12 +178,12 @@ func gymTroubles(t *testing.T, s *execStage) {
 	assert.That(t, !strings.Contains(s.log.String(), "skipped a line") && strings.Contains(s.log.String(),
 		"a library that prints"), "what a library prints should go to stderr:\n%s", s.log)
 	must.OK(t, w.Close(t.Context()))
-	if again := s.begin(1, `{}`); again.id == w.id { // the same object of Gymnasium, another episode
+	if again := s.begin(1, `{}`); again.id == w.id { // the same object of Gymnasium, but another episode
 		t.Errorf("two episodes are %s", w.id)
 	}
 }
 
-// gymRenders holds what an environment draws against the mode of its usual drawing.
+// gymRenders checks the pictures and texts of an environment against the mode of its default rendering.
 func gymRenders(t *testing.T, s *execStage, usual string) {
 	w := s.begin(1, `{}`)
 	for mode, want := range map[string]string{w.Modes()[0]: usual, "text": "text"} {
@@ -200,7 +200,8 @@ func gymRenders(t *testing.T, s *execStage, usual string) {
 		data, err := base64.StdEncoding.DecodeString(pic.Data)
 		must.That(t, err == nil && pic.Mime == "image/png", "%s, %v", pic.Mime, err)
 		img := must.Get(png.Decode(bytes.NewReader(data)))(t)
-		r, g, b, _ := img.At(2, 1).RGBA() // the pixels count up: 3 bytes each, 4 in a row
+		// the bytes of the picture count up: 3 bytes for each pixel, 4 pixels in a row
+		r, g, b, _ := img.At(2, 1).RGBA()
 		size := img.Bounds().Size()
 		assert.That(t, size.X == 4 && size.Y == 3 && r>>8 == 18 && g>>8 == 19 && b>>8 == 20,
 			"picture of %v with %d %d %d at 2,1", size, r>>8, g>>8, b>>8)
@@ -218,7 +219,7 @@ func TestExecGymNoSuchThing(t *testing.T) {
 	}
 }
 
-// The README shows a pipe that works without the host.
+// TestExecGymREADME: the README shows a pipe to the adapter that works without the host.
 func TestExecGymREADME(t *testing.T) {
 	text := must.Get(os.ReadFile("README.md"))(t)
 	gymConfig(t, string(text))
@@ -233,7 +234,7 @@ func TestExecGymREADME(t *testing.T) {
 	assert.That(t, got == gymSettle(want), "the pipe prints\n%s\nthe README shows\n%s", out, want)
 }
 
-// gymConfig checks that the README's config is one, and names all options.
+// gymConfig checks that the config in the README loads and names all options of exec.
 func gymConfig(t *testing.T, text string) {
 	t.Helper()
 	_, block, _ := strings.Cut(text, "<!-- gym config -->\n```yaml\n")
@@ -254,7 +255,7 @@ func gymConfig(t *testing.T, text string) {
 	}
 }
 
-// gymSettle takes the times out of messages.
+// gymSettle removes the times from messages.
 func gymSettle(text string) string {
 	var lines []string
 	for line := range strings.Lines(text) {
@@ -267,8 +268,8 @@ func gymSettle(text string) string {
 	return strings.Join(lines, "")
 }
 
-// The same over the wire: a plugin with many episodes, steps in a batch, and what the
-// agent hears when the program dies.
+// TestExecOverTheWire: a program works over the wire as well: with many episodes, with steps in a batch, and with a
+// clear error for the agent when the program dies.
 func TestExecOverTheWire(t *testing.T) {
 	stage := newGymStage(t, "CartPole-v1", `{"max_episode_steps":3}`)
 	stage.opts.EnvName = "CartPole-v1"
@@ -305,7 +306,7 @@ func TestExecOverTheWire(t *testing.T) {
 			t.Errorf("%s: %s", action, m.Line)
 		}
 	}
-	for i := range 3 { // the first was taken in the batch
+	for i := range 3 { // the first of the three steps was taken in the batch
 		var step protocol.EnvStepResponse
 		m := p.Call(protocol.TypeEnvStepReq, fmt.Sprintf(`{"episode_id":%s,"action":{"action_type":"act","payload":{"value":1.0}}}`, ids[1]))
 		if i == 2 {

@@ -31,10 +31,10 @@ type execStage struct {
 	log *hosttest.Log
 
 	mu  sync.Mutex
-	now time.Time // guarded by mu; stands still
+	now time.Time // guarded by mu; does not advance by itself
 }
 
-// newExecStage makes one for the program of testdata, in a mode, unless opts names another.
+// newExecStage returns a stage that runs the program of testdata in a mode, unless opts has another command.
 func newExecStage(t testing.TB, mode string, opts ExecOptions) *execStage {
 	t.Helper()
 	s := &execStage{t: t, dir: t.TempDir(), log: &hosttest.Log{}, now: time.Unix(1_800_000_000, 0)}
@@ -88,7 +88,7 @@ func execObject(t testing.TB, text string) protocol.Object {
 	return must.Get(protocol.ParseObject([]byte(text)))(t)
 }
 
-// act takes a step, which must work.
+// act takes a step, which must succeed.
 func (s *execStage) act(w *execWorld, action string) Outcome {
 	s.t.Helper()
 	out, err := w.Step(s.t.Context(), Action{Whole: execObject(s.t, action)})
@@ -105,7 +105,8 @@ func (s *execStage) refused(w *execWorld, action string, code protocol.ErrorCode
 	return execCode(s.t, err, code)
 }
 
-// execCode checks the code of an error; "" is that of one which is no *protocol.Error.
+// execCode checks the code of an error and returns the error as a *protocol.Error. The code "" stands for an error that
+// is not a *protocol.Error.
 func execCode(t testing.TB, err error, code protocol.ErrorCode) *protocol.Error {
 	t.Helper()
 	var e *protocol.Error
@@ -129,7 +130,7 @@ func (s *execStage) state(w *execWorld, key string) string {
 	return string(val)
 }
 
-// notes returns what the program wrote into a file, line by line.
+// notes returns the lines that the program wrote into a file.
 func (s *execStage) notes(name string) []string {
 	text, err := os.ReadFile(filepath.Join(s.dir, name))
 	if err != nil && !os.IsNotExist(err) {
@@ -152,7 +153,7 @@ func TestExecEpisode(t *testing.T) {
 		t.Fatalf("%s started before its first use: %v", s.Name(), s.notes("starts"))
 	}
 	var all sync.WaitGroup
-	for range 20 { // many who come first wait for one start
+	for range 20 { // many first requests at once wait for one start of the program
 		all.Go(func() {
 			if _, err := s.Reset(t.Context(), Reset{Push: func(*protocol.EnvStatePush) {}}); err != nil {
 				t.Error(err)
@@ -187,7 +188,7 @@ func TestExecEpisode(t *testing.T) {
 	}
 	n := s.notes("starts")
 	assert.That(t, len(n) == 1, "%d programs for all of it", len(n))
-	// by the end of its input, not by a signal
+	// The program must end because its input ends, not by a signal.
 	if err := s.Close(t.Context()); err != nil || len(s.notes("ended")) != 1 {
 		t.Errorf("close: %v, %v", err, s.notes("ended"))
 	}
@@ -222,7 +223,7 @@ func TestExecAnswersInAnyOrder(t *testing.T) {
 	assert.That(t, x == "2" && y == "3", "counts %s and %s", x, y)
 }
 
-// A push right behind the first observation finds its episode, and makes its state old.
+// TestExecPush: a push right after the first observation finds its episode, and the host asks for the state again.
 func TestExecPush(t *testing.T) {
 	s := newExecStage(t, "", ExecOptions{})
 	got := make(chan *protocol.EnvStatePush, 1)
@@ -237,8 +238,8 @@ func TestExecPush(t *testing.T) {
 	assert.That(t, count == "4", "count %s after the push", count)
 }
 
-// What of the machine the program sees: a name with a slash is relative to the workspace,
-// `read` opens more, `cwd` and `env` hold.
+// TestExecSandbox: the program sees of the machine only what its options allow. A command with a slash is relative to
+// the workspace; `read` and `cwd` open folders, and `env` sets variables.
 func TestExecSandbox(t *testing.T) {
 	outside := t.TempDir()
 	secret := filepath.Join(outside, "granted", "file")
@@ -261,7 +262,8 @@ func TestExecSandbox(t *testing.T) {
 			w := s.begin(1, `{}`)
 			s.act(w, fmt.Sprintf(`{"type":"read","path":%q}`, secret))
 			got := strings.ReplaceAll(s.state(w, "value")+s.state(w, "problem"), "%!s(<nil>)", "")
-			shut := name == "closed" && got == `"PermissionError"` // it is seen where there are no namespaces
+			// without namespaces the file can be seen, but not read
+			shut := name == "closed" && got == `"PermissionError"`
 			if got != tc.want && !shut && (name != "closed" || runtime.GOOS == "linux") {
 				t.Errorf("reads %s, want %s", got, tc.want)
 			}

@@ -30,7 +30,7 @@ func openAt(t testing.TB, dir string) store.Store {
 	return stores.Open(t, filepath.Join(dir, store.FileName), Part())
 }
 
-// hostAt runs a host on the store in a folder, until it ends.
+// hostAt runs a host on the store in a folder, and closes both after do.
 func hostAt(t testing.TB, dir string, make func(host.Env) *Plugin, do func(*stage)) {
 	t.Helper()
 	s := openAt(t, dir)
@@ -43,7 +43,7 @@ func hostAt(t testing.TB, dir string, make func(host.Env) *Plugin, do func(*stag
 	}
 }
 
-// An episode goes on in the next host exactly where it was, chance included.
+// TestEpisodesSurviveARestart: an episode goes on in the next host exactly where it was, with the same random numbers.
 func TestEpisodesSurviveARestart(t *testing.T) {
 	opts := Options{Env: "gridworld", Gridworld: GridworldOptions{Slippery: 0.5}}
 	make := func(e host.Env) *Plugin { return pluginOf(t, opts, e) }
@@ -82,7 +82,7 @@ func TestEpisodesSurviveARestart(t *testing.T) {
 		})
 	}
 	assert.That(t, fmt.Sprint(got) == fmt.Sprint(want), "with restarts\n%v\nwithout\n%v", got, want)
-	hostAt(t, dir, make, func(s *stage) { // one that was closed is gone, in the same host and the next
+	hostAt(t, dir, make, func(s *stage) { // a closed episode is gone, in this host and in the next one
 		s.Call(protocol.TypeEnvCloseReq, fmt.Sprintf(`{"episode_id":%q}`, id))
 		s.Refused(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, id), protocol.CodeUnknownEpisode)
 	})
@@ -94,8 +94,8 @@ func TestEpisodesSurviveARestart(t *testing.T) {
 	})
 }
 
-// What an episode has beyond its world survives as well: its end, its reward, its seed and
-// options. Folders and the like stay, where the episode does.
+// TestEndedEpisodesSurviveToo: other facts of an episode survive, too: its end, its reward, its seed and its options. A
+// host that ends leaves the worlds of open episodes without closing them.
 func TestEndedEpisodesSurviveToo(t *testing.T) {
 	dir := t.TempDir()
 	var r *room
@@ -129,7 +129,8 @@ func TestEndedEpisodesSurviveToo(t *testing.T) {
 	})
 }
 
-// An episode belongs to one plugin: another one on the same store does not take it up.
+// TestOthersEpisodesAreLeftAlone: an episode belongs to one plugin: another plugin on the same store does not take it
+// over.
 func TestOthersEpisodesAreLeftAlone(t *testing.T) {
 	dir := t.TempDir()
 	var id string
@@ -148,8 +149,8 @@ func TestOthersEpisodesAreLeftAlone(t *testing.T) {
 	})
 }
 
-// What was answered is not lost with a host that is killed: another has it at once, by the
-// journal, and a moment later by the tables.
+// TestAHostThatIsKilled: answered steps are not lost if a host is killed: another host reads them at once from the
+// journal, and a moment later from the tables.
 func TestAHostThatIsKilled(t *testing.T) {
 	dir := t.TempDir()
 	s := openAt(t, dir)
@@ -185,7 +186,7 @@ func TestAHostThatIsKilled(t *testing.T) {
 	})
 	newStage(t, pluginOf(t, Options{}, host.Env{Store: open})).Refused(protocol.TypeEnvObserveReq,
 		fmt.Sprintf(`{"episode_id":%q}`, later), protocol.CodeUnknownEpisode,
-		later) // though a journal that was left has its beginning
+		later) // although a journal that is still there has its beginning
 	next := newStage(t, pluginOf(t, Options{}, host.Env{Store: open}))
 	lines := func() (n int) {
 		must.OK(t, s.Read(t.Context(), func(tx *store.Tx) error {
@@ -208,7 +209,8 @@ func TestAHostThatIsKilled(t *testing.T) {
 	}
 }
 
-// The lines of a host of before the tables were changed are taken over as those of any other.
+// TestAHostOfBefore: the journal lines of a host from before the tables were changed are taken over like those of any
+// other host.
 func TestAHostOfBefore(t *testing.T) {
 	path := filepath.Join(t.TempDir(), store.FileName)
 	s := must.Get(stores.At(t.Context(), path, filepath.Dir(path), stores.Older(t, Part(), 2)))(t)
@@ -234,7 +236,8 @@ func TestAHostOfBefore(t *testing.T) {
 	})
 }
 
-// What hosts of before have left in files is read by the first that asks, and the files go.
+// TestFilesOfHostsOfBefore: the journal files of older hosts are read by the first request, and removed. A damaged file
+// stays.
 func TestFilesOfHostsOfBefore(t *testing.T) {
 	dir := t.TempDir()
 	folder := filepath.Join(dir, "env")
@@ -244,26 +247,28 @@ func TestFilesOfHostsOfBefore(t *testing.T) {
 		`"steps":1,"done":false,"truncated":false,"reward":0,"failure":"","saved":1}]}`
 	body = strings.Replace(body, "NOW", fmt.Sprint(time.Now().Unix()), 1)
 	line := fmt.Sprintf("%08x %s\n", crc32.Checksum([]byte(body), crc32.MakeTable(crc32.Castagnoli)), body)
-	must.OK(t, os.WriteFile(filepath.Join(folder, "x.0.journal"), []byte(line+"0000"), 0o600)) // the last is not whole
+	// the last line is not complete
+	must.OK(t, os.WriteFile(filepath.Join(folder, "x.0.journal"), []byte(line+"0000"), 0o600))
 	must.OK(t, os.WriteFile(filepath.Join(folder, "damaged.0.journal"), []byte("00000000"+line[8:]), 0o600))
 	for range 2 {
 		hostAt(t, dir, func(e host.Env) *Plugin { return pluginOf(t, Options{}, e) }, func(s *stage) {
 			m := s.Call(protocol.TypeEnvObserveReq, `{"episode_id":"e1"}`)
 			assert.That(t, m.Get("/obs/step_num") == "1", "%s", m.Line)
 			assert.Equal(t, len(s.experiences(`{}`)), 1)
-			s.begin("counter") // what is new is kept, whatever is damaged
+			s.begin("counter") // new episodes are kept, although a file is damaged
 		})
 	}
 	left, _ := os.ReadDir(folder)
 	must.That(t, len(left) == 1 && left[0].Name() == "damaged.0.journal", "files that stay: %v", left)
 }
 
-// exp/list reads memory and store, without doubles, in the order the steps were taken.
+// TestExperiencesOfMemoryAndStore: exp/list reads experiences from memory and from the store, without duplicates, in
+// the order of the steps.
 func TestExperiencesOfMemoryAndStore(t *testing.T) {
 	dir := t.TempDir()
 	make := func(e host.Env) *Plugin { return pluginOf(t, Options{}, e) }
 	var ids []string
-	const each = 150 // more than one row has
+	const each = 150 // more experiences than one row of the store has
 	for range 3 {
 		hostAt(t, dir, make, func(s *stage) {
 			ids = append(ids, s.begin("counter"), s.begin("counter"))
@@ -271,7 +276,7 @@ func TestExperiencesOfMemoryAndStore(t *testing.T) {
 				s.Call(protocol.TypeEnvBatchStepReq, batchFields(t, ids[len(ids)-2:],
 					[]string{`{"type":"noop"}`, `{"action_type":"noop", "payload":{"x":1}}`}))
 			}
-			var all []map[string]any // from the newest list back
+			var all []map[string]any // experiences of the longest list; the shorter ones must be its end
 			for _, limit := range []int{1_000_000, 1, 7, each, 2*each + 5} {
 				exp := s.experiences(fmt.Sprintf(`{"limit":%d}`, limit))
 				if all == nil {
@@ -325,7 +330,8 @@ func TestStoredExperiencesAreBounded(t *testing.T) {
 	assert.That(t, err == nil && count <= 1000 && count >= 700, "%d of 1000, %v", count, err)
 }
 
-// An episode that was idle for too long between two hosts is not taken up; a look at it counts.
+// TestIdleBetweenTwoHosts: an episode that was idle for too long between two hosts is not taken up. A look at the
+// episode counts as use.
 func TestIdleBetweenTwoHosts(t *testing.T) {
 	dir := t.TempDir()
 	at := time.Now()
@@ -357,7 +363,7 @@ func TestIdleBetweenTwoHosts(t *testing.T) {
 	}
 }
 
-// savedSteps returns the steps of an episode in the store; -1 = it is not there.
+// savedSteps returns the number of steps of an episode in the store, or -1 if the episode is not there.
 func savedSteps(t *testing.T, s store.Store, id string) int64 {
 	t.Helper()
 	steps := int64(-1)
@@ -368,7 +374,7 @@ func savedSteps(t *testing.T, s store.Store, id string) int64 {
 	return steps
 }
 
-// What could not be saved is saved later.
+// TestSavedOnceTheStoreWorksAgain: steps that could not be saved are saved later.
 func TestSavedOnceTheStoreWorksAgain(t *testing.T) {
 	s := openAt(t, t.TempDir())
 	defer s.Close()
@@ -390,7 +396,7 @@ func TestSavedOnceTheStoreWorksAgain(t *testing.T) {
 	assert.That(t, steps == 1, "%d steps are saved", steps)
 }
 
-// What a host saves late does not undo what another one has done since.
+// TestSavedLate: a late save of one host does not undo what another host has saved since.
 func TestSavedLate(t *testing.T) {
 	s := openAt(t, t.TempDir())
 	defer s.Close()
@@ -407,7 +413,7 @@ func TestSavedLate(t *testing.T) {
 	assert.Equal(t, savedSteps(t, s, id), 5)
 }
 
-// A store that fails costs no step; the agent is told where it matters.
+// TestAStoreThatFails: steps work without the store; only answers that need the store are errors.
 func TestAStoreThatFails(t *testing.T) {
 	broken := func(context.Context) (store.Store, error) { return nil, errors.New("the disk is gone") }
 	s := newStage(t, pluginOf(t, Options{}, host.Env{Store: broken}))
@@ -419,7 +425,7 @@ func TestAStoreThatFails(t *testing.T) {
 	s.Refused(protocol.TypeEnvExpListReq, `{}`, protocol.CodeRuntimeError, "the disk is gone")
 }
 
-// What was exported is the same after an import, twice.
+// TestExportAndImport: an export is the same after an import into another store, even after a second import.
 func TestExportAndImport(t *testing.T) {
 	dir := t.TempDir()
 	var id string
@@ -511,7 +517,7 @@ func (c *countedStore) Write(ctx context.Context, fn func(*store.Tx) error) erro
 	return c.Store.Write(ctx, fn)
 }
 
-// Steps are saved at most every second, however many there are.
+// TestSavesAreFew: steps are saved at most once a second, however many there are.
 func TestSavesAreFew(t *testing.T) {
 	s := stores.Memory(t, Part())
 	defer s.Close()
@@ -527,7 +533,7 @@ func TestSavesAreFew(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 		before := c.writes.Load()
-		if before < 4 || before > 14 { // one each second, and as many that look for what is too old
+		if before < 4 || before > 14 { // one write each second, and as many that remove old episodes
 			t.Errorf("%d writes in 5 seconds", before)
 		}
 		time.Sleep(time.Hour)
@@ -537,11 +543,13 @@ func TestSavesAreFew(t *testing.T) {
 	})
 }
 
-// What would take more memory than experiences may is saved before the next steps, not dropped.
+// TestNoExperienceIsDropped: experiences that would take too much memory are saved before the next steps, and are not
+// dropped.
 func TestNoExperienceIsDropped(t *testing.T) {
 	s := stores.Memory(t, Part())
 	defer s.Close()
-	synctest.Test(t, func(t *testing.T) { // where no second goes by, and so nothing is saved meanwhile
+	// the clock of synctest stands still during the steps, so no save by time comes in between
+	synctest.Test(t, func(t *testing.T) {
 		r := newRoom(t, Options{}, host.Env{Store: func(context.Context) (store.Store, error) { return s, nil }})
 		st := &stage{hosttest.Start(t, host.Options{Plugins: []host.Plugin{r.plugin}}), t}
 		st.Handshake(protocol.CapEnv)

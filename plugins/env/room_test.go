@@ -20,19 +20,19 @@ import (
 	"a2e/protocol"
 )
 
-// room is an environment that does all that one may do: it waits, pushes, fails, is saved.
+// room is an environment that does all that an environment may do: it waits, pushes, fails and is saved.
 type room struct {
 	plugin *Plugin
-	gate   chan struct{} // ends a wait
-	deny   bool          // no episode begins
-	places int           // episodes at once; 0 = any number
+	gate   chan struct{} // closed by the test to end all waits
+	deny   bool          // refuse each reset
+	places int           // most episodes at once; 0 = any number
 
 	mu       sync.Mutex // guards the fields below
 	worlds   map[string]*roomWorld
-	closed   []string // episodes
+	closed   []string // ids of episodes
 	left     []string
 	waiting  int
-	most     int // that waited at once
+	most     int // the most that waited at once
 	finished bool
 }
 
@@ -204,7 +204,7 @@ func (w *roomWorld) Leave(context.Context) error {
 
 func TestMain(m *testing.M) { sandboxtest.Main(m) }
 
-// push waits for the push number n of an episode, all of which have the req_id of its reset.
+// push waits for the push number n of an episode. All pushes of an episode have the req_id of its reset.
 func (s *stage) push(reset string, n int) protocol.EnvStatePush {
 	s.t.Helper()
 	var push protocol.EnvStatePush
@@ -214,7 +214,7 @@ func (s *stage) push(reset string, n int) protocol.EnvStatePush {
 	return push
 }
 
-// What a world says between steps reaches the agent, in order and after the reset's answer.
+// TestPushes: pushes of a world between two steps reach the agent in order, after the answer to the reset.
 func TestPushes(t *testing.T) {
 	r := newRoom(t, Options{}, host.Env{})
 	s := newStage(t, r.plugin)
@@ -223,7 +223,7 @@ func TestPushes(t *testing.T) {
 	s.Answer(req).Decode(t, &resp)
 	id := resp.Obs.EpisodeID
 	s.step(id, "say")
-	s.Call(protocol.TypeEnvStepReq, stepFields(id, `{"type":"push","n":3}`)) // within the step
+	s.Call(protocol.TypeEnvStepReq, stepFields(id, `{"type":"push","n":3}`)) // pushes during the step
 	for i := range 3 {
 		if p := s.push(req, i); p.EpisodeID != id || p.StepID != 1 || p.EventType != "noise" ||
 			p.Delta["i"] != float64(i) || *p.Reward != 0.5 || p.Terminal {
@@ -233,7 +233,7 @@ func TestPushes(t *testing.T) {
 	r.mu.Lock()
 	w := r.worlds[id]
 	r.mu.Unlock()
-	w.push(&protocol.EnvStatePush{EventType: "clock", Reason: "3"}) // between steps
+	w.push(&protocol.EnvStatePush{EventType: "clock", Reason: "3"}) // a push between two steps
 	if p := s.push(req, 3); p.EventType != "clock" || p.StepID != 2 || p.Reward != nil {
 		t.Errorf("a push between steps: %+v", p)
 	}
@@ -256,7 +256,8 @@ func TestPushes(t *testing.T) {
 	}
 }
 
-// A world that pushes without end holds nobody up, and what is dropped is the oldest.
+// TestAFloodOfPushes: a world that sends pushes without end does not hold up requests. If pushes must be dropped, the
+// oldest are dropped.
 func TestAFloodOfPushes(t *testing.T) {
 	r := newRoom(t, Options{}, host.Env{})
 	s := newStage(t, r.plugin)
@@ -285,7 +286,7 @@ func TestAFloodOfPushes(t *testing.T) {
 	}
 }
 
-// Pushes end with the session; the episode does not.
+// TestPushesAfterTheSession: pushes end with the session; the episode does not.
 func TestPushesAfterTheSession(t *testing.T) {
 	r := newRoom(t, Options{}, host.Env{})
 	s := &stage{hosttest.New(t, host.Options{Plugins: []host.Plugin{r.plugin}}), t}
@@ -301,7 +302,8 @@ func TestPushesAfterTheSession(t *testing.T) {
 	}
 }
 
-// An agent that did not ask for pushes gets none; the end that one brings counts all the same.
+// TestPushesThatNobodyAskedFor: an agent that did not ask for pushes gets none. If a push ends the episode, the episode
+// has ended all the same.
 func TestPushesThatNobodyAskedFor(t *testing.T) {
 	r := newRoom(t, Options{}, host.Env{})
 	s := &stage{hosttest.New(t, host.Options{Plugins: []host.Plugin{r.plugin}}), t}

@@ -19,7 +19,7 @@ import (
 	"a2e/protocol"
 )
 
-// A batch keeps the order of its request, also for an episode that stands in it twice.
+// TestBatchKeepsOrder: the results of a batch are in the order of its request, even if one episode is in it twice.
 func TestBatchKeepsOrder(t *testing.T) {
 	s := newStage(t, pluginOf(t, Options{}, host.Env{}))
 	var ids, actions []string
@@ -46,7 +46,7 @@ func batchFields(t testing.TB, ids, actions []string) string {
 	return fmt.Sprintf(`{"episode_ids":%s,"actions":[%s]}`, list, strings.Join(actions, ","))
 }
 
-// What is wrong with a batch is found before its first step.
+// TestBatchTakesNoStepBeforeItIsChecked: errors of a batch are found before its first step.
 func TestBatchTakesNoStepBeforeItIsChecked(t *testing.T) {
 	s := newStage(t, pluginOf(t, Options{MaxSteps: 1}, host.Env{}))
 	ended := s.begin("counter")
@@ -65,7 +65,7 @@ func TestBatchTakesNoStepBeforeItIsChecked(t *testing.T) {
 	} {
 		s.Refused(protocol.TypeEnvBatchStepReq, batchFields(t, tc.ids, tc.actions), tc.code, tc.say)
 	}
-	// this one is only found on the way
+	// This error only shows during the steps: the first step ends the episode.
 	m := s.Refused(protocol.TypeEnvBatchStepReq, batchFields(t, []string{open, open}, []string{inc, inc}),
 		protocol.CodeEpisodeDone, "step 1 of the batch", "took 1 of 2 steps")
 	assert.That(t, m.Get("/detail/failed/0") == "1", "failed: %s", m.Line)
@@ -77,7 +77,7 @@ func TestBatchTakesNoStepBeforeItIsChecked(t *testing.T) {
 	}
 }
 
-// The slow steps of a batch run side by side.
+// TestBatchStepsSideBySide: the slow steps of a batch run in parallel.
 func TestBatchStepsSideBySide(t *testing.T) {
 	r := newRoom(t, Options{}, host.Env{})
 	s := newStage(t, r.plugin)
@@ -100,8 +100,8 @@ func TestBatchStepsSideBySide(t *testing.T) {
 		"the second step of the first episode: %+v", last)
 }
 
-// Steps of one episode take effect in the order they were sent, however many are on the
-// way; those of another episode do not wait for them.
+// TestPipelinedStepsKeepTheirOrder: steps of one episode take effect in the order in which they were sent, however many
+// wait. Steps of another episode do not wait for them.
 func TestPipelinedStepsKeepTheirOrder(t *testing.T) {
 	r := newRoom(t, Options{}, host.Env{})
 	s := newStage(t, r.plugin)
@@ -132,7 +132,7 @@ func TestPipelinedStepsKeepTheirOrder(t *testing.T) {
 	}
 }
 
-// Many episodes at once, each from several sides.
+// TestConcurrentSteps: no step is lost when several clients take single steps and batches of many episodes at once.
 func TestConcurrentSteps(t *testing.T) {
 	s := newStage(t, pluginOf(t, Options{}, host.Env{Store: storeAt(t, t.TempDir())}))
 	const episodes, sides = 10, 6
@@ -161,13 +161,14 @@ func TestConcurrentSteps(t *testing.T) {
 	assert.That(t, len(exp) == episodes*each, "%d experiences of %d", len(exp), episodes*each)
 }
 
-// What a world may do wrong in a step, and what becomes of its episode.
+// TestStepsThatFail: each way in which a world can fail in a step has its error code, and either ends the episode or
+// lets it go on.
 func TestStepsThatFail(t *testing.T) {
 	for _, tc := range []struct {
 		action string
 		code   protocol.ErrorCode
 		say    string
-		ended  string // what a step after it is told; "" = it goes on
+		ended  string // part of the error of the next step; "" = the episode goes on
 	}{
 		{"fail", protocol.CodeRuntimeError, "the roof fell in", "the roof fell in"},
 		{"nan", protocol.CodeRuntimeError, "not a number", "not a number"},
@@ -200,14 +201,14 @@ func TestResetThatIsDenied(t *testing.T) {
 	r := newRoom(t, Options{MaxEpisodes: 1}, host.Env{})
 	r.deny = true
 	s := newStage(t, r.plugin)
-	for range 3 { // it takes no place
+	for range 3 { // a refused reset takes no place
 		s.Refused(protocol.TypeEnvResetReq, `{"env_name":"room"}`, protocol.CodeResetDenied, "the room is closed")
 	}
 	r.deny = false
 	s.begin("room")
 }
 
-// counts is a plugin that counts calls.
+// counts is a plugin that records calls.
 type counts struct {
 	mu  sync.Mutex
 	all []host.CallRecord
@@ -225,7 +226,7 @@ func (c *counts) RecordCall(r host.CallRecord) {
 	c.all = append(c.all, r)
 }
 
-// Each step counts for learning, once.
+// TestStepsAreCounted: each step is recorded for learning, once.
 func TestStepsAreCounted(t *testing.T) {
 	c := &counts{}
 	s := newStage(t, newRoom(t, Options{}, host.Env{}).plugin, c)
@@ -235,7 +236,7 @@ func TestStepsAreCounted(t *testing.T) {
 		`{"type":"say"}`,
 		`{"type":"fail"}`,
 	}))
-	s.Call(protocol.TypeEnvStepReq, stepFields(id, `{"type":"say"}`)) // refused: it has ended
+	s.Call(protocol.TypeEnvStepReq, stepFields(id, `{"type":"say"}`)) // refused: the episode has ended
 	s.Call(protocol.TypeEnvStepReq, stepFields(id, `{"type":"jump"}`))
 	s.Call(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, id))
 	c.mu.Lock()
@@ -250,7 +251,8 @@ func TestStepsAreCounted(t *testing.T) {
 	}
 }
 
-// An idle episode is closed, one that is asked for is not; a later request is told why.
+// TestIdleEpisodesAreReaped: an idle episode is closed, and a later request for it is told why. An episode that is used
+// stays open.
 func TestIdleEpisodesAreReaped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRoom(t, Options{IdleTimeout: 60, MaxEpisodes: 2}, host.Env{})
@@ -267,7 +269,7 @@ func TestIdleEpisodesAreReaped(t *testing.T) {
 		s.Refused(protocol.TypeEnvStepReq, stepFields(idle, `{"type":"say"}`), protocol.CodeUnknownEpisode, "idle",
 			"1m0s")
 		slow := s.Go(protocol.TypeEnvStepReq, stepFields(busy, `{"type":"wait"}`))
-		time.Sleep(200 * time.Second) // a step that takes long is not idle
+		time.Sleep(200 * time.Second) // an episode is not idle while it takes a long step
 		if s.begin("room"); r.count(&r.closed) != 1 {
 			t.Error("the episode was closed in its step")
 		}
@@ -282,7 +284,8 @@ func TestIdleEpisodesAreReaped(t *testing.T) {
 	})
 }
 
-// Without a store the newest are kept, and no state that is too long.
+// TestExperiencesInMemoryAreBounded: without a store, memory keeps the newest experiences, and no state that is too
+// long.
 func TestExperiencesInMemoryAreBounded(t *testing.T) {
 	for most, want := range map[int]int{100: 100, 100_000: recentExperiences} {
 		s, batches := newStage(t, pluginOf(t, Options{MaxExperiences: most}, host.Env{})), want/1000+1
@@ -295,7 +298,7 @@ func TestExperiencesInMemoryAreBounded(t *testing.T) {
 			t.Errorf("of %d: %d kept", most, len(exp))
 		}
 	}
-	const size = 1 << 20 // of an action
+	const size = 1 << 20 // bytes of an action
 	r := newRoom(t, Options{}, host.Env{})
 	close(r.gate)
 	s := newStage(t, r.plugin)
@@ -312,12 +315,13 @@ func TestExperiencesInMemoryAreBounded(t *testing.T) {
 		"a state that is too long is there")
 }
 
-// What an action may be, in both spellings, with and without a schema of its own.
+// TestActions: an action may have either spelling of its type, and is checked against a schema if the environment has
+// one.
 func TestActions(t *testing.T) {
 	for _, tc := range []struct {
 		env, action string
 		code        protocol.ErrorCode
-		path        string // of the first problem; "" = none
+		path        string // path of the first problem; "" = no path
 		say         string
 	}{
 		{env: "counter", action: `{"type":"inc"}`},
@@ -368,7 +372,7 @@ func TestActions(t *testing.T) {
 	}
 }
 
-// What a world gets of an action.
+// TestWhatAWorldGets: a world gets the type and the payload of an action, however the action is spelled.
 func TestWhatAWorldGets(t *testing.T) {
 	for _, tc := range []struct {
 		types                 []string
@@ -393,7 +397,8 @@ func TestWhatAWorldGets(t *testing.T) {
 	}
 }
 
-// Batches begin other episodes in place of those that have ended, at once or with the next action.
+// TestAutoreset: with autoreset, a batch begins new episodes in place of those that have ended, at once or with the
+// next action.
 func TestAutoreset(t *testing.T) {
 	for _, name := range []string{"counter", "room"} {
 		for _, mode := range []string{"next_step", "same_step"} {
@@ -451,7 +456,7 @@ func testAutoreset(t *testing.T, s *stage, name, mode, act string, most int) {
 		protocol.CodeSchemaViolation, "/autoreset")
 }
 
-// The reward of a last step is not lost where no other episode begins.
+// TestAutoresetThatIsDenied: the reward of a last step is not lost if the automatic reset is refused.
 func TestAutoresetThatIsDenied(t *testing.T) {
 	r := newRoom(t, Options{MaxSteps: 1}, host.Env{})
 	s := newStage(t, r.plugin)
@@ -467,7 +472,7 @@ func TestAutoresetThatIsDenied(t *testing.T) {
 	s.Refused(protocol.TypeEnvBatchStepReq, batch, protocol.CodeUnknownEpisode)
 }
 
-// Seeds of the maze and of the slips stand apart, and unknown options are refused.
+// TestResetOptions: the maze and the slips have seeds of their own, and unknown options are refused.
 func TestResetOptions(t *testing.T) {
 	s := newStage(t, pluginOf(t, Options{Env: "gridworld", Gridworld: GridworldOptions{Slippery: 0.5}}, host.Env{}))
 	play := func(options string) (maze, way string) {

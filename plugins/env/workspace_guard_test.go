@@ -18,7 +18,7 @@ import (
 	"a2e/protocol"
 )
 
-// What leads out of the episode's folder is refused, and the refusal is a step.
+// TestWallWorkspaceEscapes: a path that leads out of the episode's folder is refused, and the refusal counts as a step.
 func TestWallWorkspaceEscapes(t *testing.T) {
 	w := makeWorkspace(t, WorkspaceOptions{Tasks: realTasks(t)}, workshop(t))
 	world := beginTask(t, w, "e", "add")
@@ -41,7 +41,8 @@ func TestWallWorkspaceEscapes(t *testing.T) {
 	}
 }
 
-// The agent's programs see neither the task folder nor what else is in the episode's.
+// TestWorkspaceHidesTheTask: the agent's programs can see neither the folder of the task nor the hidden files of the
+// episode.
 func TestWorkspaceHidesTheTask(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Log("children are confined on Linux only")
@@ -76,7 +77,8 @@ func quoted(t testing.TB, text string) string {
 	return string(raw)
 }
 
-// The check reads the task folder and changes nothing, there or in the agent's folder.
+// TestWorkspaceCheckLeavesNothing: the check can read the folder of the task, and changes nothing, neither there nor in
+// the agent's folder.
 func TestWorkspaceCheckLeavesNothing(t *testing.T) {
 	dir := taskFolder(t, map[string]string{
 		"b/task.yaml": "description: x\ncheck: [sh, -c, 'cat {task}/task.yaml']\n",
@@ -116,7 +118,7 @@ exit 0
 	}
 }
 
-// A check that hangs, with a child that hangs, is ended by its timeout.
+// TestWorkspaceCheckHangs: a check that hangs, with a child that hangs, is ended by its timeout.
 func TestWorkspaceCheckHangs(t *testing.T) {
 	dir := taskFolder(t, map[string]string{
 		"a/task.yaml": "description: x\ntimeout: 0.5\nshow_output: true\n", "a/check": "#!/bin/sh\necho " +
@@ -129,14 +131,14 @@ func TestWorkspaceCheckHangs(t *testing.T) {
 	out := takeStep(t, beginTask(t, w, "a", "a"), `{"type":"submit"}`)
 	assert.That(t, out.Reward == 0 && out.Done && verdictOf(t, out, "timed_out") == true &&
 		strings.Contains(verdictOf(t, out, "reason").(string), "500ms"), "its own time was up: %+v", out)
-	// The end of the request ends the check, not the episode.
+	// The end of the request ends the check, but not the episode.
 	world := beginTask(t, w, "b", "b")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	time.AfterFunc(200*time.Millisecond, func() { cancel(protocol.Errorf(protocol.CodeCancelled, "enough")) })
 	for _, text := range []string{
 		`{"type":"submit"}`,
 		`{"type":"run_command","command":["sleep","1000"]}`,
-	} { // the second finds it ended
+	} { // the context has ended before the second action begins
 		_, err := world.Step(ctx, asAction(t, text))
 		known, ok := errors.AsType[*protocol.Error](err)
 		assert.That(t, ok && known.Code == protocol.CodeCancelled && world.steps == 0, "%s, cancelled: %v after %d "+
@@ -153,7 +155,7 @@ func TestWorkspaceCheckHangs(t *testing.T) {
 	}
 }
 
-// Two episodes of one task share nothing.
+// TestWorkspaceEpisodesAreApart: two episodes of one task share nothing.
 func TestWorkspaceEpisodesAreApart(t *testing.T) {
 	w := makeWorkspace(t, WorkspaceOptions{Tasks: realTasks(t)}, workshop(t))
 	one, two := beginTask(t, w, "one", "add"), beginTask(t, w, "two", "add")
@@ -173,7 +175,7 @@ func TestWorkspaceEpisodesAreApart(t *testing.T) {
 	}
 }
 
-// The schema of an action takes what Step takes.
+// TestWorkspaceActions: the schema of an action accepts every action that Step accepts, and refuses most of the others.
 func TestWorkspaceActions(t *testing.T) {
 	w := makeWorkspace(t, WorkspaceOptions{Tasks: realTasks(t), Deny: []string{"gl*"}}, workshop(t))
 	space := compiled(t, w.space.Action)
@@ -181,7 +183,7 @@ func TestWorkspaceActions(t *testing.T) {
 	for _, tc := range []struct {
 		text string
 		fits bool
-		code protocol.ErrorCode // of Step
+		code protocol.ErrorCode // the error of Step; "" = none
 		path string
 	}{
 		{`{"type":"read_file","path":"calc.py"}`, true, "", ""},
@@ -230,7 +232,7 @@ func TestWorkspaceActions(t *testing.T) {
 	}
 }
 
-// An episode that was saved goes on in another host, as it was.
+// TestWorkspaceIsSavedAndRestored: a saved episode goes on in another host, as it was.
 func TestWorkspaceIsSavedAndRestored(t *testing.T) {
 	e := workshop(t)
 	opts := WorkspaceOptions{Tasks: realTasks(t), Task: "add", CheckEachStep: true}
@@ -245,7 +247,7 @@ func TestWorkspaceIsSavedAndRestored(t *testing.T) {
 		t.Errorf("taken up while it is open: %v", err)
 	}
 	must.OK(t, world.Leave(t.Context()))
-	// as if the host had died while a check ran
+	// This is the state after a host that died while a check ran.
 	must.OK(t, os.Rename(world.folder.work(), world.folder.aside()))
 	putFile(t, filepath.Join(world.folder.work(), "secret"), "")
 
@@ -257,7 +259,7 @@ func TestWorkspaceIsSavedAndRestored(t *testing.T) {
 		t.Errorf("restored %+v, saved %+v", after, before)
 	}
 	if out := takeStep(t, back.(*workspaceWorld), `{"type":"submit"}`); out.Reward != 0 || !out.Done ||
-		verdictOf(t, out, "score") != 1.0 { // it had the 1 before
+		verdictOf(t, out, "score") != 1.0 { // it had this score before, so the step earns nothing
 		t.Errorf("%+v", out)
 	}
 	if err := back.Close(t.Context()); err != nil {
@@ -282,7 +284,7 @@ func TestWorkspaceIsSavedAndRestored(t *testing.T) {
 	}
 }
 
-// The next host removes what dead ones left, and nothing else.
+// TestWorkspaceStaleFolders: a host removes the folders that dead hosts left, and no others.
 func TestWorkspaceStaleFolders(t *testing.T) {
 	e := workshop(t)
 	w := makeWorkspace(t, WorkspaceOptions{Tasks: realTasks(t)}, e)
@@ -295,7 +297,8 @@ func TestWorkspaceStaleFolders(t *testing.T) {
 		dir := filepath.Join(episodes, name)
 		putFile(t, filepath.Join(dir, "work", "ro", "x"), "")
 		must.OK(t, os.Chmod(filepath.Join(dir, "work", "ro"), 0o500))
-		t.Cleanup(func() { _ = os.Chmod(filepath.Join(dir, "work", "ro"), 0o700) }) // of those that stay
+		// lets the test remove the folders that stay
+		t.Cleanup(func() { _ = os.Chmod(filepath.Join(dir, "work", "ro"), 0o700) })
 		if name == "saved" || name == "forgotten" {
 			putFile(t, filepath.Join(dir, "saved"), "")
 			must.OK(t, os.Chtimes(filepath.Join(dir, "saved"), now.Add(-age), now.Add(-age)))
@@ -315,7 +318,8 @@ func TestWorkspaceStaleFolders(t *testing.T) {
 	assert.That(t, got == "alive new saved young", "left are %s", got)
 }
 
-// Folders are private, gone when their episode is closed, and bounded in number.
+// TestWorkspaceFolders: folders of episodes are private, are removed when their episode is closed, and are bounded in
+// number.
 func TestWorkspaceFolders(t *testing.T) {
 	e := workshop(t)
 	w := makeWorkspace(t, WorkspaceOptions{Tasks: realTasks(t)}, e)

@@ -59,7 +59,7 @@ func TestWorkspaceBrokenTasks(t *testing.T) {
 		assert.That(t, err != nil && strings.Contains(err.Error(), tc.want) && !strings.Contains(err.Error(), dir),
 			"%s: %v, want %q", tc.name, err, tc.want)
 	}
-	// One that is not the default is found when it is asked for.
+	// A task that is not the default is only checked when a reset asks for it.
 	dir := taskFolder(t, map[string]string{
 		"a/task.yaml": fine + "id: first\n", "a/check": "#!/bin/sh\n", "b/task.yaml": "descripton: x\n",
 		"b/check":     "#!/bin/sh\n",
@@ -131,7 +131,7 @@ func TestWorkspaceOptions(t *testing.T) {
 	}
 }
 
-// A template is copied with its links and rights, or refused as a whole.
+// TestWorkspaceTemplates: a template is copied with its links and permissions, or refused as a whole.
 func TestWorkspaceTemplates(t *testing.T) {
 	base := map[string]string{
 		"t/task.yaml": fine, "t/check": "#!/bin/sh\n", "t/files/a/b.txt": "twelve bytes",
@@ -141,7 +141,7 @@ func TestWorkspaceTemplates(t *testing.T) {
 		name string
 		make func(t *testing.T, files string)
 		opts WorkspaceOptions
-		want string // part of the error; "" = it is copied
+		want string // part of the error; "" = the template is copied
 	}{
 		{"as it is", func(t *testing.T, files string) {
 			link(t, "a/b.txt", files+"/in")
@@ -201,7 +201,7 @@ func link(t *testing.T, to, path string) {
 	must.OK(t, os.Symlink(to, path))
 }
 
-// sameTree compares two folders: names, rights to run, content, links and times.
+// sameTree compares two folders: names, permissions to run, content, links and times.
 func sameTree(t *testing.T, want, got string) {
 	t.Helper()
 	describe := func(root string) (all []string) {
@@ -209,12 +209,12 @@ func sameTree(t *testing.T, want, got string) {
 			if err != nil || path == root {
 				return err
 			}
-			rel, _ := filepath.Rel(root, path) // it lies below root
+			rel, _ := filepath.Rel(root, path) // no error: path is below root
 			info, err := d.Info()
 			if err != nil {
 				return err
 			}
-			text, _ := os.Readlink(path) // "" for what is no link
+			text, _ := os.Readlink(path) // "" if path is not a link
 			if info.Mode().IsRegular() {
 				raw, err := os.ReadFile(path)
 				if err != nil {
@@ -234,7 +234,7 @@ func sameTree(t *testing.T, want, got string) {
 	assert.That(t, a == b, "copied\n%s\nas\n%s", a, b)
 }
 
-// An episode's folder that grew out of bounds is not checked, and gets no reward.
+// TestWorkspaceTooLargeToCheck: an episode whose folder has grown too large is not checked, and gets no reward.
 func TestWorkspaceTooLargeToCheck(t *testing.T) {
 	dir := taskFolder(t, map[string]string{"a/task.yaml": fine, "a/check": "#!/bin/sh\nexit 0\n"})
 	world := beginTask(t, makeWorkspace(t, WorkspaceOptions{Tasks: dir, MaxFiles: 1}, workshop(t)), "e", "")
@@ -246,7 +246,7 @@ func TestWorkspaceTooLargeToCheck(t *testing.T) {
 		"more files") && len(lookAt(t, world).Files) == grown+1, "%+v", out)
 }
 
-// judgeOfSums runs main.py and reads note*; half of the reward is for each.
+// judgeOfSums runs main.py and reads note*; each earns half of the reward.
 const judgeOfSums = `#!/usr/bin/env python3
 import json, os, sys
 
@@ -270,7 +270,8 @@ print(json.dumps({"reward": reward}))
 
 const honestSum = "for line in open(0): print(sum(map(int, line.split())))\n"
 
-// rewardTasks are one piece of work, judged in each of the ways that there are. A run of main.py has limit seconds.
+// rewardTasks returns a folder with one task that is judged in each of the possible ways. A run of main.py has limit
+// seconds.
 func rewardTasks(t *testing.T, limit string) string {
 	numbers, expected := "2 3\n40 2\n-7 9\n", "5\n42\n2\n"
 	files := map[string]string{
@@ -287,8 +288,8 @@ func rewardTasks(t *testing.T, limit string) string {
 	return taskFolder(t, files)
 }
 
-// programCheats are ways of main.py to a reward that it did not earn. TASK is the task folder.
-// Those of the first group could fool a judge alone.
+// programCheats returns programs for main.py that try to get a reward without the work. TASK stands for the folder of
+// the task. Those in judge could only fool a judge.
 func programCheats() (judge, all map[string]string) {
 	const parents = "import os, signal\n"
 	judge = map[string]string{
@@ -354,9 +355,9 @@ for top in ('TASK', os.path.dirname('TASK'), os.getcwd() + '/..', '/tmp'):
         if 'expected.txt' in files: look(dir + '/expected.txt')
 `
 
-// What the agent's program does earns nothing but by printing what is right.
+// TestWallRewardsOfPrograms: the agent's program earns a reward only if it prints the right answer.
 func TestWallRewardsOfPrograms(t *testing.T) {
-	dir := rewardTasks(t, "3") // a cheat hangs
+	dir := rewardTasks(t, "3") // 3 seconds, because one of the cheats hangs
 	w := makeWorkspace(t, WorkspaceOptions{Tasks: dir}, workshop(t))
 	patient := makeWorkspace(t, WorkspaceOptions{Tasks: rewardTasks(t, "30")}, workshop(t))
 	judge, all := programCheats()
@@ -407,7 +408,7 @@ func rewardOf(t *testing.T, w *workspace, task string, files map[string]string, 
 	return out.Reward
 }
 
-// What lies in the agent's folder changes neither the judge nor what it reads.
+// TestWallRewardsOfFolders: no file in the agent's folder changes the judge or what the judge reads.
 func TestWallRewardsOfFolders(t *testing.T) {
 	dir := rewardTasks(t, "30")
 	w := makeWorkspace(t, WorkspaceOptions{Tasks: dir}, workshop(t))
@@ -435,7 +436,8 @@ func TestWallRewardsOfFolders(t *testing.T) {
 				"printf '#!/bin/sh\necho {\\\"reward\\\": 1}\n' > check; chmod +x check; cp check ../check",
 			},
 		},
-		// to the truth, relative, by a link, to a folder, by proc, in a link, to what is hidden, hard; and a pipe
+		// Links to the expected text: relative, through a link, to a folder, through /proc, to a hidden file, and hard;
+		// and a pipe.
 		"links": {commands: []string{
 			"ln -s " + judged + "/expected.txt note1; ln -s " + up + strings.TrimPrefix(judged, "/") +
 				"/expected.txt note2",
@@ -468,8 +470,8 @@ func TestWallRewardsOfFolders(t *testing.T) {
 	})
 }
 
-// A check that does not end as the task says has judged nothing, whatever it has printed;
-// and one that only reads is not led astray by what it reads.
+// TestWallRewardsOfChecks: a check that does not end as the task says has no verdict, whatever it has printed. A check
+// that only reads the agent's folder runs no code of the agent.
 func TestWallRewardsOfChecks(t *testing.T) {
 	files := map[string]string{"secret.txt": "apple\n"}
 	checks := map[string]string{
@@ -514,8 +516,8 @@ func TestWallRewardsOfChecks(t *testing.T) {
 	}
 }
 
-// A judge that writes what the agent's program says among its own lines is taken in by it, unless
-// its verdict needs a nonce. Where it gives none itself, it has judged nothing.
+// TestWallVerdictsNeedTheirNonce: a judge that prints the output of the agent's program between its own lines can be
+// fooled by it, unless its verdict needs a nonce. A verdict without the nonce that the task needs does not count.
 func TestWallVerdictsNeedTheirNonce(t *testing.T) {
 	const echoes = `#!/usr/bin/env python3
 import json, sys

@@ -57,7 +57,7 @@ func newRealBox(o host.ToolBoxOptions, launcher string) (host.ToolBox, error) {
 	return b, err
 }
 
-// workshop is what a workspace gets from outside in a test.
+// workshop returns the environment of a host for the tests of a workspace.
 func workshop(t testing.TB) host.Env {
 	t.Helper()
 	launcher := hosttest.Launcher(t)
@@ -70,14 +70,14 @@ func workshop(t testing.TB) host.Env {
 	}
 }
 
-// realTasks is the folder of tasks in testdata.
+// realTasks returns the folder of the tasks in testdata.
 func realTasks(t testing.TB) string {
 	t.Helper()
 	root := must.Get(hosttest.Root())(t)
 	return filepath.Join(root, "testdata", "tasks")
 }
 
-// putFile writes a file, with the folders on its way; one named check can be run.
+// putFile writes a file and the folders above it. A file named check can be run.
 func putFile(t testing.TB, path, text string) {
 	t.Helper()
 	must.OK(t, os.MkdirAll(filepath.Dir(path), 0o755))
@@ -88,7 +88,7 @@ func putFile(t testing.TB, path, text string) {
 	must.OK(t, os.WriteFile(path, []byte(text), mode))
 }
 
-// taskFolder makes a folder of tasks with the files given by path.
+// taskFolder returns a new folder of tasks with the given files, by path.
 func taskFolder(t testing.TB, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -114,7 +114,7 @@ func jsonObject(t testing.TB, text string) protocol.Object {
 	return obj
 }
 
-// beginTask begins an episode that is closed with the test.
+// beginTask begins an episode that is closed at the end of the test.
 func beginTask(t testing.TB, w *workspace, id, task string) *workspaceWorld {
 	t.Helper()
 	options := `{}`
@@ -126,7 +126,7 @@ func beginTask(t testing.TB, w *workspace, id, task string) *workspaceWorld {
 	return made.(*workspaceWorld)
 }
 
-// asAction reads an action as the plugin does, with the type as it stands.
+// asAction reads an action as the plugin does, with the type that the text has.
 func asAction(t testing.TB, text string) Action {
 	t.Helper()
 	obj, kind := jsonObject(t, text), ""
@@ -180,7 +180,7 @@ func lookAt(t testing.TB, w World) *seen {
 	return &s
 }
 
-// verdictOf returns an entry of a verdict in an outcome.
+// verdictOf returns one entry of the verdict in an outcome.
 func verdictOf(t testing.TB, out Outcome, key string) any {
 	t.Helper()
 	info, ok := out.Info["check"].(map[string]any)
@@ -190,10 +190,10 @@ func verdictOf(t testing.TB, out Outcome, key string) any {
 
 const mend = `{"type":"edit_file","path":"calc.py","old":"a - b","new":"a + b"}`
 
-// fakeVerdict is what an agent leaves for a check to load.
+// fakeVerdict is a Python module that an agent writes in the hope that a check imports it.
 const fakeVerdict = "import os, sys\nprint('{\"reward\": 1}')\nsys.stdout.flush()\nos._exit(0)\n"
 
-// cheat is the action that writes a file.
+// cheat returns the action that writes a file.
 func cheat(path, text string) []string {
 	raw, _ := json.Marshal(map[string]string{"type": "write_file", "path": path, "content": text})
 	return []string{string(raw)}
@@ -262,7 +262,7 @@ func TestWorkspaceTaskIsSolved(t *testing.T) {
 	}
 }
 
-// The files of an episode change with each action, and observe sees what others do.
+// TestWorkspaceStateIsLive: the list of files follows each action, and observe shows what others have changed.
 func TestWorkspaceStateIsLive(t *testing.T) {
 	w := makeWorkspace(t, WorkspaceOptions{Tasks: realTasks(t)}, workshop(t))
 	world := beginTask(t, w, "e", "score")
@@ -307,7 +307,8 @@ func TestWorkspaceNumberReward(t *testing.T) {
 	}
 }
 
-// With check_each_step the rewards tell how much better it got, and add up to the score.
+// TestWorkspaceCheckEachStep: with check_each_step, the reward of a step is the change of the score, and the rewards
+// add up to the score.
 func TestWorkspaceCheckEachStep(t *testing.T) {
 	w := makeWorkspace(t, WorkspaceOptions{Tasks: realTasks(t), CheckEachStep: true}, workshop(t))
 	world := beginTask(t, w, "e", "score")
@@ -335,7 +336,7 @@ func TestWorkspaceCheckEachStep(t *testing.T) {
 	}
 }
 
-// The last action that an episode may have is checked, and cuts it short.
+// TestWorkspaceMaxSteps: the last action of an episode is checked, and truncates the episode.
 func TestWorkspaceMaxSteps(t *testing.T) {
 	dir := taskFolder(t, map[string]string{
 		"a/task.yaml": "description: x\nmax_steps: 2\n", "a/check": "#!/bin/sh\ntest -e done\n",
@@ -343,7 +344,8 @@ func TestWorkspaceMaxSteps(t *testing.T) {
 	})
 	w := makeWorkspace(t, WorkspaceOptions{Tasks: dir, MaxSteps: 1}, workshop(t))
 	world := beginTask(t, w, "e", "")
-	if out := takeStep(t, world, `{"type":"read_file","path":"no"}`); out.Truncated || out.Done { // a failed one counts
+	// a failed action counts
+	if out := takeStep(t, world, `{"type":"read_file","path":"no"}`); out.Truncated || out.Done {
 		t.Errorf("%+v", out)
 	}
 	if out := takeStep(t, world, `{"type":"write_file","path":"done","content":""}`); !out.Truncated || out.Done ||
