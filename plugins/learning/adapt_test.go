@@ -17,8 +17,8 @@ import (
 	"a2e/protocol"
 )
 
-// Each strategy gives the tool of a group that does better the larger weight, tells each kind
-// apart, and leaves alone what competes with nobody.
+// TestAdapt: each strategy gives a larger weight to the better tool of a group, treats each kind apart, and does not
+// change the weight of a component without rivals.
 func TestAdapt(t *testing.T) {
 	for _, strategy := range []protocol.AdaptStrategy{"ucb1", "epsilon_greedy", "softmax", "ppo", "thompson", ""} {
 		t.Run(string(strategy), func(t *testing.T) {
@@ -58,8 +58,8 @@ func TestAdapt(t *testing.T) {
 	}
 }
 
-// What a component is worth follows from calls, rewards, experiences and feedback, of each
-// alone and of all together; the scale of rewards is of all that compete.
+// TestWorth: the worth of a component follows from its calls, rewards, experiences and feedback, from each alone and
+// from all together. The scale of rewards spans all components that compete.
 func TestWorth(t *testing.T) {
 	reward := func(x float64) *float64 { return &x }
 	told := func(id, name string, r float64) string {
@@ -128,7 +128,7 @@ func TestWorth(t *testing.T) {
 	} {
 		s := newStage(t, newFile(t), DefaultOptions())
 		for _, w := range c.work {
-			w.Kind = kindModel // as what is named is where nothing has its name
+			w.Kind = kindModel // the kind of a component that is only named and is not known otherwise
 			s.work(w)
 		}
 		if c.experiences != nil {
@@ -154,7 +154,7 @@ func TestWorth(t *testing.T) {
 	}
 }
 
-// One component alone gets its weight; its rivals keep theirs.
+// TestAdaptOne: adapting one component changes its weight, and not the weights of its rivals.
 func TestAdaptOne(t *testing.T) {
 	s := newStage(t, newFile(t), DefaultOptions())
 	s.calls("good", 50, 0)
@@ -169,7 +169,7 @@ func TestAdaptOne(t *testing.T) {
 	}
 }
 
-// ppo looks at each call once: its steps are bounded, and without news it makes none.
+// TestPPOStepsOncePerBatch: ppo uses each call once: its steps are bounded, and without new calls it makes no step.
 func TestPPOStepsOncePerBatch(t *testing.T) {
 	s := newStage(t, newFile(t), DefaultOptions())
 	s.calls("good", 100, 0)
@@ -180,7 +180,7 @@ func TestPPOStepsOncePerBatch(t *testing.T) {
 	again, message := s.adapt("", "ppo")
 	assert.That(t, again["good"] == first["good"] && again["bad"] == first["bad"] &&
 		strings.Contains(message, "nothing new"), "without news the weights are %v: %s", again, message)
-	s.calls("good", 0, 20) // now it is the other way round, though not in all
+	s.calls("good", 0, 20) // now the other tool is better, though not in total
 	s.calls("bad", 20, 0)
 	back, _ := s.adapt("", "ppo")
 	assert.That(t, back["good"] < first["good"] && back["bad"] > first["bad"], "after bad news the weights are %v",
@@ -194,7 +194,7 @@ func TestPPOStepsOncePerBatch(t *testing.T) {
 	assert.That(t, strings.Join(rows, ",") == "tool bad,tool good,tool bad,tool good", "the history has %v", rows)
 }
 
-// The config's strategy and its parameters stand where the request does not say.
+// TestStrategyOfTheConfig: the strategy of the config and its parameters hold unless the request names others.
 func TestStrategyOfTheConfig(t *testing.T) {
 	opts := DefaultOptions()
 	opts.Strategy, opts.EpsilonGreedy.Constant, opts.PPO.Clip, opts.PPO.Entropy, opts.Softmax.Scale = "epsilon_greedy",
@@ -220,8 +220,8 @@ func TestStrategyOfTheConfig(t *testing.T) {
 		"from %v to %v", weights, next)
 }
 
-// Another host sees new weights a second later at the latest, without asking the store
-// at each question.
+// TestWeightsOfOtherHosts: another host sees new weights at most a second later, without a read of the store for each
+// call.
 func TestWeightsOfOtherHosts(t *testing.T) {
 	path := newFile(t)
 	clock := time.Now()
@@ -248,7 +248,7 @@ func TestWeightsOfOtherHosts(t *testing.T) {
 	}
 }
 
-// customStage is a host whose strategy custom is a script.
+// customStage returns a host whose strategy `custom` is a script.
 func customStage(t *testing.T, script string) *stage {
 	t.Helper()
 	opts := DefaultOptions()
@@ -307,7 +307,7 @@ func TestCustomCommandThatIsNotThere(t *testing.T) {
 	s.Refused(protocol.TypeLearnAdaptReq, `{"strategy":"custom"}`, protocol.CodeRuntimeError, "no-such-program")
 }
 
-// A command that hangs ends with its limit, or with the agent's patience.
+// TestCustomCommandThatHangs: a command that hangs ends by its time limit, or when the agent cancels.
 func TestCustomCommandThatHangs(t *testing.T) {
 	s := customStage(t, "exec sleep 600")
 	s.calls("x", 1, 0)
@@ -342,7 +342,7 @@ func BenchmarkRecordCall(b *testing.B) {
 	}
 }
 
-// BenchmarkEcho is a tool call over a host with and without a plugin that counts it.
+// BenchmarkEcho measures a tool call of a host with and without a plugin that records the call.
 func BenchmarkEcho(b *testing.B) {
 	for name, counted := range map[string]bool{"alone": false, "counted": true} {
 		b.Run(name, func(b *testing.B) {
@@ -357,7 +357,7 @@ func BenchmarkEcho(b *testing.B) {
 	}
 }
 
-// serveEcho has a host answer b.N calls that it gets in blocks.
+// serveEcho lets a host answer at least b.N calls, which the host reads in blocks.
 func serveEcho(b *testing.B, h *host.Host) {
 	const many = 64
 	var block strings.Builder
@@ -374,7 +374,7 @@ func serveEcho(b *testing.B, h *host.Host) {
 	must.OK(b, h.Serve(in, io.Discard))
 }
 
-// blocks is an input that repeats itself.
+// blocks is an input that sends a first line, and then the same block again and again.
 type blocks struct {
 	head, block string
 	left        int

@@ -19,7 +19,7 @@ import (
 	"a2e/host/state/store"
 )
 
-// durationsOf counts these.
+// durationsOf returns a histogram of these durations.
 func durationsOf(values ...time.Duration) *durations {
 	d := &durations{}
 	for _, v := range values {
@@ -28,7 +28,7 @@ func durationsOf(values ...time.Duration) *durations {
 	return d
 }
 
-// lengths draws durations up to a day, in clusters and spread out, none below zero.
+// lengths draws lists of durations up to a day, clustered and spread out, none below zero.
 func lengths() *rapid.Generator[[]time.Duration] {
 	value := rapid.OneOf(
 		rapid.Map(rapid.Float64Range(0, math.Log10(float64(24*time.Hour))),
@@ -42,8 +42,8 @@ func lengths() *rapid.Generator[[]time.Duration] {
 	})
 }
 
-// A quantile is the duration of the nearest rank, as far as the histogram tells durations apart; so a
-// rank that is rounded down never has the p95 below the median, nor a single call between two others.
+// TestDurationsHaveTheNearestRank: a quantile is the duration of the nearest rank, within the resolution of the
+// histogram. With a rank that is rounded down, the p95 could be below the median.
 func TestDurationsHaveTheNearestRank(t *testing.T) {
 	property.Check(t, func(t *rapid.T) {
 		values := lengths().Draw(t, "all")
@@ -73,7 +73,8 @@ func TestDurationsAddUp(t *testing.T) {
 	})
 }
 
-// The ends of the range, and how much memory there is for one component.
+// TestDurationsAreBounded: durations outside of the range count as its ends, and the memory for one component is
+// bounded.
 func TestDurationsAreBounded(t *testing.T) {
 	none := must.Get(decodeDurations(nil))(t)
 	assert.That(t, none.count() == 0 && none.quantile(0.95) == 0 && none.encode() == nil, "none are %+v", none)
@@ -85,11 +86,11 @@ func TestDurationsAreBounded(t *testing.T) {
 	assert.That(t, d.histogram.ByteSize() <= 38_000, "a component takes %d bytes", d.histogram.ByteSize())
 }
 
-// oldDurations are what the version before stored of a call without a duration, and of twenty that took
-// 10.5 ms to 210 ms.
+// oldDurations is what the previous version stored for a call without a duration, and for twenty calls of 10.5 ms to
+// 210 ms.
 const oldDurations = "AQEAAAAAAAAAAOJ6FK5H4co/xQMBIgEVAQ4BCwEJAQgBBwEGAQUBBQEEAQQBBAEDAQMBAwEDAQMBAgE="
 
-// What an older version counted goes on being counted, and is stored as this version does it.
+// TestDurationsOfAnOlderVersion: the durations of an older version still count, and are stored in the new form.
 func TestDurationsOfAnOlderVersion(t *testing.T) {
 	old := must.Get(base64.StdEncoding.DecodeString(oldDurations))(t)
 	d := must.Get(decodeDurations(old))(t)
@@ -159,7 +160,7 @@ func TestDurationsThatAreRefused(t *testing.T) {
 	}
 }
 
-// FuzzDurations: any bytes either fail, or are durations that work and encode to the same ones again.
+// FuzzDurations: decoding any bytes fails, or returns durations that work and are the same after another encoding.
 func FuzzDurations(f *testing.F) {
 	old := must.Get(base64.StdEncoding.DecodeString(oldDurations))(f)
 	for _, b := range [][]byte{

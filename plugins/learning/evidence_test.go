@@ -27,8 +27,8 @@ import (
 // at is the time of the tests' clocks.
 var at = time.Unix(1_800_000_000, 0)
 
-// Whatever experiences come, in whatever order and however often: each experience_id counts
-// once, as it was told last, for what acted in it.
+// TestExperiencesAddUp: each experience_id counts once, with its last values, for the component that acted, whatever
+// experiences come, in whatever order and however often.
 func TestExperiencesAddUp(t *testing.T) {
 	s := stores.Memory(t, Part())
 	defer s.Close()
@@ -66,7 +66,7 @@ func TestExperiencesAddUp(t *testing.T) {
 	})
 }
 
-// checkExperiences holds what the store has against the reference.
+// checkExperiences checks the store against the reference.
 func checkExperiences(rt *rapid.T, s store.Store, kept map[string]protocol.Experience) {
 	want := map[string]*Component{}
 	for _, x := range kept {
@@ -97,8 +97,8 @@ func checkExperiences(rt *rapid.T, s store.Store, kept map[string]protocol.Exper
 	}
 }
 
-// Hosts on one store add up the same sums, in whatever order their calls come to the store, and whatever
-// their clocks say.
+// TestCallsOfAllHostsAddUp: hosts on one store add up the same sums, whatever the order in which their calls reach the
+// store, and whatever their clocks say.
 func TestCallsOfAllHostsAddUp(t *testing.T) {
 	s := stores.Memory(t, Part())
 	defer s.Close()
@@ -136,7 +136,7 @@ func TestCallsOfAllHostsAddUp(t *testing.T) {
 	})
 }
 
-// What was said and done long ago counts as what is new does, and so does what is all but nothing.
+// TestOldAndFaintEvidence: old evidence counts like new evidence, and evidence that is almost zero counts, too.
 func TestOldAndFaintEvidence(t *testing.T) {
 	now := at
 	s := stageWith(t, newFile(t), DefaultOptions(), host.Env{Now: func() time.Time { return now }})
@@ -156,7 +156,7 @@ func TestOldAndFaintEvidence(t *testing.T) {
 	past("new", true, 9)
 	weights, _ := s.adapt("", "softmax")
 	assert.That(t, weights["old"] > 1, "the weights are %v", weights)
-	s.rate(turn("", "new", 5e-324, 1e-300, "")) // products of these come to 0
+	s.rate(turn("", "new", 5e-324, 1e-300, "")) // products of these numbers are rounded to 0
 	s.ask(protocol.TypeLearnExperienceReq, `{"experiences":[{"action":{"worker":"new"},"reward":-5e-324}]}`,
 		&struct{}{})
 	if r := s.one("new"); r.Calls != 49 || r.Feedbacks != 3 || math.Abs(r.Score) > 1e-9 {
@@ -164,8 +164,8 @@ func TestOldAndFaintEvidence(t *testing.T) {
 	}
 }
 
-// A store of the version before keeps what it has, and what it has counts: also where it
-// comes as an export.
+// TestEvidenceOfOlderBuilds: a store of the previous version keeps its content, and that counts, even if it comes as an
+// export.
 func TestEvidenceOfOlderBuilds(t *testing.T) {
 	path := newFile(t)
 	older := stores.Older(t, Part(), 2)
@@ -226,15 +226,15 @@ func TestEvidenceOfOlderBuilds(t *testing.T) {
 		_, err := again.store.Import(t.Context(), strings.NewReader(export), store.Merge)
 		return err
 	}
-	must.OK(t, take("-0.5")) // of a build with a half-life, which counts no more
+	must.OK(t, take("-0.5")) // from a build with a half-life, whose aged sums have no effect any more
 	check(again)
 	if err := take("2"); err == nil || !strings.Contains(err.Error(), "bounds of the rewards") {
 		t.Errorf("a smallest reward above the greatest: %v", err)
 	}
 }
 
-// machines is a plugin with tools of which only good succeeds; those that wait do so until the
-// gate is closed.
+// machines is a plugin with tools of which only good succeeds. Tools whose names begin with wait wait until gate is
+// closed.
 type machines struct {
 	*tools.Set
 	begun chan string
@@ -267,7 +267,7 @@ func (m *machines) Info() host.PluginInfo {
 	return host.PluginInfo{Name: "machines", Capability: protocol.CapTools}
 }
 
-// play is a host on a store with a group of tools.
+// play returns a host on a store with a group of tools, and the plugin of these tools.
 func play(t *testing.T, path string, opts Options, names ...string) (*hosttest.Pair, *machines) {
 	m := newMachines(t, names...)
 	h := hosttest.New(t, host.Options{
@@ -286,9 +286,8 @@ func pull(t *testing.T, h *hosttest.Pair) string {
 	return m.Get("/data/tool_name")
 }
 
-// The host chooses the tools of a group that were never called first, and with each strategy
-// comes to choose the one that succeeds, without learn/adapt in between. Another host on the
-// store knows it at once.
+// TestChoose: the host first chooses the tools of a group that were never called. With each strategy it learns to
+// choose the tool that succeeds, without learn/adapt in between. Another host on the same store knows this at once.
 func TestChoose(t *testing.T) {
 	for _, strategy := range []string{"ppo", "ucb1", "epsilon_greedy", "softmax", "thompson"} {
 		t.Run(strategy, func(t *testing.T) {
@@ -310,7 +309,8 @@ func TestChoose(t *testing.T) {
 			assert.That(t, won["good"] >= 150, "the last 200 calls were of %v", won)
 			next := first
 			for try := 0; try < 3 && slices.Equal(next,
-				first); try++ { // by chance it may call each once, too; one that knows nothing always does
+				// by chance a new host may call each tool once, too, but a host that knows nothing always does
+				first); try++ {
 				h.Close()
 				h, _ = play(t, path, opts, "bad", "good", "worse")
 				next = []string{pull(t, h), pull(t, h), pull(t, h)}
@@ -321,7 +321,7 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// Calls at once are of different tools, and feedback counts at the next choice.
+// TestChooseAtOnce: calls at the same time go to different tools, and feedback counts at the next choice.
 func TestChooseAtOnce(t *testing.T) {
 	opts := DefaultOptions()
 	opts.Strategy, opts.EpsilonGreedy.Constant = "epsilon_greedy", 1e-9
@@ -351,8 +351,8 @@ func TestChooseAtOnce(t *testing.T) {
 	}
 }
 
-// A weight that was learned among strangers, as by a version before groups, is taken back;
-// one that was set stays.
+// TestStrangersDoNotCompete: a weight that a version without groups learned by comparing unrelated tools becomes
+// neutral again. A weight that was set by a refinement stays.
 func TestStrangersDoNotCompete(t *testing.T) {
 	s := newStage(t, newFile(t), DefaultOptions())
 	for _, tool := range []string{"echo", "http_get", "set"} {

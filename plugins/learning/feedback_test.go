@@ -22,12 +22,13 @@ import (
 	"a2e/protocol"
 )
 
-// turn is a feedback of a turn; more are further members.
+// turn returns a feedback about a turn of a model; more has further members.
 func turn(id, model string, score, confidence float64, more string) string {
 	return fmt.Sprintf(`{"feedback_id":%q,"rated_turn":{"prompt":"p","response":"r","model":%q},"polarity":"positive","score":%g,"confidence":%g%s}`, id, model, score, confidence, more)
 }
 
-// A feedback is about the call with its correlation, else about what rated_turn names.
+// TestWhatFeedbackIsAbout: a feedback is about the call with its correlation_id; without such a call, it is about the
+// component that rated_turn names.
 func TestWhatFeedbackIsAbout(t *testing.T) {
 	path := newFile(t)
 	s := stageWith(t, path, DefaultOptions(), host.Env{}, offering{})
@@ -35,7 +36,8 @@ func TestWhatFeedbackIsAbout(t *testing.T) {
 	s.work(work{Kind: host.KindSkill, Component: "sql", Correlation: "c2"})
 	s.work(work{Kind: host.KindTool, Component: "sql", Correlation: "again"})
 	s.work(work{Kind: host.KindTool, Component: "find", Correlation: "again"})
-	id := s.Go(typeWork, encode(t, work{Kind: host.KindTool, Component: "plain"})) // its id is its correlation
+	// the id of the request is its correlation
+	id := s.Go(typeWork, encode(t, work{Kind: host.KindTool, Component: "plain"}))
 	s.Answer(id)
 	other := stageWith(t, path, DefaultOptions(), host.Env{}, offering{})
 	s.work(work{Kind: host.KindTool, Component: "grep", Correlation: strings.Repeat("x", maxCorrelation+1)})
@@ -74,7 +76,7 @@ func TestWhatFeedbackIsAbout(t *testing.T) {
 		{"a correlation too long to keep", fmt.Sprintf(`"correlation_id":%q,"rated_turn":null`,
 			strings.Repeat("x", maxCorrelation+1)), ""},
 	} {
-		for i, host := range []*stage{s, other} { // the other host knows it from the store
+		for i, host := range []*stage{s, other} { // the other host knows the call from the store
 			score := host.rate(fmt.Sprintf(`{"feedback_id":"%s %d","polarity":"neutral","score":0.25,%s}`, c.name, i,
 				c.feedback))
 			var got string
@@ -92,7 +94,7 @@ func TestWhatFeedbackIsAbout(t *testing.T) {
 	}
 }
 
-// offering is a plugin with one of each kind that nobody has called.
+// offering is a plugin with a component of each kind. Nobody has called these components.
 type offering struct{ agent.WorkerPool }
 
 func (offering) Info() host.PluginInfo {
@@ -129,7 +131,7 @@ func (offering) Routes() []host.Route {
 	}
 }
 
-// A batch with a mistake is refused as a whole, and the refusal says where each is.
+// TestWrongFeedback: a batch with mistakes is refused as a whole, and the refusal names the place of each mistake.
 func TestWrongFeedback(t *testing.T) {
 	s := newStage(t, newFile(t), DefaultOptions())
 	good := turn("good", "m", 1, 1, "")
@@ -173,7 +175,8 @@ func TestWrongFeedback(t *testing.T) {
 	}
 }
 
-// Feedback that an agent gives for an environment is its own, unless the config trusts it.
+// TestSourceEnv: feedback that an agent sends with the source env counts as its own (self), unless the config trusts
+// it.
 func TestSourceEnv(t *testing.T) {
 	for trust, want := range map[bool]protocol.FeedbackSource{false: protocol.SourceSelf, true: protocol.SourceEnv} {
 		opts := DefaultOptions()
@@ -192,7 +195,7 @@ func TestSourceEnv(t *testing.T) {
 	}
 }
 
-// What is kept is what came, with what was missing put in.
+// TestFeedbackIsKeptAsItCame: feedback is stored as it came, with defaults for the missing members.
 func TestFeedbackIsKeptAsItCame(t *testing.T) {
 	s := newStage(t, newFile(t), DefaultOptions())
 	s.rate(`{"rated_turn":{"prompt":"p\u0000é","response":"<r>","model":"m","environment":{"n":1e400,"l":[null]}},"polarity":"corrective","correction":"c","correction_span":[0,1],"comment":"\ud83d\ude00"}`)
@@ -212,12 +215,11 @@ func TestFeedbackIsKeptAsItCame(t *testing.T) {
 // counts is what a feedback counts for in the reference.
 type counts struct {
 	about             string
-	score, confidence float64 // confidence times what its age leaves of it
+	score, confidence float64
 }
 
-// Whatever batches come, in whatever order and however often: each feedback_id counts
-// once, as it was said last, and a component's score is the mean of those that are kept,
-// weighted by confidence.
+// TestScoresAreWeightedMeans: each feedback_id counts once, with its last values, whatever batches come, in whatever
+// order and however often. The score of a component is the mean of its stored feedback, weighted by confidence.
 func TestScoresAreWeightedMeans(t *testing.T) {
 	s := stores.Memory(t, Part())
 	defer s.Close()
@@ -231,7 +233,7 @@ func TestScoresAreWeightedMeans(t *testing.T) {
 		kept, order := map[string]counts{}, []string{}
 		for range rapid.IntRange(1, 6).Draw(rt, "batches") {
 			var req protocol.LearnFeedbackRequest
-			var distinct []string // ids in the order in which they came first
+			var distinct []string // ids in the order of their first appearance
 			for range rapid.IntRange(1, 6).Draw(rt, "size") {
 				f := protocol.Feedback{
 					FeedbackID: rapid.StringMatching("[a-h]").Draw(rt, "id"), Polarity: protocol.PolarityNeutral,
@@ -243,7 +245,8 @@ func TestScoresAreWeightedMeans(t *testing.T) {
 				if about != "" {
 					f.RatedTurn = &protocol.RatedTurn{Model: about}
 				}
-				age := rapid.SampledFrom([]float64{-1, 0, 1, 2.5}).Draw(rt, "hours") // of a clock ahead of ours, too
+				// -1 is from a clock that is ahead of ours
+				age := rapid.SampledFrom([]float64{-1, 0, 1, 2.5}).Draw(rt, "hours")
 				f.TS = 1_800_000_000 - 3600*age
 				req.Feedbacks = append(req.Feedbacks, f)
 				if _, there := kept[f.FeedbackID]; !there {
@@ -271,7 +274,7 @@ func TestScoresAreWeightedMeans(t *testing.T) {
 	})
 }
 
-// checkScores holds what the store has against the reference.
+// checkScores checks the store against the reference.
 func checkScores(rt *rapid.T, s store.Store, kept map[string]counts, last string, score *float64) {
 	var all []*Component
 	must.OK(rt, s.Read(rt.Context(), func(tx *store.Tx) (err error) { all, err = components(tx, ""); return err }))
@@ -305,8 +308,7 @@ func checkScores(rt *rapid.T, s store.Store, kept map[string]counts, last string
 	}
 }
 
-// The same batch again changes nothing, also when the calls that it is about are no
-// longer known.
+// TestFeedbackAgain: the same batch again changes nothing, even if the calls that it is about are no longer known.
 func TestFeedbackAgain(t *testing.T) {
 	s := newStage(t, newFile(t), DefaultOptions())
 	s.work(work{Kind: host.KindTool, Component: "grep", Correlation: "c"})
@@ -334,7 +336,7 @@ func TestFeedbackAgain(t *testing.T) {
 	}
 }
 
-// The correlations of a store are bounded, and the last ones are there.
+// TestCorrelationsAreBounded: the number of correlations in a store is bounded, and the last ones are kept.
 func TestCorrelationsAreBounded(t *testing.T) {
 	s := newStage(t, newFile(t), DefaultOptions())
 	next := 0
@@ -345,7 +347,7 @@ func TestCorrelationsAreBounded(t *testing.T) {
 			assert.That(t, (score != nil) == want, "call %d of %d: %v", i, next, score)
 		}
 	}
-	for range 5 { // each is flushed apart, and goes as a whole
+	for range 5 { // each round is flushed at once, and is removed at once
 		for range maxCorrelations * 2 / 5 {
 			s.plugin.RecordCall(host.CallRecord{Kind: host.KindTool, Component: "x", Correlation: fmt.Sprint(next)})
 			next++
@@ -362,7 +364,7 @@ func TestCorrelationsAreBounded(t *testing.T) {
 	known(map[int]bool{next - 1: true, next - maxCorrelations: true, next - maxCorrelations - 1: false, 0: false})
 }
 
-// Of many experiences the last ones stay; one that comes again takes the place of itself.
+// TestExperiences: of many experiences the last ones stay. An experience that comes again replaces itself.
 func TestExperiences(t *testing.T) {
 	opts := DefaultOptions()
 	opts.MaxExperiences = 5
@@ -402,7 +404,7 @@ func TestExperiences(t *testing.T) {
 	}
 }
 
-// The history has the mean of the feedback up to each, of one component or of all.
+// TestScoresOverTime: each point of the history has the mean of the feedback up to then, of one component or of all.
 func TestScoresOverTime(t *testing.T) {
 	s := newStage(t, newFile(t), DefaultOptions())
 	rate := func(id, component string, score, confidence, ts float64) {

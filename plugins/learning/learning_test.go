@@ -29,7 +29,7 @@ import (
 )
 
 func TestContract(t *testing.T) {
-	recorded := func(t testing.TB, p *hosttest.Pair) { // something to learn from
+	recorded := func(t testing.TB, p *hosttest.Pair) { // records a feedback, so that there is something to learn from
 		p.Call(protocol.TypeLearnFeedbackReq, batch(`{"feedback_id":"f","rated_turn":{"prompt":"p","response":"r","model":"m"},"polarity":"positive","score":1}`))
 	}
 	hosttest.Contract(t, func(t testing.TB) host.Plugin {
@@ -98,8 +98,7 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// Every call that plugins record is in the component's record, those of the last moment
-// included.
+// TestCallsAreCounted: every call that plugins record is in the component's record, even a call of the last moment.
 func TestCallsAreCounted(t *testing.T) {
 	s := newStage(t, newFile(t), DefaultOptions())
 	if got := s.stats(""); len(got) != 0 {
@@ -108,16 +107,16 @@ func TestCallsAreCounted(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	var millis []float64
 	sum, before := 0.0, time.Now()
-	for i := range 600 { // more than wait to be added up
+	for i := range 600 { // more calls than may wait to be added up
 		d := math.Exp(random.NormFloat64()) * 20
 		millis, sum = append(millis, d), sum+d
 		s.work(work{Kind: host.KindTool, Component: "one", Fail: i%3 == 0, Millis: d})
 	}
-	for _, reward := range []float64{1, 2, 4, math.MaxFloat64} { // the last one has no square
+	for _, reward := range []float64{1, 2, 4, math.MaxFloat64} { // the square of the last one is infinite
 		s.work(work{Kind: host.KindEnv, Component: "one", Reward: &reward})
 	}
 	got := s.stats("one")
-	for i := range 11 { // a rank that was rounded down had the p95 below the mean
+	for i := range 11 { // with a rank that is rounded down, the p95 was below the mean
 		s.work(work{Kind: host.KindTool, Component: "outlier", Millis: []float64{1, 1000}[i/10]})
 	}
 	o := s.one("outlier")
@@ -147,8 +146,8 @@ func TestCallsAreCounted(t *testing.T) {
 
 func near(a, b float64) bool { return math.Abs(a-b) <= 1e-9*(1+math.Abs(b)) }
 
-// Several hosts on one store add up what they count, and what was counted is there
-// after they have ended.
+// TestHostsCountTogether: several hosts on one store add up their counts, and the counts are still there after the
+// hosts have ended.
 func TestHostsCountTogether(t *testing.T) {
 	path := newFile(t)
 	var hosts [3]*stage
@@ -165,7 +164,7 @@ func TestHostsCountTogether(t *testing.T) {
 					Kind: host.KindTool, Component: "shared", Times: each, Fail: i == 0,
 					Millis: float64(10 * (i + 1)), Reward: &reward,
 				})
-				h.stats("") // has it flushed, beside the others
+				h.stats("") // makes the host flush while the others do, too
 			}
 		})
 	}
@@ -187,8 +186,8 @@ func TestHostsCountTogether(t *testing.T) {
 	}
 }
 
-// Calls go to the store by themselves within flushEvery of the first, without anybody
-// asking, and an idle plugin does nothing.
+// TestFlushByItself: calls go to the store within flushEvery of the first one without any request, and an idle plugin
+// does nothing.
 func TestFlushByItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := stores.Memory(t, Part())
@@ -217,8 +216,7 @@ func TestFlushByItself(t *testing.T) {
 	})
 }
 
-// While the store fails calls are counted in memory, and nothing is lost or counted
-// twice when it is well again.
+// TestStoreThatFails: while the store fails, calls are counted in memory. Afterwards nothing is lost or counted twice.
 func TestStoreThatFails(t *testing.T) {
 	s := openStore(t, newFile(t))
 	var broken atomic.Bool
@@ -252,7 +250,8 @@ func TestStoreThatFails(t *testing.T) {
 	}
 }
 
-// What was counted while the store failed is in it soon after it works again, though nobody calls or asks.
+// TestFlushIsTriedAgain: calls that were counted while the store failed are in it soon after it works again, without
+// further calls or requests.
 func TestFlushIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	s := openStore(t, newFile(t))
@@ -280,12 +279,12 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// worker is a plugin with components that do as they are told.
+// worker is a plugin that records the calls that a request asks for.
 type worker struct{}
 
 const typeWork protocol.Type = "work/req"
 
-// work is one call of a component.
+// work describes a call of a component.
 type work struct {
 	Kind        string   `json:"kind"`
 	Component   string   `json:"component"`
@@ -293,7 +292,7 @@ type work struct {
 	Fail        bool     `json:"fail"`
 	Millis      float64  `json:"millis"`
 	Reward      *float64 `json:"reward"`
-	Times       int      `json:"times"` // 0 = 1
+	Times       int      `json:"times"` // number of calls; 0 = 1
 }
 
 func (worker) Info() host.PluginInfo {
@@ -314,7 +313,7 @@ func (worker) Routes() []host.Route {
 
 func (worker) Close(context.Context) error { return nil }
 
-// openStore opens a store in a file, which the test closes.
+// openStore opens the store in a file. The test closes it.
 func openStore(t testing.TB, path string) store.Store {
 	t.Helper()
 	s := stores.Open(t, path, Part())
@@ -322,7 +321,7 @@ func openStore(t testing.TB, path string) store.Store {
 	return s
 }
 
-// newFile names a store that is not there yet.
+// newFile returns the path of a store that does not exist yet.
 func newFile(t testing.TB) string { return filepath.Join(t.TempDir(), store.FileName) }
 
 // newPlugin makes a plugin on a store.
@@ -340,7 +339,7 @@ type stage struct {
 	plugin *Plugin
 }
 
-// newStage opens a host on the store in a file.
+// newStage returns a host on the store in a file.
 func newStage(t testing.TB, path string, opts Options) *stage {
 	t.Helper()
 	return stageWith(t, path, opts, host.Env{})
@@ -358,14 +357,14 @@ func stageWith(t testing.TB, path string, opts Options, env host.Env, more ...ho
 	return s
 }
 
-// work has a component called.
+// work records a call of a component.
 func (s *stage) work(w work) {
 	s.t.Helper()
 	m := s.Call(typeWork, encode(s.t, w))
 	must.That(s.t, m.Type == "work/resp", "no work was done: %s", m)
 }
 
-// calls has a tool called so many times with and without success.
+// calls records so many successful and failed calls of a tool.
 func (s *stage) calls(tool string, successes, failures int) {
 	s.t.Helper()
 	if successes > 0 {
@@ -376,7 +375,7 @@ func (s *stage) calls(tool string, successes, failures int) {
 	}
 }
 
-// ask sends a request, expects its response and reads it.
+// ask sends a request and decodes its response, which must not be an error.
 func (s *stage) ask(typ protocol.Type, fields string, resp any) {
 	s.t.Helper()
 	m := s.Call(typ, fields)
@@ -385,7 +384,7 @@ func (s *stage) ask(typ protocol.Type, fields string, resp any) {
 	m.Decode(s.t, resp)
 }
 
-// row is a component's record as answers have it.
+// row is a component's record as it stands in answers.
 type row struct {
 	Component string  `json:"component_name"`
 	Kind      string  `json:"kind"`
@@ -414,7 +413,7 @@ func (s *stage) stats(component string) []row {
 	return resp.Components
 }
 
-// point is one of how weights and scores came to be.
+// point is an entry in the history of weights and scores.
 type point struct {
 	TS        float64  `json:"ts"`
 	Kind      string   `json:"kind"`
@@ -435,7 +434,7 @@ func (s *stage) history(component string) []point {
 	return resp.History
 }
 
-// one is stats for a component that there is once.
+// one returns the record of a component, which must exist once.
 func (s *stage) one(component string) row {
 	s.t.Helper()
 	all := s.stats(component)
@@ -443,7 +442,7 @@ func (s *stage) one(component string) row {
 	return all[0]
 }
 
-// adapt adapts weights and gives those updated, by name.
+// adapt adapts the weights, and returns the updated weights by name, and the message.
 func (s *stage) adapt(component, strategy string) (weights map[string]float64, message string) {
 	s.t.Helper()
 	var resp struct {
@@ -460,7 +459,7 @@ func (s *stage) adapt(component, strategy string) (weights map[string]float64, m
 	return weights, resp.Message
 }
 
-// rate sends feedbacks, all of which must be taken, and gives the score.
+// rate sends feedback, all of which must be accepted, and returns the new score.
 func (s *stage) rate(feedbacks ...string) *float64 {
 	s.t.Helper()
 	var resp protocol.LearnFeedbackResponse

@@ -22,8 +22,8 @@ import (
 	"a2e/protocol"
 )
 
-// Whatever was applied, taking it back in turn leaves the tables as they were, to the byte;
-// and what is refused changes nothing.
+// TestRollbackRestoresTheTables: after any refinements, rolling them back in turn leaves the tables as they were, to
+// the byte. A refused refinement changes nothing.
 func TestRollbackRestoresTheTables(t *testing.T) {
 	r := newRefiner(t)
 	tools := []string{"a", "b", "c"}
@@ -53,7 +53,7 @@ func TestRollbackRestoresTheTables(t *testing.T) {
 		if err := r.store.Write(t.Context(), func(tx *store.Tx) error {
 			_, err := tx.Exec("DELETE FROM learning_edits")
 			return err
-		}); err != nil { // of the last round
+		}); err != nil { // removes the edits of the last round
 			rt.Fatal(err)
 		}
 		type step struct{ id, before string }
@@ -82,13 +82,13 @@ func TestRollbackRestoresTheTables(t *testing.T) {
 	assert.That(t, applied != 0 && refused != 0, "%d applied and %d refused", applied, refused)
 }
 
-// Of many that want to change the same target from the same value one wins, whichever
-// host it is on.
+// TestOneOfManyAppliesWins: if many refinements want to change the same target from the same value at once, one of them
+// wins, whatever their hosts.
 func TestOneOfManyAppliesWins(t *testing.T) {
 	path := filepath.Join(t.TempDir(), store.FileName)
 	hosts := []*refiner{refinerOn(t, path), refinerOn(t, path)}
 	hosts[0].calls("t", 20, 0)
-	hosts[0].plan("t") // what was counted is in the store
+	hosts[0].plan("t") // writes the recorded calls to the store
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	var won []string
@@ -118,7 +118,7 @@ func TestOneOfManyAppliesWins(t *testing.T) {
 	assert.That(t, got == "", "left: %s", got)
 }
 
-// A rollback would undo what came later: it says what that was.
+// TestRollbackAfterALaterChange: a rollback that would undo a later change is refused, and the error names that change.
 func TestRollbackAfterALaterChange(t *testing.T) {
 	r := newRefiner(t)
 	r.calls("t", 20, 0)
@@ -148,7 +148,8 @@ func TestRollbackAfterALaterChange(t *testing.T) {
 	}
 }
 
-// The oldest refinements go when there are too many, those rolled back first.
+// TestRefinementsAreBounded: if there are too many refinements, the oldest are removed, and those that were rolled back
+// are removed first.
 func TestRefinementsAreBounded(t *testing.T) {
 	r := newRefiner(t)
 	r.calls("t", 20, 0)
@@ -222,7 +223,7 @@ func TestRecordsThatAreNoRefinements(t *testing.T) {
 	}
 }
 
-// filled is a host whose store has something of everything.
+// filled returns a host whose store has some content of every kind.
 func filled(t *testing.T) *stage {
 	t.Helper()
 	s := newStage(t, newFile(t), DefaultOptions())
@@ -255,8 +256,8 @@ func imported(t *testing.T, s store.Store, text string, how store.How) error {
 	return err
 }
 
-// An export brings everything into another store, twice does no harm, and in place of
-// other things leaves nothing of them.
+// TestExportAndImport: an import brings all content of an export into another store. A second import does no harm, and
+// a replacing import leaves no other content.
 func TestExportAndImport(t *testing.T) {
 	from := filled(t)
 	text := exported(t, from.store)
@@ -289,8 +290,8 @@ func TestExportAndImport(t *testing.T) {
 	}
 }
 
-// A merge keeps what is there; the counts of a component that both have are replaced, and
-// its score is that of all feedback.
+// TestMerge: a merge keeps existing content. The counts of a component that both stores have are replaced, and its
+// score is that of all feedback.
 func TestMerge(t *testing.T) {
 	from := filled(t)
 	to := newStage(t, newFile(t), DefaultOptions())
@@ -310,8 +311,7 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// A host's weights in memory are not taken for those of a store that was emptied and
-// filled again.
+// TestClearIsSeen: after a store was cleared and filled again, a host does not use its old weights in memory.
 func TestClearIsSeen(t *testing.T) {
 	s := filled(t)
 	for _, weight := range []float64{7, 8} {
@@ -349,7 +349,7 @@ func TestBrokenImports(t *testing.T) {
 	assert.That(t, strings.Count(got, "\n") == 1, "something was kept: %s", got)
 }
 
-// Of two plugins on one store each component, and each refinement, is in the answer once.
+// TestTwoPluginsOnOneStore: with two plugins on one store, an answer has each component and each refinement once.
 func TestTwoPluginsOnOneStore(t *testing.T) {
 	s := openStore(t, newFile(t))
 	one, two := newPlugin(t, s, DefaultOptions(), host.Env{}), newPlugin(t, s, DefaultOptions(), host.Env{})

@@ -17,7 +17,7 @@ import (
 	"a2e/protocol"
 )
 
-// refiner is a stage whose calls are recorded as they are.
+// refiner is a stage that records calls directly in the plugin.
 type refiner struct{ *stage }
 
 func refinerOn(t testing.TB, path string) *refiner {
@@ -30,7 +30,7 @@ func newRefiner(t testing.TB) *refiner {
 	return refinerOn(t, filepath.Join(t.TempDir(), store.FileName))
 }
 
-// calls records calls of a tool, so many of which succeed.
+// calls records calls of a tool, of which the given numbers succeed and fail.
 func (r *refiner) calls(tool string, successes, failures int) {
 	for i := range successes + failures {
 		r.plugin.RecordCall(host.CallRecord{
@@ -40,7 +40,7 @@ func (r *refiner) calls(tool string, successes, failures int) {
 	}
 }
 
-// plan returns the proposals, as they came, and their status.
+// plan asks for a plan and returns its proposals as raw JSON, and its status.
 func (r *refiner) plan(component string) ([]jsontext.Value, string) {
 	r.t.Helper()
 	var resp struct {
@@ -65,7 +65,7 @@ func (r *refiner) apply(proposal string) (resp protocol.RefinementApplyResponse)
 	return resp
 }
 
-// applied is apply for a proposal that must be taken; it gives the refinement's id.
+// applied is apply for a proposal that must be accepted. It returns the id of the refinement.
 func (r *refiner) applied(proposal string) string {
 	r.t.Helper()
 	resp := r.apply(proposal)
@@ -80,7 +80,7 @@ func (r *refiner) rollback(id string) (resp protocol.RefinementRollbackResponse)
 	return resp
 }
 
-// rolledBack is rollback for a refinement that must be taken back.
+// rolledBack is rollback for a refinement that must be rolled back.
 func (r *refiner) rolledBack(id string) {
 	r.t.Helper()
 	resp := r.rollback(id)
@@ -118,7 +118,7 @@ func (r *refiner) history() []pastRefinement {
 	return resp.Entries
 }
 
-// dump returns the rows of tables, in order.
+// dump returns the rows of tables as text, in order.
 func dump(t testing.TB, s store.Store, tables ...string) string {
 	t.Helper()
 	var b strings.Builder
@@ -211,7 +211,7 @@ func TestFromPlanToRollback(t *testing.T) {
 		r.store, "weights") != "weights "+row+"\n" {
 		t.Errorf("the weights are %s, should be %s", dump(t, r.store, "weights"), row)
 	}
-	for range 2 { // the second one changes nothing
+	for range 2 { // the second rollback changes nothing
 		r.rolledBack(id)
 		got := dump(t, r.store, "weights", "settings")
 		assert.That(t, got == "" && r.plugin.Weight("tool", "good") == 1, "left after the rollback: %s", got)
@@ -230,7 +230,7 @@ func TestFromPlanToRollback(t *testing.T) {
 	}
 }
 
-// Plans on the same records come to rest: they do not push a weight further and further.
+// TestPlansComeToRest: repeated plans on the same records end: they do not change a weight further and further.
 func TestPlansComeToRest(t *testing.T) {
 	r := newRefiner(t)
 	r.calls("good", 300, 1)
@@ -286,7 +286,7 @@ func TestFeedbackSpeaksForAPlan(t *testing.T) {
 	assert.That(t, v.RiskLevel == "medium" && strings.Contains(strings.Join(v.Reasons, " "), "contradicts"), "%+v", v)
 }
 
-// Whatever the agent proposes is looked at, and refused with what would be right.
+// TestRefusedProposals: any proposal of the agent is checked, and a refusal says what would be right.
 func TestRefusedProposals(t *testing.T) {
 	r := newRefiner(t)
 	r.calls("grep", 40, 0)
@@ -404,7 +404,7 @@ func TestProposalsThatAreNone(t *testing.T) {
 	}
 }
 
-// The words of the public specification mean the same as ours.
+// TestSpellingsOfProposals: the spellings of the public specification mean the same as our own.
 func TestSpellingsOfProposals(t *testing.T) {
 	for _, proposal := range []string{
 		`{"component":"grep","kind":"tool","confidence":0.9,"edits":[{"target":"weight","name":"routing_weight","from":1,"to":1.5}]}`,
@@ -444,7 +444,7 @@ func TestReviewLooksAtTheEvidence(t *testing.T) {
 		proposal   string
 		approved   bool
 		risk       string
-		confidence float64 // at most
+		confidence float64 // the most that the answer may have
 		says       string
 	}{
 		{`{"component":"good","edits":[{"target":"weight","to":1.5}]}`, true, "low", 0.95, "50 of 50"},
@@ -484,7 +484,7 @@ func TestReviewLooksAtTheEvidence(t *testing.T) {
 	}
 }
 
-// A proposal from before another refinement is out of date, whatever `from` says.
+// TestReviewSeesConflicts: a proposal from before another refinement is out of date, whatever its `from` says.
 func TestReviewSeesConflicts(t *testing.T) {
 	r := newRefiner(t)
 	r.calls("good", 80, 0)

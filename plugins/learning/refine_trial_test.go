@@ -20,7 +20,7 @@ import (
 	"a2e/protocol"
 )
 
-// shop is a plugin with a tool, a skill and two prompts. Its tool does as its argument says.
+// shop is a plugin with a tool, a skill and two prompts. The tool succeeds or fails as its argument says.
 type shop struct {
 	mu          sync.Mutex
 	description string // guarded by mu
@@ -83,7 +83,7 @@ func (s *shop) Routes() []host.Route {
 	}
 }
 
-// shops is a host with a shop, and its log.
+// shops is a host with a shop, and the host's log.
 type shops struct {
 	*refiner
 	path string
@@ -101,7 +101,7 @@ func newShop(t testing.TB, path string) *shops {
 	return s
 }
 
-// weigh calls the tool over the pipe.
+// weigh calls the tool over the pipe, so many times with success and with failure.
 func (s *shops) weigh(well, badly int) {
 	s.t.Helper()
 	for i := range well + badly {
@@ -112,13 +112,13 @@ func (s *shops) weigh(well, badly int) {
 	}
 }
 
-// described returns the description of the tool as lists have it.
+// described returns the description of the tool in a list of tools.
 func (s *shops) described() string {
 	s.t.Helper()
 	return s.Call(protocol.TypeToolListReq, `{}`).Get("/tools/0/description")
 }
 
-// latest returns the last entry of the history, which asks for all that was counted.
+// latest returns the history, with its last entry first. The request also flushes the recorded calls.
 func (s *shops) latest() hosttest.Message {
 	s.t.Helper()
 	return s.Call(protocol.TypeRefinementHistoryReq, `{}`)
@@ -134,7 +134,7 @@ func (s *shops) sees(m hosttest.Message, want map[string]string) {
 
 const textEdit = `{"proposal_id":"p","rationale":"clearer","edits":[{"target":"text","component":"weigh","from":"Weigh things.","to":"Weigh things.\nIn grams."}]}`
 
-// A text takes the place of the one that it was made for, and of no other.
+// TestTexts: a new text replaces the text for which it was made, and no other.
 func TestTexts(t *testing.T) {
 	s := newShop(t, newFile(t))
 	id := s.applied(textEdit)
@@ -233,7 +233,8 @@ func TestRefusedTexts(t *testing.T) {
 	}
 }
 
-// A refinement under which its component does worse is rolled back, once, whichever host counts.
+// TestWorseIsRolledBack: a refinement under which its component does worse is rolled back, once, whichever host counts
+// the calls.
 func TestWorseIsRolledBack(t *testing.T) {
 	path := newFile(t)
 	s, other := newShop(t, path), newShop(t, path)
@@ -278,7 +279,7 @@ func TestWorseIsRolledBack(t *testing.T) {
 	assert.That(t, strings.Contains(strings.Join(v.Reasons, "\n"), "was rolled back once"), "the review says %+v", v)
 }
 
-// What ends a trial otherwise.
+// TestTrials: a trial can end in other ways as well, each with its own verdict.
 func TestTrials(t *testing.T) {
 	begin := func(t *testing.T) (*shops, string) {
 		s := newShop(t, newFile(t))
@@ -318,7 +319,7 @@ func TestTrials(t *testing.T) {
 		s.weigh(20, 0)
 		rate(0, 80, 0.9)
 		s.applied(textEdit)
-		rate(0, 1, 0.8) // another word on what was before
+		rate(0, 1, 0.8) // changes the rating of a call from before
 		rate(100, 80, -0.9)
 		s.weigh(minTrial, 0)
 		verdict(s, map[string]string{
@@ -368,10 +369,10 @@ func TestTrials(t *testing.T) {
 	})
 }
 
-// Time that a tool uses up, and fails, is doubled by a plan.
+// TestPlansOfTime: a plan doubles the time limit of a tool that uses up its time and fails.
 func TestPlansOfTime(t *testing.T) {
 	r := newRefiner(t)
-	r.calls("slow", 0, 30) // of two seconds
+	r.calls("slow", 0, 30) // each takes two seconds
 	if proposals, _ := r.plan("slow"); strings.Contains(fmt.Sprint(proposals), "timeout") {
 		t.Errorf("with its own limit: %s", proposals)
 	}
@@ -385,7 +386,8 @@ func TestPlansOfTime(t *testing.T) {
 	}
 }
 
-// A store of an older build keeps its refinements, and what is applied from then on is measured.
+// TestStoreOfAnOlderBuild: a store of an older build keeps its refinements, and refinements that are applied later are
+// measured.
 func TestStoreOfAnOlderBuild(t *testing.T) {
 	path := newFile(t)
 	old := stores.Older(t, Part(), 2)

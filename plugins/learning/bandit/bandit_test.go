@@ -30,7 +30,7 @@ func TestFromScore(t *testing.T) {
 	}
 }
 
-// anyArms draws arms as a store may give them, bad numbers too.
+// anyArms draws arms as they may come from a store, with invalid numbers, too.
 func anyArms() *rapid.Generator[[]Arm] {
 	number := func(good *rapid.Generator[float64]) *rapid.Generator[float64] {
 		return rapid.OneOf(good, rapid.Float64(), rapid.SampledFrom([]float64{
@@ -47,7 +47,7 @@ func anyArms() *rapid.Generator[[]Arm] {
 	}), 0, 20)
 }
 
-// TestWeights: whatever the arms and parameters, useless ones too, weights can be used.
+// TestWeights: the weights are valid whatever the arms and the parameters are, even invalid ones.
 func TestWeights(t *testing.T) {
 	all := []Strategy{
 		EpsilonGreedy{},
@@ -81,8 +81,8 @@ func TestWeights(t *testing.T) {
 	})
 }
 
-// TestOrder: with equal evidence and no weights yet, a better mean never weighs less,
-// and the best weighs more than neutral.
+// TestOrder: with equal evidence and no weights yet, an arm with a better mean never weighs less, and the best arm
+// weighs more than a neutral one.
 func TestOrder(t *testing.T) {
 	property.Check(t, func(t *rapid.T) {
 		means := rapid.SliceOfNDistinct(rapid.IntRange(0, 20), 2, 20, rapid.ID).Draw(t, "means")
@@ -108,9 +108,9 @@ func near(got, want []float64) bool {
 	return slices.EqualFunc(got, want, func(a, b float64) bool { return math.Abs(a-b) < 1e-9 })
 }
 
-// TestFormulas holds weights against the published definitions, worked out by hand.
+// TestFormulas checks weights against the published definitions, computed by hand.
 func TestFormulas(t *testing.T) {
-	scaled := func(w ...float64) []float64 { // to a mean of 1
+	scaled := func(w ...float64) []float64 { // scales weights to a mean of 1
 		sum := 0.0
 		for _, x := range w {
 			sum += x
@@ -159,7 +159,7 @@ func TestFormulas(t *testing.T) {
 	assert.That(t, w[3] > slices.Max(w[:3]) && w[3] == w[4], "weights %v: the last two have no pulls and come first", w)
 }
 
-// TestChoose: weights are how often a strategy chooses an arm, and UCB1 takes the highest.
+// TestChoose: a strategy chooses an arm as often as its weight says, and UCB1 chooses the arm with the highest index.
 func TestChoose(t *testing.T) {
 	arms := []Arm{
 		{Pulls: 1, Mean: 0.1, Weight: 0.2},
@@ -207,8 +207,8 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// TestNext: arms that were never pulled come first, of choices made at once each another
-// one, and then pulls under way count.
+// TestNext: arms that were never pulled come first. Choices at the same time are of different arms, and pulls that have
+// not ended count.
 func TestNext(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for name, s := range defaults {
@@ -230,11 +230,11 @@ func TestNext(t *testing.T) {
 	assert.That(t, slices.Equal(got, []int{2, 0}), "samples %v", got)
 }
 
-// bed is arms whose rewards are 1 with these probabilities, else 0.
+// bed has the probabilities with which the arms have the reward 1; the reward is 0 otherwise.
 var bed = []float64{0.9, 0.6, 0.5, 0.4, 0.3}
 
-// play learns by weights, in batches, and returns the expected reward of the weights
-// after each.
+// play learns from batches of pulls that are chosen by the weights; ofBatch = each update uses the last batch only. It
+// returns the expected reward of the weights after each batch, and the largest relative change of a weight.
 func play(s Strategy, seed uint64, batches int, ofBatch bool) (expected []float64, move float64) {
 	rng := rand.New(rand.NewPCG(seed, 11))
 	total := make([]Arm, len(bed))
@@ -274,8 +274,8 @@ func play(s Strategy, seed uint64, batches int, ofBatch bool) (expected []float6
 	return expected, move
 }
 
-// TestFindsTheBest: each strategy comes to prefer the best arm; ppo goes on to the end, and
-// no update of it leaves the clip.
+// TestFindsTheBest: each strategy learns to prefer the best arm. ppo improves until the end, and none of its updates
+// exceeds the clip.
 func TestFindsTheBest(t *testing.T) {
 	for name, least := range map[string]float64{
 		"ucb1": 0.59, "epsilon_greedy": 0.89, "softmax": 0.89, "ppo": 0.87,
@@ -294,8 +294,8 @@ func TestFindsTheBest(t *testing.T) {
 	}
 }
 
-// TestPPO: told the true means, an update never lowers the expected reward without the
-// entropy bonus, and with any options it moves no probability by more than the clip.
+// TestPPO: with the true means and without the entropy bonus, an update never lowers the expected reward. With any
+// options, it changes no probability by more than the clip.
 func TestPPO(t *testing.T) {
 	property.Check(t, func(t *rapid.T) {
 		o := PPO{
@@ -325,8 +325,8 @@ func TestPPO(t *testing.T) {
 	})
 }
 
-// TestPPOCases: the clip is what stops a clear case, an arm without pulls is taken neither
-// for a bad nor for a good one, and one that lost all weight regains it.
+// TestPPOCases: in a clear case only the clip bounds the step, an arm without pulls counts neither as bad nor as good,
+// and an arm that has lost all weight gains some again.
 func TestPPOCases(t *testing.T) {
 	for _, k := range []int{2, 10, 100} {
 		arms := make([]Arm, k)
