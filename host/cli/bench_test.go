@@ -42,7 +42,7 @@ func benchHost(b *testing.B, dir, config string, wanted ...protocol.Capability) 
 	return host
 }
 
-// ask makes a call, which has to succeed.
+// ask makes a call that has to succeed, and returns the response.
 func ask[Resp any](b *testing.B, host *client.Client, typ protocol.Type, req any) (resp Resp) {
 	b.Helper()
 	must.OK(b, host.Call(b.Context(), typ, req, &resp))
@@ -55,8 +55,8 @@ func parsed(b *testing.B, format string, args ...any) protocol.Object {
 	return obj
 }
 
-// BenchmarkEntries: what storing and finding cost with 100,000 entries in the memory, whose
-// words are as unevenly common as those of a language. -short has 2,000.
+// BenchmarkEntries measures storing and finding with 100,000 entries in the memory; -short has 2,000. The words are
+// as unevenly frequent as those of a language.
 func BenchmarkEntries(b *testing.B) {
 	const batch, words = 500, 20
 	many := 100_000
@@ -120,8 +120,8 @@ func BenchmarkEntries(b *testing.B) {
 	}
 }
 
-// BenchmarkBridge: the tool of an MCP server through the program, beside the same server
-// directly and a tool of the program itself.
+// BenchmarkBridge measures a call of an MCP server's tool through the program, beside a direct call of the same
+// server and a call of a built-in tool.
 func BenchmarkBridge(b *testing.B) {
 	dir := workDir(b)
 	self := filepath.Join(dir, "a2e")
@@ -150,8 +150,8 @@ func BenchmarkBridge(b *testing.B) {
 	}
 }
 
-// BenchmarkFleet: how soon a task of the fleet protocol is refused, and how soon it is done by
-// a worker that does nothing, beside the start of that worker alone.
+// BenchmarkFleet measures how long a refused task of the fleet protocol takes, and a task whose worker does nothing,
+// beside the start of that worker alone.
 func BenchmarkFleet(b *testing.B) {
 	host := start(b, workDir(b), "worker", "--", "true")
 	n := 0
@@ -178,8 +178,8 @@ func BenchmarkFleet(b *testing.B) {
 	})
 }
 
-// BenchmarkMCPOverHTTP: calls of echo by the SDK's client, of this host at /mcp and of a server on the
-// same SDK: one after the other, and of 16 sessions at once.
+// BenchmarkMCPOverHTTP measures calls of echo by the SDK's client, to this host at /mcp and to a server on the same
+// SDK, from one session and from 16 at once.
 func BenchmarkMCPOverHTTP(b *testing.B) {
 	peer := command(b, b.TempDir(), hosttest.Program(b, "a2e/host/hosttest/peers/mcpecho"), "127.0.0.1:0")
 	out := must.Get(peer.StdoutPipe())(b)
@@ -199,7 +199,7 @@ func BenchmarkMCPOverHTTP(b *testing.B) {
 	}
 }
 
-// benchEcho has sessions share b.N calls.
+// benchEcho makes b.N calls from sessions that run at once.
 func benchEcho(b *testing.B, url string, sessions int) {
 	took := make([]time.Duration, b.N)
 	var next atomic.Int64
@@ -234,15 +234,15 @@ func benchEcho(b *testing.B, url string, sessions int) {
 	b.ReportMetric(float64(took[b.N/2].Microseconds()), "µs-p50")
 }
 
-// BenchmarkHTTPSession: what a session of MCP over HTTP keeps in memory once it was initialized, has listed
-// its tools and called one. The HTTP connections of a client are not part of it.
+// BenchmarkHTTPSession measures the memory of a session of MCP over HTTP after it was initialized, has listed its
+// tools and called one. The HTTP connections of a client are not included.
 func BenchmarkHTTPSession(b *testing.B) {
 	const sessions = 200
 	cfg, _, err := config.Load(config.Source{Dir: b.TempDir(), Available: plugins.Types()})
 	must.OK(b, err)
 	for b.Loop() {
 		server, end := cli.WebServer(cfg, zerolog.Nop())
-		webSession(b, server) // what is made once
+		webSession(b, server) // allocates what all sessions share
 		heap, stacks := inUse()
 		for range sessions {
 			webSession(b, server)
@@ -255,7 +255,7 @@ func BenchmarkHTTPSession(b *testing.B) {
 	}
 }
 
-// webSession begins a session of MCP.
+// webSession opens a session of MCP, lists its tools and calls one.
 func webSession(b *testing.B, server http.Handler) {
 	b.Helper()
 	id := ""
@@ -278,11 +278,11 @@ func webSession(b *testing.B, server http.Handler) {
 	}
 }
 
-// inUse returns the bytes of the heap that were reachable at the last collection, which is now, and those of stacks.
+// inUse collects garbage, and returns the bytes of the live heap and of the stacks.
 func inUse() (heap, stacks int64) {
 	runtime.GC()
-	time.Sleep(2 * time.Second) // what is counted of calls goes into the store after one
-	for range 4 {               // stacks shrink by half each time
+	time.Sleep(2 * time.Second) // the learning plugin stores its counts of calls after one second
+	for range 4 {               // each collection halves the stacks
 		runtime.GC()
 	}
 	runtime.GC()
@@ -291,8 +291,8 @@ func inUse() (heap, stacks int64) {
 	return int64(all[0].Value.Uint64()), int64(all[1].Value.Uint64())
 }
 
-// BenchmarkMCPPipe: what the program takes of the processor for a request on its pipe, with 32 on their way, and
-// what a server on the official SDK takes. The program lists all of its tools, that server one.
+// BenchmarkMCPPipe measures the processor time of a request on the program's pipe, with 32 requests open, beside that
+// of a server on the official SDK. The program lists all of its tools, that server one.
 func BenchmarkMCPPipe(b *testing.B) {
 	peer := hosttest.Program(b, "a2e/host/hosttest/peers/mcpecho")
 	for method, params := range map[string]string{
@@ -304,7 +304,7 @@ func BenchmarkMCPPipe(b *testing.B) {
 	}
 }
 
-// benchPipe sends a line, with the place for an id, b.N times.
+// benchPipe sends a line b.N times, each time with another id.
 func benchPipe(b *testing.B, cmd *exec.Cmd, line string) {
 	in := must.Get(cmd.StdinPipe())(b)
 	out := bufio.NewReaderSize(must.Get(cmd.StdoutPipe())(b), 1<<20)

@@ -42,7 +42,7 @@ func (r report) in(section string) (lines []reportLine) {
 	return lines
 }
 
-// missing names what required insists on and the machine lacks.
+// missing returns the parts of the sandbox that the mode required needs and the machine lacks.
 func (r report) missing() (names []string) {
 	for _, c := range r.in("sandbox") {
 		if strings.HasPrefix(c.Text, "Not available: ") && !strings.HasSuffix(c.Name, "(optional)") {
@@ -52,7 +52,7 @@ func (r report) missing() (names []string) {
 	return names
 }
 
-// mode returns what is said of a mode of the sandbox.
+// mode returns the line on a mode of the sandbox.
 func (r report) mode(t *testing.T, mode string) reportLine {
 	t.Helper()
 	for _, c := range r.in("sandbox") {
@@ -64,7 +64,7 @@ func (r report) mode(t *testing.T, mode string) reportLine {
 	return reportLine{}
 }
 
-// readReport reads the JSON and checks what always holds for it.
+// readReport parses the JSON and checks what holds for every report.
 func readReport(t *testing.T, text []byte) (r report) {
 	t.Helper()
 	err := json.Unmarshal(text, &r, json.MatchCaseInsensitiveNames(true))
@@ -106,7 +106,7 @@ func exitCode(err error) int {
 	return 0
 }
 
-// writeConfig returns a folder a config that the user trusts.
+// writeConfig writes a config into a folder, and trusts it.
 func writeConfig(t *testing.T, dir, text string) {
 	t.Helper()
 	writeFile(t, dir, "a2e.yaml", text)
@@ -216,7 +216,7 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 	}
 }
 
-// In the sandbox of a child, no other one can be set up: doctor has to say so.
+// TestDoctorWhereMuchIsMissing: within the sandbox of a child no other sandbox can be set up, and doctor says so.
 func TestDoctorWhereMuchIsMissing(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
@@ -238,8 +238,8 @@ func TestDoctorWhereMuchIsMissing(t *testing.T) {
 	}
 }
 
-// The same machine, as a host meets it: best_effort warns once in the log and
-// goes on, required refuses and says why.
+// TestServeWhereMuchIsMissing: on such a machine a host with best_effort warns once in the log and runs programs; a
+// host with required refuses them and says why.
 func TestServeWhereMuchIsMissing(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
@@ -275,8 +275,8 @@ func TestServeWhereMuchIsMissing(t *testing.T) {
 	}
 }
 
-// A report that nobody reads ends the command, with its own exit status and
-// without leaving the private folder of the sandbox behind.
+// TestDoctorWithoutAReader: a report that nobody reads ends the command with exit status 4, and the private folder of
+// the sandbox is removed.
 func TestDoctorWithoutAReader(t *testing.T) {
 	t.Parallel()
 	dir, tmp := workDir(t), t.TempDir()
@@ -293,8 +293,8 @@ func TestDoctorWithoutAReader(t *testing.T) {
 	}
 }
 
-// TestDoctorPath: a folder of PATH that would show children what is private is named, with
-// the reason, and its programs are not found.
+// TestDoctorPath: doctor names a folder of PATH that would show private files to children, with the reason, and does
+// not find its programs.
 func TestDoctorPath(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
@@ -316,7 +316,7 @@ func TestDoctorPath(t *testing.T) {
 	}
 }
 
-// doctorOfStore returns what is said of the store.
+// doctorOfStore returns the lines on the store: those of --json, and the text.
 func doctorOfStore(t *testing.T, dir string, code int) (lines []reportLine, text string) {
 	t.Helper()
 	out := run(t, dir, nil, "doctor", "--json").want(t, code, "")
@@ -359,7 +359,7 @@ func TestDoctorOfAGoodStore(t *testing.T) {
 	assert.That(t, !strings.Contains(text, "vectors"), "it names a model:\n%s", text)
 }
 
-// withChecksum makes a changed first page one that a host would have written.
+// withChecksum corrects the checksum of a changed first page, so that a host could have written the page.
 func withChecksum(file []byte) []byte {
 	content, castagnoli := file[:4096-8], crc32.MakeTable(crc32.Castagnoli)
 	sum := crc32.Update(crc32.Checksum(make([]byte, 8), castagnoli), castagnoli, content)
@@ -370,10 +370,10 @@ func withChecksum(file []byte) []byte {
 	return file
 }
 
-// A file that cannot be used is told with advice, and stays as it is.
+// TestDoctorOfABadStore: doctor reports a store that cannot be used, with advice, and does not change the file.
 func TestDoctorOfABadStore(t *testing.T) {
 	t.Parallel()
-	const pageSize, userVersion = 4096, 60 // and where SQLite's header has them
+	const pageSize, userVersion = 4096, 60 // SQLite's page size, and the offset of the version in the file
 	good := stateDir(t)
 	var entries []string
 	for i := range 200 {

@@ -17,15 +17,14 @@ import (
 	"a2e/host/hosttest/must"
 )
 
-// echoRole has the test binary play an MCP server; its value is the file with what it says: results by
-// their method, and under "before" the lines that come before the answer to a call. In those $TOKEN is
-// the call's progress token.
+// echoRole is an environment variable that has the test binary play an MCP server. Its value is a file with sayings.
 const echoRole = "CLI_TEST_MCP"
 
-// sayings is what such a server says. A result that is no object is the error of the answer.
+// sayings are the answers of such a server: results by method, errors by the method and " error", and by "before" the
+// lines that it writes before the answer to a call. In these lines $TOKEN is the call's progress token.
 type sayings map[string]jsontext.Value
 
-// playEcho is the server. It writes the params of each call into the file `called`.
+// playEcho is the server. It writes the params of each call to the file `called`.
 func playEcho(file string, in io.Reader, out io.Writer) error {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -78,14 +77,14 @@ func cmpOr(v jsontext.Value, other string) string {
 	return string(v)
 }
 
-// gateway is a host that serves MCP, with one server behind that says what it is told to.
+// gateway is a host that serves MCP, with one server behind it whose answers a test sets.
 type gateway struct {
 	t     *testing.T
 	dir   string
 	in    io.Writer
 	lines *bufio.Scanner
 	last  int
-	notes []string // the notifications that came
+	notes []string // notifications that were read
 }
 
 func openGateway(t *testing.T, says sayings) *gateway {
@@ -111,7 +110,7 @@ func openGateway(t *testing.T, says sayings) *gateway {
 	must.OK(t, cmd.Start())
 	t.Cleanup(func() {
 		_ = in.Close()
-		_ = cmd.Wait() // an end that it is told by a signal is none of this test
+		_ = cmd.Wait() // the exit status does not matter here
 		if t.Failed() {
 			t.Logf("%s", cmd.Stderr)
 		}
@@ -124,7 +123,7 @@ func openGateway(t *testing.T, says sayings) *gateway {
 	return g
 }
 
-// call makes a request and returns the line of its answer.
+// call sends a request and returns the line of its answer.
 func (g *gateway) call(method, params string) string {
 	g.t.Helper()
 	g.last++
@@ -143,13 +142,13 @@ func (g *gateway) call(method, params string) string {
 	return ""
 }
 
-// odd is JSON that a detour through types would change.
+// odd is JSON that changes if it is decoded into Go types and encoded again.
 const odd = `{"big":1765432109876543210,"more":123456789012345678901234567890,"one":1.0,"huge":1e400,"minus":-0,` +
 	`"long":0.1000000000000000055511151231257827,"exp":1E+2,"esc":"\u003c\u0041\/\ud83d\ude00<&>","":null,` +
 	`"deep":{"n":[9007199254740993,[]]}}`
 
-// What servers say reaches an MCP client byte for byte: numbers, escapes and members that MCP does not
-// know, in definitions, results, errors and notifications, and what the client says reaches them.
+// TestMCPBytes: all that servers say reaches an MCP client byte for byte: numbers, escapes and members that MCP does
+// not know, in definitions, results and notifications. All that the client says reaches the server likewise.
 func TestMCPBytes(t *testing.T) {
 	t.Parallel()
 	news := `"_meta":` + odd + `,"new":` + odd
@@ -238,10 +237,10 @@ func TestMCPErrorsOfServers(t *testing.T) {
 	}
 }
 
-// oddMember is a member that MCP does not have like that, in one kind of entry or block.
+// oddMember is a member of a type or value that MCP does not allow, in one kind of entry or block.
 type oddMember struct{ of, member string }
 
-// A member that does not fit is left out alone: its entry, and all others, are there.
+// TestMCPOddMembers: only the member that does not fit is left out; its entry and all others are there.
 func TestMCPOddMembers(t *testing.T) {
 	t.Parallel()
 	base := map[string]string{
@@ -290,7 +289,7 @@ func TestMCPOddMembers(t *testing.T) {
 		}
 		made[m.of] = append(made[m.of], "{"+head+","+m.member+"}")
 	}
-	for _, of := range []string{"tool", "resource", "template", "prompt"} { // what cannot be an entry
+	for _, of := range []string{"tool", "resource", "template", "prompt"} { // values that cannot be an entry
 		made[of] = append(made[of], `null`, `[]`, `"x"`, `{}`, `{"name":4,"uri":4,"uriTemplate":4}`)
 	}
 	list := func(name, of string) jsontext.Value {
@@ -343,7 +342,7 @@ func TestMCPOddMembers(t *testing.T) {
 	}
 }
 
-// A cursor of another type than text goes on with the list, or ends it.
+// TestMCPOddCursors: an unusual cursor does not break a list; each tool is in it once.
 func TestMCPOddCursors(t *testing.T) {
 	t.Parallel()
 	for _, cursor := range []string{`2`, `null`, `""`, `{}`, `true`} {

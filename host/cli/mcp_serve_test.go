@@ -31,8 +31,8 @@ func mcpClient(t *testing.T, dir string, args ...string) (*mcp.ClientSession, *e
 	return session, cmd
 }
 
-// TestMCPServe: an MCP client has the host's tools and files, whether the host speaks
-// nothing else or A2E beside.
+// TestMCPServe: an MCP client has the host's tools and files, from `a2e mcp serve` and from `a2e serve`, which speaks
+// A2E as well.
 func TestMCPServe(t *testing.T) {
 	t.Parallel()
 	for name, args := range map[string][]string{"mcp serve": {"mcp", "serve"}, "serve": nil} {
@@ -72,8 +72,8 @@ func TestMCPServe(t *testing.T) {
 	}
 }
 
-// TestMCPServeToken: whoever starts `a2e mcp serve` is its client and needs no token, on a
-// pipe that A2E shares it does.
+// TestMCPServeToken: a client that starts `a2e mcp serve` needs no token. On the pipe of `a2e serve`, which A2E
+// shares, it needs one.
 func TestMCPServeToken(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
@@ -88,7 +88,7 @@ func TestMCPServeToken(t *testing.T) {
 		"without the token: %v", err)
 }
 
-// TestMCPServeSignal: a signal ends it, with what runs answered.
+// TestMCPServeSignal: a signal ends the program once the running calls are answered.
 func TestMCPServeSignal(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
@@ -114,7 +114,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// TestInterruptedCommands: Ctrl-C ends what waits for a server or a tool, with 130.
+// TestInterruptedCommands: Ctrl-C ends a command that waits for a server or a tool, with exit status 130.
 func TestInterruptedCommands(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
@@ -129,7 +129,7 @@ func TestInterruptedCommands(t *testing.T) {
 		_ = os.Remove(filepath.Join(dir, "ready"))
 		cmd := command(t, dir, "./a2e", append([]string{"--config", "slow.yaml"}, args...)...)
 		must.OK(t, cmd.Start())
-		defer func() { _ = cmd.Process.Kill() }() // it may have ended
+		defer func() { _ = cmd.Process.Kill() }() // fails if it has ended
 		hosttest.Eventually(t, "it waits", func() bool { return exists(filepath.Join(dir, "ready")) })
 		must.OK(t, cmd.Process.Signal(os.Interrupt))
 		if _ = cmd.Wait(); cmd.ProcessState.ExitCode() != 130 {
@@ -143,8 +143,8 @@ func textOf(t *testing.T, path ...string) string {
 	return string(must.Get(os.ReadFile(filepath.Join(path...)))(t))
 }
 
-// Servers come into .mcp.json and out of it, and all else in it stays. A file that was trusted stays so: what
-// this command changes is what its owner typed.
+// TestMCPAddAndRemove: `mcp add` and `mcp remove` change nothing else in .mcp.json. A file that was trusted stays
+// trusted, as its owner typed the change.
 func TestMCPAddAndRemove(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
@@ -202,8 +202,8 @@ func TestMCPAddAndRemove(t *testing.T) {
 		`there is no MCP server "gg"; did you mean "gh"? there are: gh, web`)
 }
 
-// What another client has in .mcp.json counts as far as it fits. Of one name that of the config wins, over that of
-// .mcp.json, over that of the user.
+// TestServersOfAllFiles: servers in .mcp.json are used even if other entries there do not fit. Of servers with one
+// name that of the config wins, then that of .mcp.json, then that of the user.
 func TestServersOfAllFiles(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
@@ -236,7 +236,7 @@ func TestServersOfAllFiles(t *testing.T) {
 	run(t, dir, nil, "mcp", "remove", "one").want(t, 1, `is not in .mcp.json but in a2e.yaml:1:14; take it out there`)
 	run(t, dir, nil, "mcp", "add", "one", "--", "b").want(t, 1,
 		`a2e.yaml:1:14: there is an MCP server "one" already, which wins`)
-	run(t, dir, nil, "mcp", "add", "--no-try", "three", "--", "b").want(t, 0, "added: three") // the user's gives way
+	run(t, dir, nil, "mcp", "add", "--no-try", "three", "--", "b").want(t, 0, "added: three") // it wins over the user's
 
 	writeFile(t, dir, "named.yaml", "host_id: x\n")
 	out = run(t, dir, nil, "-c", "named.yaml", "mcp", "list")
@@ -245,7 +245,7 @@ func TestServersOfAllFiles(t *testing.T) {
 	run(t, dir, nil, "-c", "list.yaml", "mcp", "list").want(t, 3, "no plugin of the config provides mcp")
 }
 
-// Each mistake is told, and changes nothing.
+// TestMCPAddMistakes: each mistake is reported, and changes no file.
 func TestMCPAddMistakes(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
@@ -292,7 +292,8 @@ func TestMCPAddMistakes(t *testing.T) {
 	run(t, dir, nil, "mcp", "add", "b", "--", "b").want(t, 3, "not a regular file")
 }
 
-// The user's own file is this user's alone, and the file of a workspace is written there.
+// TestMCPAddWritesWhereItShould: the user's own file is readable for the user alone, and .mcp.json is written into
+// the workspace.
 func TestMCPAddWritesWhereItShould(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
@@ -317,7 +318,7 @@ func TestMCPAddWritesWhereItShould(t *testing.T) {
 	run(t, dir, nil, "-c", "c.yaml", "mcp", "list").want(t, 0, "nobody has run")
 }
 
-// Of several that change a config at once each is told what became of its change.
+// TestMCPAddAtOnce: of several commands that add a server at once, each has its server in the file or fails.
 func TestMCPAddAtOnce(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
@@ -334,7 +335,7 @@ func TestMCPAddAtOnce(t *testing.T) {
 	assert.Equal(t, int64(strings.Count(textOf(t, dir, ".mcp.json"), `"command": "b"`)), added.Load())
 }
 
-// A file of the folder that is a link may lead to any file.
+// TestNoLinkOfTheFolderIsWrittenThrough: no command writes through a link in the folder, which may lead to any file.
 func TestNoLinkOfTheFolderIsWrittenThrough(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
@@ -347,5 +348,5 @@ func TestNoLinkOfTheFolderIsWrittenThrough(t *testing.T) {
 	assert.Equal(t, textOf(t, dir, "other"), "{}")
 }
 
-// folderFiles count once they are trusted.
+// folderFiles are the files of a folder that are used once they are trusted.
 var folderFiles = []string{"a2e.yaml", ".mcp.json"}

@@ -18,8 +18,8 @@ import (
 	"a2e/host/hosttest/must"
 )
 
-// canaries are the secrets of the config below, by the place that they stand in. Each is
-// found by its beginning, in whatever it was put.
+// canaries are the secrets of the config below, by their place in it. All begin with "cnry", which the tests look
+// for.
 var canaries = map[string]string{
 	"TOKEN": "cnry-1-token", "ARG": "cnry-2-arg", "PARAM": "cnry_3_param", "TEXT": "cnry-4-text",
 	"MCPARG": "cnry-5-arg", "MCPENV": "cnry-6-env",
@@ -31,7 +31,7 @@ var canaries = map[string]string{
 	"SPLIT": "cnry-21-split",
 }
 
-// canaryConfig has them in all places where a config takes a text that a child or a server gets.
+// canaryConfig has the secrets in all places where a config takes a text for a child or a server.
 const canaryConfig = `
 auth_token: ${TOKEN}
 state_dir: %[1]q
@@ -59,7 +59,7 @@ plugins:
   - {name: chains, type: chains}
 `
 
-// canaryMCP is an MCP server that tells all it was told.
+// canaryMCP is an MCP server that repeats its argument and its environment variable in all that it says.
 const canaryMCP = `
 import json, os, sys
 told = sys.argv[1] + " " + os.environ["LABEL"]
@@ -100,8 +100,8 @@ for line in sys.stdin:
         send("error", m, code="tool_error", message=told, detail={"told": told})
 `
 
-// newCanaryDir makes a folder with that config, a server that sends back what it gets, and
-// the state beside it.
+// newCanaryDir makes a folder with that config and a state_dir outside. The server of the config sends back what it
+// gets.
 func newCanaryDir(t *testing.T) (dir, state string) {
 	t.Helper()
 	echo := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -111,19 +111,18 @@ func newCanaryDir(t *testing.T) (dir, state string) {
 	}))
 	t.Cleanup(echo.Close)
 	dir, state = workDir(t), filepath.Join(t.TempDir(), "state")
-	// Else their names do not speak of secrets.
+	// The names of the variables mark their values as secrets.
 	named := regexp.MustCompile(`\$\{(\w+)}`).ReplaceAllString(canaryConfig, "$${${1}_SECRET}")
 	writeFile(t, dir, "c.yaml", fmt.Sprintf(named, state, echo.URL))
-	ws := filepath.Join(dir, "ws") // what is the host's lies outside, so that programs start everywhere
+	ws := filepath.Join(dir, "ws") // the host's own files are outside of it, so that programs start on any machine
 	must.OK(t, os.Mkdir(ws, 0o700))
 	writeFile(t, ws, "server.py", canaryMCP)
 	writeFile(t, ws, "plugin.py", canaryPlugin)
 	return dir, state
 }
 
-// TestWallSecrets: what the config takes from variables, and what it gives to children, is
-// shown nowhere, whatever the children and the servers do with it. Every place that shows it
-// today without the care is asked for it.
+// TestWallSecrets: secrets that the config takes from variables, and those that it passes to children, are shown
+// nowhere, whatever the children and servers do with them. The test asks every place that would show them.
 func TestWallSecrets(t *testing.T) {
 	dir, state := newCanaryDir(t)
 	for name := range canaries {
@@ -134,7 +133,7 @@ func TestWallSecrets(t *testing.T) {
 	}
 	requests := []struct {
 		name, line string
-		told       bool // the answer would hold a secret, so that something stands in its place
+		told       bool // the answer has [redacted] in place of a secret
 	}{
 		{"list of tools", `{"type":"tool/list/req","id":"ID","query":"","include_deferred":true}`, true},
 		{"search for one", `{"type":"tool/list/req","id":"ID","query":"cnry"}`, false},
@@ -214,7 +213,7 @@ func TestWallSecrets(t *testing.T) {
 	}
 }
 
-// answerTo reads lines until the answer to a request of any dialect, and gives all of them.
+// answerTo reads lines until the answer to a request of any dialect, and returns the answer and all lines.
 func (l *live) answerTo(id, request string) (answer string, seen []byte) {
 	l.t.Helper()
 	want := []string{`"req_id":"` + id + `"`}
@@ -243,7 +242,8 @@ func (l *live) answerTo(id, request string) (answer string, seen []byte) {
 	}
 }
 
-// settings are the environment of a server in which a file has nothing to hide, and secrets one in which it has.
+// settings are environment variables of a server whose values a file may show; secrets are those that it must not
+// show.
 var (
 	settings = map[string]string{
 		"AWS_REGION": "us-east-1", "TZ": "Europe/Berlin", "MODEL": "gpt-5-mini-2026", "MAX_TOKENS": "40960",
@@ -258,7 +258,8 @@ var (
 	}
 )
 
-// An agent reads ordinary settings as they are, and cannot destroy a secret by writing back what it has read.
+// TestFilesWithSettingsAndSecrets: an agent reads ordinary settings as they are, and cannot destroy a secret by
+// writing back what it has read.
 func TestFilesWithSettingsAndSecrets(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
@@ -311,7 +312,7 @@ func TestFilesWithSettingsAndSecrets(t *testing.T) {
 		assert.Contains(t, fmt.Sprint(answer["message"]), "nothing was written")
 		assert.Equal(t, inFile("mixed.env"), before, "the file is changed")
 	}
-	// In a chain it is the same, as in every other way to a tool.
+	// The same holds for a tool that a chain calls.
 	h.send(`{"type":"chain/req","id":"c","streaming":false,"nodes":[{"node_id":"a","kind":"tool","name":"write_file",` +
 		`"input_map":{"path":"input.p","content":"input.c"}}],"initial_input":{"p":"mixed.env","c":"A=[redacted]"}}`)
 	assert.Contains(t, fmt.Sprint(h.answer("c")), "would destroy")
@@ -331,8 +332,8 @@ func TestFilesWithSettingsAndSecrets(t *testing.T) {
 	assert.That(t, answer["type"] == "tool/call/resp", "an edit of a text with the mask: %v", answer)
 }
 
-// A secret that a program prints in pieces, with pauses between them, is in no event: on a pipe, on a terminal, as
-// an error, or among bytes that are no text. All the rest arrives.
+// TestSecretsInPieces: a secret that a program prints in pieces, with pauses between them, is in no event: on a pipe
+// or a terminal, on stderr, or among bytes that are not UTF-8. All other output is sent.
 func TestSecretsInPieces(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)

@@ -23,7 +23,7 @@ import (
 	"a2e/host/hosttest/must"
 )
 
-// hello opens a session of every capability of this build.
+// hello opens a session with two capabilities.
 const hello = `{"type":"handshake/req","id":"h","agent_id":"test","agent_caps":["tools","env"]}`
 
 // live is a running host and its pipes.
@@ -32,18 +32,18 @@ type live struct {
 	cmd    *exec.Cmd
 	stdin  io.WriteCloser
 	stdout *bufio.Reader
-	pipe   io.Closer // stdout itself
+	pipe   io.Closer // the pipe that stdout reads
 	stderr bytes.Buffer
-	passed map[string]map[string]any // answers that were read and not asked for yet
+	passed map[string]map[string]any // by req_id: answers that were read, but not asked for yet
 }
 
-// start runs the binary in dir. Whatever happens, it ends with the test.
+// start runs the binary in dir. The host ends with the test at the latest.
 func start(t testing.TB, dir string, args ...string) *live {
 	t.Helper()
 	return startCommand(t, command(t, dir, "./a2e", args...))
 }
 
-// startCommand is start for a command that is prepared.
+// startCommand starts a command that is prepared, like start.
 func startCommand(t testing.TB, cmd *exec.Cmd) *live {
 	t.Helper()
 	l := &live{t: t, cmd: cmd, passed: map[string]map[string]any{}}
@@ -84,7 +84,8 @@ func (l *live) next() map[string]any {
 	return m
 }
 
-// answer reads up to the answer of a request, past its events. Answers to others on the way are kept.
+// answer reads up to the answer of a request, and returns it. Answers to other requests are kept for later calls,
+// events are dropped.
 func (l *live) answer(id string) map[string]any {
 	l.t.Helper()
 	if m := l.passed[id]; m != nil {
@@ -102,14 +103,14 @@ func (l *live) answer(id string) map[string]any {
 	}
 }
 
-// exit waits for the end and gives the exit status.
+// exit waits for the end of the host, and returns the exit status.
 func (l *live) exit() int {
 	l.t.Helper()
 	_ = l.cmd.Wait()
 	return l.cmd.ProcessState.ExitCode()
 }
 
-// call is a tool/call/req line.
+// call returns a tool/call/req line.
 func call(id, tool, args string) string {
 	return fmt.Sprintf(`{"type":"tool/call/req","id":%q,"tool_name":%q,"arguments":%s}`, id, tool, args)
 }
@@ -127,16 +128,17 @@ func processes(t *testing.T, word string) (n int) {
 	return n
 }
 
-// mark is a number of seconds to sleep that no other test uses.
+// mark returns a number of seconds to sleep that no other test uses.
 func mark() string { return fmt.Sprintf("86%09d.5", time.Now().UnixNano()%1e9) }
 
-// tree starts sleeping descendants of every kind, all with the mark.
+// tree returns a call that starts sleeping descendants of every kind, all with the mark in their command line.
 func tree(id, mark string) string {
 	script := fmt.Sprintf("setsid sleep %[1]s & (sleep %[1]s & sleep %[1]s &) ; nohup sleep %[1]s & sleep %[1]s", mark)
 	return call(id, "run_command", fmt.Sprintf(`{"command":["sh","-c",%q]}`, script))
 }
 
-// However the host ends, all that a call has started ends with it.
+// TestTheEndOfTheHostIsThatOfEveryDescendant: however the host ends, all processes that a call has started end with
+// it.
 func TestTheEndOfTheHostIsThatOfEveryDescendant(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(t *testing.T, l *live) (code int){
@@ -153,12 +155,12 @@ func TestTheEndOfTheHostIsThatOfEveryDescendant(t *testing.T) {
 		},
 		"interrupted twice": func(t *testing.T, l *live) int {
 			must.OK(t, l.cmd.Process.Signal(syscall.SIGINT),
-				l.cmd.Process.Signal(syscall.SIGTERM)) // two of a kind in one moment count as one
+				l.cmd.Process.Signal(syscall.SIGTERM)) // two equal signals at once count as one
 			return 130
 		},
 		"stdout closed": func(t *testing.T, l *live) int {
 			l.answer("h")
-			l.pipe.Close() // and nothing is written: stdin stays open, the call runs on
+			l.pipe.Close() // the host must notice without a write: stdin stays open, and the call runs
 			return 0
 		},
 	} {
@@ -187,7 +189,7 @@ func TestEndOfStdinLetsCallsFinishAndLeavesNothing(t *testing.T) {
 	hosttest.Eventually(t, "what the call left is gone", func() bool { return processes(t, m) == 0 })
 }
 
-// A parent that pipes stderr and never reads it must not freeze the host.
+// TestStderrThatNobodyReads: a parent that pipes stderr and never reads it does not freeze the host.
 func TestStderrThatNobodyReads(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
@@ -198,7 +200,7 @@ func TestStderrThatNobodyReads(t *testing.T) {
 	cmd := command(t, dir, "./a2e", "serve", "--log-level", "trace")
 	cmd.Stderr = w
 	var in bytes.Buffer
-	const n = 5000 // each refused handshake is a line of log: far more than the pipe takes
+	const n = 5000 // each refused handshake logs a line: together far more than the pipe holds
 	for i := range n {
 		fmt.Fprintf(&in, `{"type":"handshake/req","id":"%d","agent_caps":["memory"]}`+"\n", i)
 	}
@@ -244,7 +246,8 @@ func TestTokenShowsNowhere(t *testing.T) {
 	}
 }
 
-// Each request leaves an entry in the audit trail and a line in the log.
+// TestAuditTrailIsVerified: each request has an entry in the audit trail and a line in the log, and `a2e check
+// --audit` finds a changed entry.
 func TestAuditTrailIsVerified(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
@@ -301,7 +304,7 @@ func within(t *testing.T, args ...string) outcome {
 	return outcome{code, string(must.Get(os.ReadFile(out.Name()))(t)), string(must.Get(os.ReadFile(errs.Name()))(t))}
 }
 
-// Each command ends with its exit status, and says what it should on stdout or stderr.
+// TestExitCodes: each command ends with the right exit status and message.
 func TestExitCodes(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -35,13 +35,13 @@ func stateDir(t *testing.T) string {
 	return dir
 }
 
-// remember stores entries, as JSON, as an agent in the default namespace.
+// remember stores entries, which are JSON, as an agent in the default namespace.
 func remember(t *testing.T, dir, agent string, entries ...string) {
 	t.Helper()
 	rememberIn(t, dir, agent, `{}`, entries...)
 }
 
-// rememberIn is remember with what memory/init/req says.
+// rememberIn does the same; opening has the members of memory/init/req.
 func rememberIn(t *testing.T, dir, agent, opening string, entries ...string) {
 	t.Helper()
 	l := start(t, dir)
@@ -61,7 +61,7 @@ func rememberIn(t *testing.T, dir, agent, opening string, entries ...string) {
 	}
 }
 
-// entry is one of memory/store/req.
+// entry returns an entry of memory/store/req as JSON.
 func entry(key, tier, content string, tags ...string) string {
 	raw, _ := json.Marshal(map[string]any{
 		"key": map[string]string{"id": key}, "tier": tier, "content": content,
@@ -70,7 +70,7 @@ func entry(key, tier, content string, tags ...string) string {
 	return string(raw)
 }
 
-// outcome is what a command did.
+// outcome is the exit status and the output of a command.
 type outcome struct {
 	code   int
 	stdout string
@@ -87,7 +87,7 @@ func run(t *testing.T, dir string, stdin []byte, args ...string) outcome {
 	return outcome{exitCode(err), stdout.String(), stderr.String()}
 }
 
-// want checks an exit status and what stderr should say.
+// want checks an exit status, and that stderr has the text says.
 func (o outcome) want(t *testing.T, code int, says string) outcome {
 	t.Helper()
 	must.That(t, o.code == code && strings.Contains(o.stderr, says),
@@ -100,7 +100,7 @@ func exported(t *testing.T, dir string) string {
 	return run(t, dir, nil, "state", "export").want(t, 0, "").stdout
 }
 
-// files lists what is in a folder and below it.
+// files lists the files in a folder and below it.
 func files(t *testing.T, dir string) (names []string) {
 	t.Helper()
 	must.OK(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -143,7 +143,7 @@ func TestStateMovesToAnotherHost(t *testing.T) {
 		strings.Contains(got, "the second"), "after the import:\n%s", got)
 	run(t, to, nil, "state", "import", filepath.Join(from, "out.ndjson"), "--replace").want(t, 0, "memory.entry 2")
 	assert.Equal(t, exported(t, to), string(text), "after --replace:\n…\nwant:\n%s", text)
-	// another part only: nothing of the memory
+	// an export of another part has nothing of the memory
 	if out := run(t, from, nil, "state", "export", "--part", "planning").want(t, 0, ""); strings.Contains(out.stdout,
 		"memory") {
 		t.Errorf("the part planning has memory in it:\n%s", out.stdout)
@@ -176,7 +176,7 @@ func TestStateImportThatFailsChangesNothing(t *testing.T) {
 	run(t, dir, nil, "state", "import").want(t, 2, "")
 }
 
-// importing starts an import from a pipe and comes back when it reads.
+// importing starts an import from a pipe, and returns once the import reads.
 func importing(t *testing.T, dir, tmp string) (*exec.Cmd, io.WriteCloser) {
 	t.Helper()
 	cmd := command(t, dir, "./a2e", "state", "import", "--replace", "-")
@@ -193,8 +193,8 @@ func importing(t *testing.T, dir, tmp string) (*exec.Cmd, io.WriteCloser) {
 	return cmd, stdin
 }
 
-// Others can write while an import comes through a slow pipe, and nothing of it is
-// left behind.
+// TestStateImportThroughASlowPipe: others can write while an import waits for its input, and the import leaves no
+// file behind, even if it is interrupted.
 func TestStateImportThroughASlowPipe(t *testing.T) {
 	t.Parallel()
 	from, to, tmp := stateDir(t), stateDir(t), t.TempDir()
@@ -216,7 +216,7 @@ func TestStateImportThroughASlowPipe(t *testing.T) {
 	assert.Equal(t, exported(t, to), text, "after an interrupt:\n…\nwant")
 }
 
-// What only reads makes no store: a wrong state_dir would go unnoticed.
+// TestStateWithoutAStore: a command that only reads does not make a store, else a wrong state_dir would go unnoticed.
 func TestStateWithoutAStore(t *testing.T) {
 	t.Parallel()
 	dir := stateDir(t)
@@ -237,7 +237,7 @@ func TestStateWithoutAStore(t *testing.T) {
 	}
 }
 
-// The file appears whole or not at all, and what is no file stays what it is.
+// TestStateExportToAFile: the file is written as a whole or not at all. Links and pipes stay what they are.
 func TestStateExportToAFile(t *testing.T) {
 	t.Parallel()
 	dir := stateDir(t)
@@ -254,7 +254,7 @@ mkfifo pipe; timeout 20 cat pipe & timeout 20 ./a2e state export -o pipe; wait; 
 	run(t, dir, nil, "state", "export", "-o", "no/such/folder").want(t, 1, "no/such")
 	run(t, dir, nil, "state", "export", "-o", "state").want(t, 1, "state")
 
-	// a file that is there stays as it is when the export fails
+	// an existing file stays as it is if the export fails
 	must.OK(t, os.WriteFile(filepath.Join(dir, storeFile), bytes.Repeat([]byte("no database "), 1000), 0o600))
 	run(t, dir, nil, "state", "export", "-o", "real").want(t, 1, "not an a2e store")
 	if text, err := os.ReadFile(filepath.Join(dir, "real")); err != nil || string(text) != want {
@@ -263,7 +263,7 @@ mkfifo pipe; timeout 20 cat pipe & timeout 20 ./a2e state export -o pipe; wait; 
 	run(t, dir, []byte(want), "state", "import", "-").want(t, 1, "not an a2e store")
 }
 
-// embeddings is an endpoint for vectors of two dimensions; it counts the texts.
+// embeddings starts a server that returns vectors of two dimensions; texts counts the texts that it gets.
 func embeddings(t *testing.T) (url string, texts *atomic.Int64) {
 	t.Helper()
 	texts = new(atomic.Int64)
@@ -292,7 +292,7 @@ func TestStateReembed(t *testing.T) {
 	t.Parallel()
 	dir := stateDir(t)
 	remember(t, dir, "w1", entry("a", "episodic", "the first"), entry("b", "semantic", "the second"))
-	run(t, dir, nil, "state", "reembed").want(t, 0, "no embeddings") // nothing has changed
+	run(t, dir, nil, "state", "reembed").want(t, 0, "no embeddings") // there is nothing to do
 
 	url, texts := embeddings(t)
 	withEndpoint := func(url, model string) {

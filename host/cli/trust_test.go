@@ -770,7 +770,7 @@ func TestWallTrustFolder(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			named := a.prepare(t)
-			// outside, as a named one in the workspace may let no program start
+			// outside of the workspace: where the machine cannot protect a named config in it, no program starts
 			file := filepath.Join(t.TempDir(), "a2e.yaml")
 			must.OK(t, os.Rename(filepath.Join(named.dir, "a2e.yaml"), file))
 			if o := named.run(t, a.arguments(named, "--config", file), a.lines); !a.harm(named, o) {

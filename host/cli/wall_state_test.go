@@ -16,8 +16,7 @@ import (
 
 const wallState = "state_dir: .a2e-state\naudit: {}\n"
 
-// The state_dir lies in the workspace, as the README once showed it: no tool reads, lists,
-// changes or replaces what the host keeps.
+// TestWallStateTools: no tool reads, lists, changes or replaces the host's files in a state_dir in the workspace.
 func TestWallStateTools(t *testing.T) {
 	t.Parallel()
 	linked := func(name, to, link string, act func(g *wallGround) string) attempt {
@@ -103,7 +102,7 @@ func TestWallStateTools(t *testing.T) {
 	runAttempts(t, all, func(t *testing.T) *wallGround { return newWallGround(t, wallState, "a2e.yaml", ".a2e-state") })
 }
 
-// mcpResources asks the host, as an MCP server, for its files.
+// mcpResources asks the host over MCP for its own files.
 func (g *wallGround) mcpResources() string {
 	path := hosttest.Program(g.t, "a2e")
 	cmd := command(g.t, g.ws, path, "mcp", "serve", "--config", g.config)
@@ -119,7 +118,8 @@ func (g *wallGround) mcpResources() string {
 	return string(out)
 }
 
-// Programs that agents run are kept out as well, or do not start.
+// TestWallStatePrograms: programs that agents run do not reach the host's files in the state_dir either, or do not
+// start.
 func TestWallStatePrograms(t *testing.T) {
 	t.Parallel()
 	all := []attempt{
@@ -171,7 +171,7 @@ print(os.read(fd,99))`),
 	runAttempts(t, all, func(t *testing.T) *wallGround { return newWallGround(t, wallState, "a2e.yaml", ".a2e-state") })
 }
 
-// skill runs a script of a skill in the workspace that looks for the host's files.
+// skill runs the script of a skill in the workspace, which looks for the host's files.
 func (g *wallGround) skill(front string) string {
 	dir := filepath.Join(g.ws, ".a2e", "skills", "peek")
 	must.OK(g.t, os.MkdirAll(dir, 0o755),
@@ -182,7 +182,7 @@ func (g *wallGround) skill(front string) string {
 	return g.ask("skill/call/req", `"name":"peek","arguments":{}`)
 }
 
-// A state_dir deeper in the workspace: no folder above it is renamed away and replaced.
+// TestWallStateParents: no folder above a state_dir in the workspace can be renamed and replaced.
 func TestWallStateParents(t *testing.T) {
 	t.Parallel()
 	all := []attempt{
@@ -207,8 +207,8 @@ func TestWallStateParents(t *testing.T) {
 	})
 }
 
-// Nobody is faster than the host: what is put in the place of a state_dir that is not there
-// yet leads it nowhere.
+// TestWallStateBeforeItIsThere: the host does not follow what an agent puts in the place of a state_dir that does not
+// exist yet.
 func TestWallStateBeforeItIsThere(t *testing.T) {
 	t.Parallel()
 	all := []attempt{
@@ -244,8 +244,7 @@ func TestWallStateBeforeItIsThere(t *testing.T) {
 	}
 }
 
-// A changed tool is not served because its approval is gone: nobody who asks for it can
-// take the rows of the store away.
+// TestWallStateApprovals: an agent cannot have a changed tool served by removing its approval from the store.
 func TestWallStateApprovals(t *testing.T) {
 	t.Parallel()
 	ways := map[string]string{
@@ -276,7 +275,7 @@ func TestWallStateApprovals(t *testing.T) {
 	}
 }
 
-// The config in force stays as it is, and where it is.
+// TestWallStateConfig: an agent can neither change nor replace the config in force.
 func TestWallStateConfig(t *testing.T) {
 	t.Parallel()
 	all := []attempt{
@@ -309,8 +308,8 @@ func TestWallStateConfig(t *testing.T) {
 	runAttempts(t, all, func(t *testing.T) *wallGround { return newWallGround(t, "", "conf/a2e.yaml", "") })
 }
 
-// The home folder is the workspace: the default state_dir and the user's config folder are
-// hidden, and a host starts.
+// TestWallStateHome: where the home is the workspace, the host starts, and hides the default state_dir and the user's
+// config folder.
 func TestWallStateHome(t *testing.T) {
 	t.Parallel()
 	home := func(t *testing.T) *wallGround {
@@ -339,8 +338,8 @@ func TestWallStateHome(t *testing.T) {
 	runAttempts(t, all, home)
 }
 
-// What must go on working: the rest of the workspace, also beside what is hidden, and a
-// skill of the user in the hidden folder.
+// TestWallStateLeavesTheRest: the rest of the workspace works, also beside hidden folders, and so does a skill of the
+// user in a hidden folder.
 func TestWallStateLeavesTheRest(t *testing.T) {
 	t.Parallel()
 	g := newWallGround(t, "audit: {}\n", ".config/a2e/config.yaml", ".local/state/a2e")
@@ -368,16 +367,16 @@ func TestWallStateLeavesTheRest(t *testing.T) {
 	g.check(out)
 }
 
-// wallHeld reports whether this machine has what hides folders from programs.
+// wallHeld reports whether this machine can hide folders from programs.
 func wallHeld(t *testing.T) bool {
 	t.Helper()
 	path := hosttest.Program(t, "a2e")
-	out, _ := command(t, t.TempDir(), path, "doctor", "--json").Output() // it fails where something is missing
+	out, _ := command(t, t.TempDir(), path, "doctor", "--json").Output() // fails where something is missing
 	return of(t, readReport(t, out), "sandbox", "mount_namespace").Level == "fine"
 }
 
-// A state_dir that nothing could hide is refused before anything starts, and doctor and
-// check tell of one that is hidden.
+// TestWallStateRefused: a state_dir that nothing could hide is refused before anything starts. `check` and `doctor`
+// show a state_dir that is hidden.
 func TestWallStateRefused(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ head, want string }{

@@ -1,4 +1,4 @@
-// Package faults_test brings every fault of the page beside it about, on the real binary.
+// Package faults_test causes every fault of README.md, on the real binary.
 package faults_test
 
 import (
@@ -24,7 +24,7 @@ import (
 	"a2e/protocol/client"
 )
 
-// stage is a folder with a host in it: ws is its workspace, bin is on its PATH.
+// stage is a folder with a host: ws is the workspace, bin is on the host's PATH.
 type stage struct {
 	t      *testing.T
 	row    *row
@@ -36,7 +36,7 @@ type stage struct {
 	disk   bool // state_dir is a disk of its own
 
 	mu      sync.Mutex
-	answers map[string]int // by req_id; guarded by mu
+	answers map[string]int // number of answers by req_id; guarded by mu
 }
 
 const common = `workspace: DIR/ws
@@ -70,7 +70,7 @@ func (s *stage) move(from, to string) {
 	must.OK(s.t, os.Rename(s.at(from), s.at(to)))
 }
 
-// command is one of the binary, in the folder.
+// command prepares a command in the folder, where A2E is the path of the binary.
 func (s *stage) command(name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(s.t.Context(), name, args...)
 	cmd.Dir = s.dir
@@ -90,7 +90,7 @@ func (s *stage) start() {
 	s.host, err = client.Spawn(s.t.Context(), s.cmd, client.Options{OnLine: s.count, ExitWait: time.Minute})
 	must.OK(s.t, err)
 	s.t.Cleanup(func() {
-		_ = s.cmd.Process.Kill() // it has ended, or must
+		_ = s.cmd.Process.Kill() // fails if it has ended
 		_ = s.host.Close()
 	})
 	_, err = s.host.Handshake(s.t.Context(), "x", []protocol.Capability{
@@ -103,7 +103,7 @@ func (s *stage) start() {
 	s.memory = opened.MemoryID
 }
 
-// count notes what is answered, and by how many lines.
+// count counts the answers to each request.
 func (s *stage) count(line []byte) {
 	var l protocol.Line
 	if l.Scan(line) == nil && l.ReqID != nil && !strings.HasSuffix(string(l.Type), "/event") {
@@ -113,7 +113,7 @@ func (s *stage) count(line []byte) {
 	}
 }
 
-// ask sends one request and returns the answer, be it an error.
+// ask sends one request, and returns the answer or the error.
 func (s *stage) ask(m meet) (code protocol.ErrorCode, retryable bool, text string) {
 	s.t.Helper()
 	body := jsontext.Value(strings.ReplaceAll(m.body, "MEMORY", s.memory))
@@ -127,7 +127,7 @@ func (s *stage) ask(m meet) (code protocol.ErrorCode, retryable bool, text strin
 	return "", false, string(answer)
 }
 
-// wants asks and fails unless it is answered so.
+// wants sends requests, and checks their answers.
 func (s *stage) wants(all ...meet) {
 	s.t.Helper()
 	for _, m := range all {
@@ -139,14 +139,15 @@ func (s *stage) wants(all ...meet) {
 	}
 }
 
-// files is how many files the host has open.
+// files returns the number of files that the host has open.
 func (s *stage) files() int {
 	all, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", s.cmd.Process.Pid))
 	must.OK(s.t, err)
 	return len(all)
 }
 
-// runLong runs a program until the launcher of the next one waits too: the host has files open for it.
+// runLong runs a program until the host has a second launcher, for the next program: the host has files open for it,
+// too.
 func (s *stage) runLong() {
 	s.t.Helper()
 	ran := make(chan error, 1)
@@ -160,11 +161,11 @@ func (s *stage) runLong() {
 	hosttest.Eventually(s.t, "the end of the first one", func() bool { return s.children() == 1 })
 }
 
-// children is how many processes are the host's own.
+// children returns the number of the host's child processes.
 func (s *stage) children() (n int) {
 	all, _ := filepath.Glob("/proc/[0-9]*/stat") // the one error is a bad pattern
 	for _, file := range all {
-		text, _ := os.ReadFile(file) // it may be gone
+		text, _ := os.ReadFile(file) // the process may have ended
 		_, after, _ := strings.Cut(string(text), ") ")
 		if fields := strings.Fields(after); len(fields) > 1 && fields[1] == fmt.Sprint(s.cmd.Process.Pid) {
 			n++
@@ -173,7 +174,7 @@ func (s *stage) children() (n int) {
 	return n
 }
 
-// limit sets a limit of the host, and returns what takes it back.
+// limit sets a resource limit of the host; mend restores it.
 func (s *stage) limit(resource int, to uint64) (mend func()) {
 	var was unix.Rlimit
 	pid := s.cmd.Process.Pid
@@ -182,8 +183,8 @@ func (s *stage) limit(resource int, to uint64) (mend func()) {
 	return func() { must.OK(s.t, unix.Prlimit(pid, resource, &was, nil)) }
 }
 
-// end ends the host by the end of its input. Nothing is left of it but its state, and each
-// request was answered once.
+// end closes the host's input, and waits until the host has ended. Each request must have one answer, and nothing but
+// the state may be left.
 func (s *stage) end() {
 	s.t.Helper()
 	err := s.host.Close()
@@ -192,7 +193,7 @@ func (s *stage) end() {
 		assert.Equal(s.t, n, 1, "%s was answered … times", id)
 	}
 	homes := must.Get(filepath.Glob(s.at("tmp/a2e-home-*")))(s.t)
-	for _, dir := range homes { // a busy machine has no time for it: then the next host has it
+	for _, dir := range homes { // on a busy machine the host leaves them for the next host
 		lock := must.Get(sandbox.LockDir(dir))(s.t)
 		must.OK(s.t, sandbox.RemoveTree(s.t.Context(), dir), lock.Close())
 	}
@@ -211,7 +212,7 @@ func (s *stage) end() {
 	assert.That(s.t, len(left) == 0, "left: %q", left)
 }
 
-// shell runs a line of a shell to its end.
+// shell runs a shell script in the workspace.
 func (s *stage) shell(line string) (code int, stdout, stderr string) {
 	s.t.Helper()
 	cmd := s.command("sh", "-c", line)

@@ -41,7 +41,7 @@ func serve(t *testing.T, source inspect.Source) string {
 	return <-ready
 }
 
-// oneChain is a folder of saved chains with one in it.
+// oneChain is a folder with one saved chain.
 type oneChain struct{}
 
 func (oneChain) Saved() []string { return []string{"greet"} }
@@ -53,7 +53,7 @@ func (oneChain) ReadSaved(name string) (path string, text []byte, err error) {
 	return "chains/greet.yaml", []byte("nodes: []\n"), nil
 }
 
-// recordOf writes a record and returns its name.
+// recordOf writes a record and returns its path.
 func recordOf(t *testing.T, text string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "r.ndjson")
@@ -61,7 +61,7 @@ func recordOf(t *testing.T, text string) string {
 	return file
 }
 
-// open makes the source of a file.
+// open returns the source of a file.
 func open(t *testing.T, file string, follow bool) inspect.Source {
 	t.Helper()
 	return must.Get(inspect.OpenFile(file, follow))(t)
@@ -90,7 +90,7 @@ func asked(t *testing.T, method, url, body string, headers ...string) (int, stri
 	return resp.StatusCode, string(must.Get(io.ReadAll(resp.Body))(t))
 }
 
-// Only this machine's page, at the whole address, gets anything.
+// TestNobodyElseGetsIn: only requests of this machine's page, at the whole address with its secret word, are served.
 func TestNobodyElseGetsIn(t *testing.T) {
 	t.Parallel()
 	url := serve(t, open(t, recordOf(t, header), false))
@@ -165,15 +165,15 @@ func TestNobodyElseGetsIn(t *testing.T) {
 	}
 }
 
-// A record comes as its bytes are; what is no entry comes as the text of one, and a line of a
-// gigabyte as its head.
+// TestRecordAsItIs: the stream has the entries of a record byte for byte. A line that is not an entry is sent as the
+// text of a broken entry, and only the head of a line of a gigabyte.
 func TestRecordAsItIs(t *testing.T) {
 	t.Parallel()
 	first := `{"n":1,"ts":1.000000,"dir":"in","msg":{"type":"ping"}}`
 	file := recordOf(t, header+first+"\nrubbish \xff\n"+strings.Replace(first, `"n":1`, `"n":3`, 1)+"\n")
 	f := must.Get(os.OpenFile(file, os.O_RDWR, 0))(t)
 	end := must.Get(f.Seek(0, io.SeekEnd))(t)
-	const huge = 1 << 30 // of zeros, which take no room on the disk
+	const huge = 1 << 30 // of zeros, which need no space on the disk
 	must.OK(t, f.Truncate(end+huge))
 	must.Get(f.WriteAt([]byte("\n{\"n\":5,\"ts\":1,\"dir\":\"in\",\"te"), end+huge))(t)
 	must.OK(t, f.Close())
@@ -193,7 +193,7 @@ func TestRecordAsItIs(t *testing.T) {
 	assert.Equal(t, body, `{"mode":"record","version":"v1","workspace":"/w","file":"`+file+`","can_send":false}`)
 }
 
-// streamed reads a stream line by line.
+// streamed opens a stream. next returns its lines, without the beats.
 func streamed(t *testing.T, url string) (next func() string) {
 	t.Helper()
 	resp := must.Get(http.DefaultTransport.RoundTrip(must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet,
@@ -210,8 +210,8 @@ func streamed(t *testing.T, url string) (next func() string) {
 	}
 }
 
-// A record is followed before it is there, while it grows by parts of lines, when it is cut
-// down, and when another one takes its name.
+// TestFollow: a record is followed before its file exists, while it grows by parts of lines, when it is truncated,
+// and when another file takes its name.
 func TestFollow(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "r.ndjson")
@@ -237,7 +237,7 @@ func TestFollow(t *testing.T) {
 	assert.Equal(t, next(), entry(7))
 }
 
-// Files that are no records are refused, and what could make the program wait for ever.
+// TestRefusedFiles: a file that is not a record is refused, and so is one that could make the program wait forever.
 func TestRefusedFiles(t *testing.T) {
 	t.Parallel()
 	for text, says := range map[string]string{
@@ -253,7 +253,7 @@ func TestRefusedFiles(t *testing.T) {
 	assert.Fails(t, err, "no such file")
 }
 
-// liveOf runs a shell script as the host of a page.
+// liveOf starts a shell script as the host of a page.
 func liveOf(t *testing.T, script string) (live *inspect.Live, url string) {
 	t.Helper()
 	secrets := redact.New(nil)
@@ -268,7 +268,7 @@ func liveOf(t *testing.T, script string) (live *inspect.Live, url string) {
 	return live, serve(t, live)
 }
 
-// event is what the tests read of an entry.
+// event has the members of an entry that the tests read.
 type event struct {
 	N     int64          `json:"n"`
 	Dir   string         `json:"dir"`
@@ -287,8 +287,8 @@ func read(t *testing.T, line string) (e event) {
 	return e
 }
 
-// What the page sends reaches the host, what the host says reaches the page, without secrets;
-// the host can be ended, started anew, and die.
+// TestLive: messages of the page reach the host, and lines of the host reach the page, without secrets. The host can
+// be stopped and started again, and its death is shown.
 func TestLive(t *testing.T) {
 	t.Parallel()
 	_, url := liveOf(t, `echo canary-of-env >&2; while read line; do case $line in '"die"') exit 3;; '"long"') head -c 5000 /dev/zero | tr '\0' x; echo;; *) echo "$line";; esac; done`)
@@ -327,14 +327,14 @@ func TestLive(t *testing.T) {
 	}
 }
 
-// A page that reads nothing does not stop the host, and what is not kept is told.
+// TestStalledPage: a page that reads nothing does not stop the host. A page is told how many entries were dropped.
 func TestStalledPage(t *testing.T) {
 	t.Parallel()
 	const lines = 230_000
 	_, url := liveOf(t, fmt.Sprintf(`yes '{"id":1}' | head -n %d; echo '{"id":"last"}'; read line`, lines))
 	resp := must.Get(http.DefaultTransport.RoundTrip(must.Get(http.NewRequestWithContext(t.Context(), http.MethodGet,
 		url+"api/stream", nil))(t)))(t)
-	defer resp.Body.Close() // of which nothing is read
+	defer resp.Body.Close() // nothing is read from it
 	last := read(t, streamed(t, url+fmt.Sprintf("api/stream?after=%d", lines+1))())
 	assert.Equal(t, last.Msg["id"], any("last"))
 	next := streamed(t, url+"api/stream")
@@ -343,7 +343,7 @@ func TestStalledPage(t *testing.T) {
 	assert.Equal(t, read(t, next()).N, read(t, first).N+1, "the entry behind")
 }
 
-// TestChains: the saved chains, the text of one, and YAML as JSON.
+// TestChains: the page gets the saved chains, the text of one, and YAML as JSON.
 func TestChains(t *testing.T) {
 	_, url := liveOf(t, "cat")
 	for _, c := range []struct {
