@@ -18,13 +18,13 @@ import (
 	"a2e/protocol"
 )
 
-// clock is a time that a test moves on.
+// clock is a time that only the test moves.
 type clock struct{ at atomic.Int64 }
 
 func (c *clock) now() time.Time           { return time.UnixMicro(c.at.Load()) }
 func (c *clock) forward(by time.Duration) { c.at.Add(by.Microseconds()) }
 
-// newTimed opens a host whose time the clock tells.
+// newTimed opens a host with the time of the returned clock.
 func newTimed(t *testing.T, path string) (*stage, *clock) {
 	c := &clock{}
 	c.at.Store(1_900_000_000_000_000)
@@ -43,7 +43,7 @@ type changed struct {
 	Remaining *int   `json:"remaining"`
 }
 
-// try changes a task, or tries to.
+// try sends an update of a task, and returns the answer.
 func (s *stage) try(plan, task string, more ...any) (resp changed) {
 	s.t.Helper()
 	if task != "" {
@@ -53,7 +53,7 @@ func (s *stage) try(plan, task string, more ...any) (resp changed) {
 	return resp
 }
 
-// declined tries what must not be done, for a reason with these words.
+// declined sends an update that must be declined, for a reason with these words.
 func (s *stage) declined(words, plan, task string, more ...any) changed {
 	s.t.Helper()
 	resp := s.try(plan, task, more...)
@@ -69,7 +69,7 @@ func TestClaim(t *testing.T) {
 	claimed := s.try(plan, a, "action", "claim", "owner", "w1", "lease", 60, "status", "in_progress")
 	must.That(t, claimed.Success && claimed.Task.ClaimedBy == "w1" && claimed.Task.Until == 1_900_000_060 &&
 		claimed.Task.Status == "in_progress" && claimed.Task.Version == 2, "%+v", claimed)
-	for _, who := range []string{"w1", "w2"} { // also one of the same name
+	for _, who := range []string{"w1", "w2"} { // also an owner of the same name
 		s.declined("w1 has claimed it until 2030-03-17T17:47:40Z", plan, a, "action", "claim", "owner", who)
 	}
 	s.declined("waits for others: "+a, plan, b, "action", "claim", "owner", "w2")
@@ -91,7 +91,7 @@ func TestClaim(t *testing.T) {
 	s.declined("w1 has claimed it", plan, a, "action", "claim", "owner", "w2")
 	clock.forward(time.Second)
 	assert.Equal(t, s.titles("ready", true), "[a]", "after the lease there is")
-	s.update(plan, a, "action", "renew", "owner", "w1", "lease", 1) // nobody has taken it
+	s.update(plan, a, "action", "renew", "owner", "w1", "lease", 1) // no other has claimed it meanwhile
 	clock.forward(time.Second)
 	s.update(plan, a, "action", "claim", "owner", "w2")
 	s.declined("w2 has claimed it", plan, a, "status", "done", "owner", "w1")
@@ -109,8 +109,8 @@ func TestClaim(t *testing.T) {
 	consistent(t, s.store)
 }
 
-// Without an owner a request is of the session's agent, so that clients that know of no claims
-// change what they have claimed.
+// TestClaimOfTheSession: a request without an owner belongs to the session's agent, so that a client
+// that does not know owners can change the tasks that it has claimed.
 func TestClaimOfTheSession(t *testing.T) {
 	s := newStage(t, newFile(t))
 	plan := s.plan()
@@ -120,7 +120,8 @@ func TestClaimOfTheSession(t *testing.T) {
 	assert.Equal(t, s.titles("status", "done"), "[a]", "done")
 }
 
-// The next task is the most urgent that is ready, and for the one who asks.
+// TestClaimTheNext: the next task is the most urgent one that is ready and not assigned to another
+// owner.
 func TestClaimTheNext(t *testing.T) {
 	s, clock := newTimed(t, newFile(t))
 	plan := s.plan()
@@ -161,7 +162,7 @@ func TestVersion(t *testing.T) {
 	s.update(plan, a, "title", "b", "if_version", 1)
 	left := s.declined("has version 2 by now, not 1", plan, a, "title", "c", "if_version", 1, "force", true)
 	assert.That(t, left.Task.Version == 2 && left.Task.Title == "b", "%+v", left)
-	s.update(plan, a, "title", "b", "if_version", 2) // nothing was updated
+	s.update(plan, a, "title", "b", "if_version", 2) // changes nothing, so the version stays
 	s.update(plan, a, "title", "c", "if_version", 2)
 }
 
@@ -196,7 +197,7 @@ func TestDelete(t *testing.T) {
 	assert.Equal(t, s.titles(), "[c b]", "left")
 	assert.Equal(t, fmt.Sprint(s.list("task_id", b)[0].Deps), fmt.Sprint([]string{c}), "deps of b")
 	s.declined("there is no task", plan, a, "status", "done")
-	s.declined("no task is named", plan, "", "action", "delete") // and not the plan
+	s.declined("no task is named", plan, "", "action", "delete") // and the plan is not deleted
 	s.update(plan, c, "action", "claim", "owner", "w")
 	drop := func(more ...any) (resp protocol.PlanCreateResponse) {
 		s.ask(protocol.TypePlanCreateReq, fields(t, append([]any{"delete", true}, more...)...), &resp)
@@ -212,7 +213,7 @@ func TestDelete(t *testing.T) {
 	assert.Equal(t, path, "/plan_id")
 }
 
-// Of hosts that claim the same tasks each is had by one.
+// TestClaimsOfTwoHosts: if two hosts claim the same task at once, exactly one gets it.
 func TestClaimsOfTwoHosts(t *testing.T) {
 	path := newFile(t)
 	hosts := []*stage{newStage(t, path), newStage(t, path)}
@@ -232,7 +233,7 @@ func TestClaimsOfTwoHosts(t *testing.T) {
 	}
 }
 
-// A file of the version before is brought up: what stood in the last column is done.
+// TestOlderFile: a file of the former version is upgraded: tasks in the last column are done.
 func TestOlderFile(t *testing.T) {
 	path := newFile(t)
 	old := stores.Older(t, Part(), 1)
@@ -255,7 +256,8 @@ func TestOlderFile(t *testing.T) {
 	now.Call(protocol.TypePlanListReq, `{}`).Has(t, "/plans/0/done", "1", "/plans/0/done_column", "shut")
 }
 
-// Plans are listed by the folder that they were made in. Those of the version before have none.
+// TestFolders: plans have the folder in which they were made, and can be listed by it. Plans of the
+// former version have no folder.
 func TestFolders(t *testing.T) {
 	path := newFile(t)
 	old := stores.Older(t, Part(), 3)
@@ -307,7 +309,7 @@ func TestFolders(t *testing.T) {
 	}
 }
 
-// text is a plan as the export has it.
+// text returns the export of a plan in a format.
 func (s *stage) text(plan, format string) string {
 	s.t.Helper()
 	var resp protocol.PlanBoardResponse

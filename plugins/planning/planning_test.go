@@ -22,10 +22,10 @@ import (
 	"a2e/protocol"
 )
 
-// openStore opens a store in a file, which the test closes.
+// openStore opens a store in a file. It is closed at the end of the test.
 func openStore(t testing.TB, path string) store.Store { return stores.Open(t, path, Part()) }
 
-// newFile names a store that is not there yet.
+// newFile returns the path of a store that does not exist yet.
 func newFile(t testing.TB) string { return filepath.Join(t.TempDir(), store.FileName) }
 
 // newPlugin makes a plugin on a store.
@@ -67,8 +67,7 @@ func responseOf(typ protocol.Type) protocol.Type {
 	return info.Response
 }
 
-// refused sends a request that must be a schema_violation and gives its first
-// path and its message.
+// refused sends a request that must be a schema_violation, and returns its first path and its message.
 func (s *stage) refused(typ protocol.Type, fields string) (path, message string) {
 	s.t.Helper()
 	m := s.Call(typ, fields)
@@ -77,7 +76,7 @@ func (s *stage) refused(typ protocol.Type, fields string) (path, message string)
 	return m.Get("/detail/errors/0/path"), m.Get("/message")
 }
 
-// plan makes a plan and gives its id.
+// plan makes a plan, and returns its id.
 func (s *stage) plan(more ...any) string {
 	s.t.Helper()
 	var resp protocol.PlanCreateResponse
@@ -86,7 +85,7 @@ func (s *stage) plan(more ...any) string {
 	return resp.PlanID
 }
 
-// task makes a task and gives its id.
+// task makes a task, and returns its id.
 func (s *stage) task(plan, title string, more ...any) string {
 	s.t.Helper()
 	var resp protocol.TaskAddResponse
@@ -95,7 +94,7 @@ func (s *stage) task(plan, title string, more ...any) string {
 	return resp.TaskID
 }
 
-// update changes a task, which must be done.
+// update changes a task, which must succeed.
 func (s *stage) update(plan, task string, more ...any) {
 	s.t.Helper()
 	var resp protocol.TaskUpdateResponse
@@ -124,7 +123,7 @@ type row struct {
 	UpdatedAt   float64        `json:"updated_at"`
 }
 
-// list returns the tasks that a filter leaves.
+// list returns the tasks that match a filter.
 func (s *stage) list(more ...any) []row {
 	s.t.Helper()
 	var resp struct {
@@ -134,7 +133,7 @@ func (s *stage) list(more ...any) []row {
 	return resp.Tasks
 }
 
-// titles returns those of the tasks that a filter leaves.
+// titles returns the titles of the tasks that match a filter.
 func (s *stage) titles(more ...any) string {
 	s.t.Helper()
 	all := []string{}
@@ -206,8 +205,8 @@ func TestContract(t *testing.T) {
 	})
 }
 
-// What is wrong with the store is the answer to the request that needed it, and the
-// next one may find it well.
+// TestStoreThatFails: an error of the store is the answer to the request that needed the store, and the
+// next request tries again.
 func TestStoreThatFails(t *testing.T) {
 	s := openStore(t, newFile(t))
 	broken := true
@@ -222,13 +221,13 @@ func TestStoreThatFails(t *testing.T) {
 	for _, typ := range []protocol.Type{protocol.TypePlanCreateReq, protocol.TypePlanListReq} {
 		p.Refused(typ, `{}`, protocol.CodeRuntimeError, "no such disk")
 	}
-	broken = false // the host reads it after the next request came in
+	broken = false // the host reads it only after the next request
 	m := p.Call(protocol.TypePlanCreateReq, `{}`)
 	assert.Equal(t, m.Type, protocol.TypePlanCreateResp, "after that: %s", m.Line)
 }
 
-// With several stores a request goes to the plugin that has the plan, and lists are those of
-// all, once.
+// TestTwoStores: with several stores, a request is passed to the plugin that has the plan, and a list
+// has the entries of all stores, each once.
 func TestTwoStores(t *testing.T) {
 	first, second := openStore(t, newFile(t)), openStore(t, newFile(t))
 	behind := &stage{t: t, Pair: hosttest.New(t, host.Options{Plugins: []host.Plugin{newPlugin(t, "two", second,

@@ -17,7 +17,7 @@ import (
 	"a2e/protocol"
 )
 
-// consistent holds what a store counts against what it has.
+// consistent checks that the counts in a store match its plans and tasks.
 func consistent(t testing.TB, s store.Store) {
 	t.Helper()
 	must.OK(t, s.Read(t.Context(), func(tx *store.Tx) error {
@@ -51,14 +51,14 @@ func consistent(t testing.TB, s store.Store) {
 	}))
 }
 
-// fill makes a plan with tasks of every kind and gives its id.
+// fill makes a plan with tasks of every kind, and returns its id.
 func fill(s *stage) string {
 	plan := s.plan("name", "release", "description", "two\nlines", "columns", []string{"open", "shut"})
 	first := s.task(plan, "first", "metadata", jsontext.Value(`{"n":12345678901234567890,"s":"\u0000"}`))
 	second := s.task(plan, "second", "status", "shut", "assignee", "me", "description", "d", "deps", []string{first},
 		"force", true, "priority", "high", "due", "2031-02-03", "estimate", "90m")
 	third := s.task(plan, "third \x00 😀")
-	s.update(plan, first, "deps", []string{third}, "assignee", "you") // waits for a later one
+	s.update(plan, first, "deps", []string{third}, "assignee", "you") // waits for a later task
 	s.update(plan, third, "status", "shut", "comment", "well\ndone")
 	s.update(plan, first, "action", "claim", "owner", "w")
 	s.task(plan, "fourth", "deps", []string{third, second, first})
@@ -79,7 +79,7 @@ func TestEverythingSurvives(t *testing.T) {
 	consistent(t, s.store)
 }
 
-// bigTasks returns a plan tasks with much text, more of it than a request may hold.
+// bigTasks adds tasks with texts of these sizes, which may be larger than a request allows.
 func (s *stage) bigTasks(plan string, sizes ...int) {
 	s.t.Helper()
 	err := s.store.Write(s.t.Context(), func(tx *store.Tx) error {
@@ -113,7 +113,7 @@ func TestTasksOfAPlanAreBounded(t *testing.T) {
 	last := s.task(plan, "the last")
 	path, message := s.refused(protocol.TypeTaskAddReq, fields(t, "plan_id", plan, "title", "one too many"))
 	assert.That(t, path == "/plan_id" && strings.Contains(message, "10000 tasks"), "%q: %s", path, message)
-	s.update(plan, last, "status", "done") // it is no new one
+	s.update(plan, last, "status", "done") // not a new task
 	s.task(s.plan(), "in another")
 }
 
@@ -137,7 +137,8 @@ func TestTextOfAPlanIsBounded(t *testing.T) {
 	consistent(t, s.store)
 }
 
-// A request for everything is answered up to a size; each plan can be had alone.
+// TestAnswersAreBounded: a request for all plans is answered up to a size; each single plan is always
+// answered.
 func TestAnswersAreBounded(t *testing.T) {
 	s := newStage(t, newFile(t))
 	plans := []string{s.plan(), s.plan(), s.plan()}
@@ -149,7 +150,7 @@ func TestAnswersAreBounded(t *testing.T) {
 		assert.That(t, path == "/plan_id" && strings.Contains(message, "one plan at a time"), "%s: %q: %s", typ, path,
 			message)
 	}
-	p := newPlugin(t, "plans", s.store, nil) // without a line of 5 MB to be looked at
+	p := newPlugin(t, "plans", s.store, nil) // called directly, as the checks of a line of 5 MB would take long
 	for _, plan := range plans {
 		list, err := p.tasks(t.Context(), &protocol.TaskListRequest{PlanID: plan}, nil)
 		assert.That(t, err == nil && len(list.Tasks) == 2, "%d tasks of one plan, %v", len(list.Tasks), err)
@@ -179,7 +180,7 @@ func TestPlansAreBounded(t *testing.T) {
 	s.task(first, "still works")
 }
 
-// steps returns how SQLite would answer a query.
+// steps returns the steps of SQLite's plan for a query.
 func steps(t *testing.T, s store.Store, query string) (all []string) {
 	t.Helper()
 	must.OK(t, s.Read(t.Context(), func(tx *store.Tx) error {
@@ -193,8 +194,8 @@ func steps(t *testing.T, s store.Store, query string) (all []string) {
 	return all
 }
 
-// Each filter has an index that gives its tasks in order, however many others there are,
-// and what a task waits for is found by its id.
+// TestQueriesUseIndexes: each filter has an index for its tasks in order, however many other tasks
+// exist, and dependencies are found by id.
 func TestQueriesUseIndexes(t *testing.T) {
 	s := openStore(t, newFile(t))
 	for where, index := range map[string]string{
@@ -235,7 +236,8 @@ func takenIn(t testing.TB, s store.Store, text string, how store.How) store.Coun
 	return counts
 }
 
-// An export makes the same boards elsewhere; taken once more it changes nothing.
+// TestExportAndImport: an import of an export makes the same boards; to import it again changes
+// nothing.
 func TestExportAndImport(t *testing.T) {
 	s := newStage(t, newFile(t))
 	fill(s)
@@ -251,7 +253,7 @@ func TestExportAndImport(t *testing.T) {
 	assert.Equal(t, copied.titles("status", "shut"), "[second third \x00 😀]", "by status")
 }
 
-// Tasks of one moment keep their order, which is not the one they are exported in.
+// TestImportKeepsOrder: tasks of the same time keep their order, though the export has another order.
 func TestImportKeepsOrder(t *testing.T) {
 	s := &stage{t: t, store: openStore(t, newFile(t))}
 	moment := func() time.Time { return time.Unix(1767225600, 0) }
@@ -271,8 +273,8 @@ func TestImportKeepsOrder(t *testing.T) {
 	assert.Equal(t, copied.boards(""), want, "the copy")
 }
 
-// A merge keeps what is there, replaces what is in both, and lets tasks that are
-// only here go on waiting for those that came.
+// TestMerge: a merge keeps the tasks that only the store has, with their dependencies on imported
+// tasks, and replaces the tasks that both have.
 func TestMerge(t *testing.T) {
 	s := newStage(t, newFile(t))
 	plan := s.plan()
@@ -294,7 +296,7 @@ func TestMerge(t *testing.T) {
 	assert.Equal(t, s.titles(), "[a b]", "after a replacement there")
 }
 
-// Import takes nothing that the wire would not have taken.
+// TestImportRefuses: an import refuses everything that a request would refuse.
 func TestImportRefuses(t *testing.T) {
 	const (
 		header = `{"a2e_state":1,"parts":["planning"]}` + "\n"
@@ -345,7 +347,8 @@ func TestImportRefuses(t *testing.T) {
 	takenIn(t, s, header+plan+task+two, store.Merge)
 }
 
-// Neither host can close a circle of which the other made a part.
+// TestCycleOverTwoHosts: if two hosts each add one half of a circle of dependencies, one of them is
+// refused.
 func TestCycleOverTwoHosts(t *testing.T) {
 	path := newFile(t)
 	hosts := []*stage{newStage(t, path), newStage(t, path)}

@@ -102,7 +102,7 @@ func TestBoard(t *testing.T) {
 		"all boards: %v, %v", boards, err)
 }
 
-// absent is an id that nothing has.
+// absent is an id that no plan and no task has.
 const absent = "ffffffffffff"
 
 func TestAdd(t *testing.T) {
@@ -127,7 +127,8 @@ func TestAdd(t *testing.T) {
 	s.Call(protocol.TypeTaskListReq, `{}`).Has(t, "/tasks/0/deps", "[]", "/tasks/0/metadata", "{}")
 }
 
-// A task that names no column begins in "backlog", or where the plan begins.
+// TestFirstColumn: a task without a column begins in "backlog", or in the first column of a plan
+// without "backlog".
 func TestFirstColumn(t *testing.T) {
 	s := newStage(t, newFile(t))
 	for _, tc := range []struct {
@@ -174,7 +175,7 @@ func TestUnknownPlanAndTask(t *testing.T) {
 		"true")
 }
 
-// What an update does not give stays, and what it gives takes the place of the old.
+// TestUpdate: an update replaces the fields that it has, and keeps the others.
 func TestUpdate(t *testing.T) {
 	s := newStage(t, newFile(t))
 	plan := s.plan()
@@ -229,7 +230,7 @@ func TestUpdate(t *testing.T) {
 	}
 }
 
-// What is refused, by the field that is blamed; nothing of it is kept.
+// TestRefusals: a refused request names the path of the wrong field, and changes nothing.
 func TestRefusals(t *testing.T) {
 	s := newStage(t, newFile(t))
 	plan := s.plan("columns", []string{"open", "closed"})
@@ -373,10 +374,10 @@ func TestFilters(t *testing.T) {
 	s.Call(protocol.TypeTaskListReq, fields(t, "plan_id", absent)).Has(t, "/tasks", "[]")
 }
 
-// graph is who waits for whom, as a matrix: what the plugin should agree with.
+// graph is a model of the dependencies: graph[a][b] means that task a waits for task b.
 type graph [][]bool
 
-// circular reports whether anybody waits for himself, by way of others or not.
+// circular reports whether a task waits for itself, directly or through others.
 func (g graph) circular() bool {
 	reach := make(graph, len(g))
 	for i := range g {
@@ -397,8 +398,8 @@ func (g graph) circular() bool {
 	return false
 }
 
-// Whatever is asked for in whatever order, a change is taken if and only if no task
-// waits for itself then; a refusal shows a circle that is one, and changes nothing.
+// TestOnlyCyclesAreRefused: in any order of updates, an update is refused if and only if a task would
+// then wait for itself. A refused update changes nothing.
 func TestOnlyCyclesAreRefused(t *testing.T) {
 	s := newStage(t, newFile(t))
 	hosttest.Checks(t, 30)
@@ -443,7 +444,7 @@ func TestOnlyCyclesAreRefused(t *testing.T) {
 	consistent(t, s.store)
 }
 
-// A circle through many tasks is found, and told in few words.
+// TestLongCycle: a circle through many tasks is found, and the message names only a few of them.
 func TestLongCycle(t *testing.T) {
 	const length = 500
 	s := newStage(t, newFile(t))

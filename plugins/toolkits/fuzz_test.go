@@ -15,8 +15,8 @@ import (
 	"a2e/protocol"
 )
 
-// FuzzOpenAPI: whatever a description says, each tool has a name of its own and a schema, and no
-// value of an argument is more than that in the request.
+// FuzzOpenAPI: whatever a description says, each tool has its own name and a schema, and the value of
+// an argument changes no other part of the request.
 func FuzzOpenAPI(f *testing.F) {
 	f.Add([]byte(pets), "a/../b?c=d&e#f;g=%2e\r\nX: y")
 	f.Add([]byte(`{"openapi":"3.0.3","servers":[{"url":"/v2"}],"paths":{"/a/{b}.{c}":{"get":{"parameters":[{"name":"b","in":"path","schema":{"type":"string","nullable":true}},{"name":"c","in":"path","style":"label"}]}}}}`), "..")
@@ -48,8 +48,8 @@ func FuzzOpenAPI(f *testing.F) {
 	})
 }
 
-// requested makes a request of an operation whose arguments are all the same text, a list of it or
-// an object with it.
+// requested makes a request of an operation. All arguments are the text, a list of it, or an object
+// with it.
 func requested(t *testing.T, a *api, op *operation, text string, kind int) {
 	value := any(text)
 	switch kind {

@@ -78,8 +78,8 @@ func TestGitEmpty(t *testing.T) {
 		protocol.CodeUnknownTool) // git_commit of a read-only toolkit
 }
 
-// misbehave sets all that a repository can bring to run a program of its own; each of them
-// leaves a file behind when it runs.
+// misbehave sets everything with which a repository can run a program of its own. Each program leaves a
+// file behind when it runs.
 func misbehave(t testing.TB, workspace, repo string) (tracks string) {
 	t.Helper()
 	tracks = filepath.Join(workspace, "tracks")
@@ -119,7 +119,7 @@ func misbehave(t testing.TB, workspace, repo string) (tracks string) {
 	return tracks
 }
 
-// ran lists what has left a file behind.
+// ran returns the files that these programs have left.
 func ran(t testing.TB, repo, tracks string) (names []string) {
 	t.Helper()
 	for _, pattern := range []string{
@@ -162,7 +162,7 @@ func TestGitMisbehaving(t *testing.T) {
 		}
 	}
 	assert.Equal(t, runGit(t, repo, "show", "--no-ext-diff", "--no-textconv", "HEAD:a.txt"), "changed\n", "the commit")
-	// the trap itself works: the same repository, used without the toolkit's care
+	// the trap works: without the toolkit, git runs the programs
 	runGit(t, repo, "-c", "commit.gpgSign=false", "-c", "filter.evil.required=false", "commit", "-q", "--allow-empty",
 		"-m", "trap")
 	names := ran(t, repo, tracks)
@@ -233,7 +233,8 @@ func TestGitCommitSubmoduleFilter(t *testing.T) {
 	assert.That(t, err == nil, "nothing would have run anyway: %v", err)
 }
 
-// TestGitLogBrokenRepository: a repository that git cannot read is no empty one.
+// TestGitLogBrokenRepository: git_log fails if git cannot read the repository, which is not an empty
+// one.
 func TestGitLogBrokenRepository(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, ".git", "gitdir: nowhere\n", 0o644)
@@ -241,7 +242,7 @@ func TestGitLogBrokenRepository(t *testing.T) {
 	p.Refused(protocol.TypeToolCallReq, `{"tool_name":"git_log","arguments":{}}`, protocol.CodeToolError)
 }
 
-// newAPI starts a web server that tells what it got.
+// newAPI starts a web server that answers with the request that it got.
 func newAPI(t testing.TB) (base string) {
 	t.Helper()
 	mux := http.NewServeMux()
@@ -320,7 +321,7 @@ func TestHTTP(t *testing.T) {
 	}
 }
 
-// TestHTTPSecretsOfAgent: headers that the agent sends are as secret, and go with its session.
+// TestHTTPSecretsOfAgent: headers that the agent configures are secret too, and end with its session.
 func TestHTTPSecretsOfAgent(t *testing.T) {
 	base := newAPI(t)
 	p := open(t, t.TempDir(), Options{AllowPrivate: true})
@@ -333,7 +334,7 @@ func TestHTTPSecretsOfAgent(t *testing.T) {
 	assert.Equal(t, list.Get("/toolkits/0/configured"), "true", "list: %s", list.Line)
 	p.Handshake(protocol.CapToolkits, protocol.CapTools)
 	p.Refused(protocol.TypeToolCallReq, `{"tool_name":"api_get","arguments":{"path":"x"}}`,
-		protocol.CodeUnknownTool) // the next session uses the secret
+		protocol.CodeUnknownTool) // the next session must not use the secret
 }
 
 // TestHTTPAcceptIsNoSecret: the type that a configured Accept asks for stays readable in answers.

@@ -17,7 +17,7 @@ import (
 	"a2e/protocol"
 )
 
-// pets is a description of version 3.1 in YAML, with what descriptions have.
+// pets is a description of version 3.1 in YAML, with the usual features.
 const pets = `openapi: 3.1.0
 info: {title: Pets, version: "1"}
 servers: [{url: "https://pets.example/{v}", variables: {v: {default: v1}}}]
@@ -67,7 +67,7 @@ components:
       additionalProperties: false
 `
 
-// newEcho starts a web server that tells what it got.
+// newEcho starts a web server that answers with the request that it got.
 func newEcho(t testing.TB, header *string) *httptest.Server {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -150,12 +150,12 @@ func TestOpenAPI(t *testing.T) {
 	}
 }
 
-// TestOpenAPI30 reads version 3.0 in JSON, as the agent may name it.
+// TestOpenAPI30: the agent may configure a description, here of version 3.0 in JSON.
 func TestOpenAPI30(t *testing.T) {
 	header := "X-Flag"
 	server := newEcho(t, &header)
 	dir := t.TempDir()
-	const begin = "\ufeff" + `{"openapi":"3.0.3","info":{"title":"\ud83d\ude00"},` // which is no YAML
+	const begin = "\ufeff" + `{"openapi":"3.0.3","info":{"title":"\ud83d\ude00"},` // not valid as YAML
 	write(t, dir, "a.json", begin+`"servers":[{"url":"`+server.URL+`/v1"}],"paths":{"/n":{"get":{"operationId":"n","parameters":[
 		{"name":"n","in":"query","schema":{"type":"integer","nullable":true,"minimum":0,"exclusiveMinimum":true}},
 		{"name":"X-Flag","in":"header","schema":{"type":"array","items":{"type":"string"}}}]}}}}`, 0o644)
@@ -169,7 +169,7 @@ func TestOpenAPI30(t *testing.T) {
 	assert.Equal(t, toolNames(t, p), "", "tools of the next session")
 }
 
-// TestOpenAPIWrong: what is wrong with a description is told with its file, line and place.
+// TestOpenAPIWrong: a mistake in a description is reported with its file, line and place.
 func TestOpenAPIWrong(t *testing.T) {
 	dir := t.TempDir()
 	p := open(t, dir, Options{})
@@ -220,7 +220,8 @@ func TestOpenAPIWrong(t *testing.T) {
 	}
 }
 
-// A description of a few hundred kilobytes took minutes, and another gigabytes.
+// TestOpenAPIHostile: hostile descriptions are refused soon, with short messages. Without the bounds, a
+// description of a few hundred kilobytes took minutes, and another took gigabytes.
 func TestOpenAPIHostile(t *testing.T) {
 	dir := t.TempDir()
 	p := open(t, dir, Options{})
@@ -248,7 +249,7 @@ func TestOpenAPIHostile(t *testing.T) {
 	} {
 		write(t, dir, "a.json", c.text, 0o644)
 		m := configure(p, "openapi", `{"spec":"a.json"}`)
-		refused := name != "references" // of these the first ones fit
+		refused := name != "references" // the first operations fit
 		assert.Equal(t, m.Code == protocol.CodeSchemaViolation, refused, name)
 		assert.That(t, strings.Contains(m.Get("/message"), c.want) && len(m.Line) < 20_000, "%s: %.2000s", name, m.Line)
 	}
@@ -265,7 +266,7 @@ func TestOpenAPIHostile(t *testing.T) {
 	} {
 		write(t, dir, "a.json", `{"openapi":"3.1.0","servers":[{`+server+`}],"paths":{"/a":{"get":{}}}}`, 0o644)
 		m := configure(p, "openapi", `{"spec":"a.json"}`)
-		if want == "" && m.Get("/status") == "ok" { // what may not be called is refused then
+		if want == "" && m.Get("/status") == "ok" { // an address that may not be called is refused at the call
 			m = p.Answer(p.Go(protocol.TypeToolCallReq, `{"tool_name":"openapi_get_a","arguments":{}}`))
 		}
 		assert.That(t, m.Code != "" && strings.Contains(m.Get("/message"), want), "%.80s: %.300s", server, m.Line)
@@ -275,8 +276,8 @@ func TestOpenAPIHostile(t *testing.T) {
 		"body of a type that cannot be sent: upload")
 }
 
-// TestOpenAPIServers: an operation is called at the server that stands nearest to it, unless base_url says where
-// the API is.
+// TestOpenAPIServers: an operation is called at the server that is declared nearest to it, unless
+// base_url says where the API is.
 func TestOpenAPIServers(t *testing.T) {
 	header := "X-Key"
 	first, second := newEcho(t, &header), newEcho(t, &header)
@@ -310,7 +311,7 @@ func TestOpenAPIServers(t *testing.T) {
 	}
 }
 
-// TestOpenAPIOneBad: an operation with something wrong in it is named, and the others are tools.
+// TestOpenAPIOneBad: an operation with a mistake is named, and the other operations become tools.
 func TestOpenAPIOneBad(t *testing.T) {
 	dir := t.TempDir()
 	p := open(t, dir, Options{})
@@ -338,8 +339,8 @@ paths:
 		`["openapi_better","openapi_good"]`)
 }
 
-// TestOpenAPILate: a description that cannot be read costs the toolkit its tools, not the host
-// its start, and the list says why.
+// TestOpenAPILate: if a description cannot be read, the toolkit has no tools, but the host starts, and
+// the list says why.
 func TestOpenAPILate(t *testing.T) {
 	dir := t.TempDir()
 	p := open(t, dir, Options{OpenAPI: &OpenAPIOptions{Spec: "pets.yaml", BaseURL: "https://api.example/v1"}})
@@ -352,7 +353,8 @@ func TestOpenAPILate(t *testing.T) {
 	assert.That(t, err != nil, "a wrong base_url is not an error at the start")
 }
 
-// TestWallOpenAPI: descriptions that are made to be too much, or to lead elsewhere.
+// TestWallOpenAPI: descriptions that are made to be too large, or to grow too large, do not exhaust the
+// host.
 func TestWallOpenAPI(t *testing.T) {
 	dir := t.TempDir()
 	var many, laughs strings.Builder
@@ -392,8 +394,8 @@ func TestWallOpenAPI(t *testing.T) {
 	assert.That(t, ok && len(detail.InputSchema) < 200_000, "the schema has %d bytes", len(detail.InputSchema))
 }
 
-// TestWallOpenAPIRedirect: the URL of a description leads nowhere else, and a description does
-// not say where secrets go.
+// TestWallOpenAPIRedirect: the URL of a description cannot lead the host to another server, and the
+// host reads only a bounded amount.
 func TestWallOpenAPIRedirect(t *testing.T) {
 	private := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		t.Error("the redirect was followed")

@@ -15,7 +15,7 @@ import (
 	"a2e/protocol"
 )
 
-// TestPostgres is one test, as each needs a server.
+// TestPostgres has all tests of the toolkit sql on PostgreSQL, so that they share one server.
 func TestPostgres(t *testing.T) {
 	server := postgres.Start(t)
 	server.Exec(t, `CREATE ROLE reader LOGIN PASSWORD 'pw-of-the-reader'; CREATE ROLE writer LOGIN;
@@ -112,7 +112,8 @@ func postgresValues(t *testing.T, p *hosttest.Pair) {
 	assert.That(t, strings.HasPrefix(got, "tool_error: a row has 2000000"), "a huge row: %.200s", got)
 }
 
-// postgresWalls: the server itself refuses what is more than reading, and nothing stays of a statement.
+// postgresWalls: the server itself refuses everything but reading, and a statement leaves nothing
+// behind.
 func postgresWalls(t *testing.T, p *hosttest.Pair, server *postgres.Server) {
 	for _, text := range []string{
 		"DELETE FROM customers", "WITH x AS (DELETE FROM customers RETURNING 1) SELECT * FROM x", "SELECT change()",
@@ -138,7 +139,7 @@ func postgresWalls(t *testing.T, p *hosttest.Pair, server *postgres.Server) {
 		assert.That(t, !strings.Contains(got, "pw-of-the-reader"), "%s shows the password: %s", text, got)
 	}
 	assert.Equal(t, server.Exec(t, "SELECT count(*) FROM customers"), "1", "customers")
-	// what a function may set ends with the statement
+	// settings and locks end with their statement
 	sqlOf(t, p, "sql_query", "SELECT set_config('default_transaction_read_only', 'off', false), "+
 		"set_config('DateStyle', 'SQL', false), pg_advisory_lock(7)", "")
 	got := sqlOf(t, p, "sql_query", "SELECT date '2001-02-03', (SELECT count(*) FROM pg_locks WHERE locktype = "+

@@ -78,7 +78,8 @@ func TestSQLite(t *testing.T) {
 	}
 }
 
-// Guards against statements on a file that is deleted: a restore or a rename puts another one in its place.
+// TestSQLiteReplaced: a statement uses the file that is at the path now, as a restore or a rename may
+// have replaced it.
 func TestSQLiteReplaced(t *testing.T) {
 	dir := t.TempDir()
 	one := []string{"CREATE TABLE t (n)", "INSERT INTO t VALUES (1)"}
@@ -101,8 +102,8 @@ func TestSQLiteReplaced(t *testing.T) {
 	assert.Equal(t, n, 7, "the file on disk")
 }
 
-// TestWallSQLite: nothing but the tables of the file can be read, nothing can be changed, and
-// no statement can have the host run out of memory.
+// TestWallSQLite: a statement can read only the tables of the file, can change nothing, and cannot
+// exhaust the host's memory.
 func TestWallSQLite(t *testing.T) {
 	dir := t.TempDir()
 	path := newDB(t, dir, "a.db", shop, "CREATE TABLE big (id INTEGER, data BLOB)", "INSERT INTO big VALUES (7, "+
@@ -143,8 +144,8 @@ func TestWallSQLite(t *testing.T) {
 		protocol.CodeSchemaViolation, "/arguments/limit")
 }
 
-// TestWallSQLiteFiles: the agent names files of the workspace only, and never the host's own.
-// A row is in memory as a whole, and may be far larger than an answer.
+// TestSQLiteWide: the columns and the bytes of a result are bounded, as a row is in memory as a whole,
+// and may be far larger than an answer.
 func TestSQLiteWide(t *testing.T) {
 	dir := t.TempDir()
 	newDB(t, dir, "wide.db", "CREATE TABLE wide (c0"+columns(300)+"); INSERT INTO wide(c0, c299) VALUES (1, 2)")
@@ -160,7 +161,7 @@ func TestSQLiteWide(t *testing.T) {
 	}
 }
 
-// columns lists c1 to those before n.
+// columns returns ", c1, c2, …" for the numbers below n.
 func columns(n int) (list string) {
 	for i := 1; i < n; i++ {
 		list += fmt.Sprintf(", c%d", i)
@@ -168,6 +169,7 @@ func columns(n int) (list string) {
 	return list
 }
 
+// TestWallSQLiteFiles: the agent can name only files of the workspace, and never the host's own files.
 func TestWallSQLiteFiles(t *testing.T) {
 	dir, other, state := t.TempDir(), t.TempDir(), t.TempDir()
 	newDB(t, other, "other.db", shop)
@@ -202,7 +204,7 @@ func TestWallSQLiteFiles(t *testing.T) {
 	configure(p, "sql", `{"dsn":"text.db","read_only":false}`).Has(t, "/code", "schema_violation")
 }
 
-// TestPostgresParameters: what stands in a connection string and would not count is refused.
+// TestPostgresParameters: a part of a connection string that would have no effect is refused.
 func TestPostgresParameters(t *testing.T) {
 	for parameters, says := range map[string]string{
 		`?schema=a";DROP`:                  "cannot be read",
@@ -281,8 +283,8 @@ func TestSQLExecute(t *testing.T) {
 		`{"columns":[{"name":"n"}],"rows":[[2]]}`, "what is there")
 }
 
-// TestSQLiteAnswers: texts come as they are stored, and each kind of statement has its rows and its number of
-// changed ones.
+// TestSQLiteAnswers: values are returned as they are stored, and each kind of statement returns its
+// rows and the number of changed rows.
 func TestSQLiteAnswers(t *testing.T) {
 	dir, no := t.TempDir(), false
 	path := newDB(t, dir, "a.db", `CREATE TABLE d (id INTEGER PRIMARY KEY, day DATE, at DATETIME, ts TIMESTAMP, ok BOOLEAN);
@@ -361,7 +363,7 @@ func TestSQLCancel(t *testing.T) {
 	p.Go(protocol.TypeCancel, `{"req_id":"`+id+`"}`)
 	assert.Equal(t, p.Answer(id).Code, protocol.CodeCancelled, "the canceled statement")
 	var ids []string
-	for range 3 { // more than there are connections; they have a row at once and look for another
+	for range 3 { // more than there are connections; each has one row at once, and then searches without end
 		ids = append(ids, p.Go(protocol.TypeToolCallReq, endless+`i FROM n WHERE i = 1"},"timeout":1}`))
 	}
 	for _, id := range ids {

@@ -48,12 +48,12 @@ func TestContract(t *testing.T) {
 	})
 }
 
-// configure sends one configuration.
+// configure configures a toolkit.
 func configure(p *hosttest.Pair, kit, config string) hosttest.Message {
 	return p.Call(protocol.TypeToolkitConfigureReq, `{"toolkit_name":"`+kit+`","config":`+config+`}`)
 }
 
-// toolNames lists the tools of toolkits that there are.
+// toolNames returns the names of all tools of toolkits.
 func toolNames(t testing.TB, p *hosttest.Pair) string {
 	t.Helper()
 	var names []string
@@ -101,7 +101,8 @@ func TestConfigure(t *testing.T) {
 	p.Handshake(protocol.CapToolkits, protocol.CapTools)
 }
 
-// TestConfigureWrong: what does not fit is refused with its name, and never shown.
+// TestConfigureWrong: a wrong configuration is refused with the path of the mistake, and secrets in it
+// are not shown.
 func TestConfigureWrong(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "docs/a.txt", "", 0o644)
@@ -121,7 +122,7 @@ func TestConfigureWrong(t *testing.T) {
 		{"git", `{"repo":"docs"}`, "schema_violation", "/config/repo"},
 		{"git", `{"repo":"."}`, "schema_violation", "/config/repo"},
 		{"http", `{"base_url":"ftp://example.com"}`, "tool_error", ""},
-		{"http", `{"base_url":"http://127.0.0.1:9/"}`, "", ""}, // refused when it is called: the address counts
+		{"http", `{"base_url":"http://127.0.0.1:9/"}`, "", ""}, // refused at the call, when the address is known
 		{"http", `{"base_url":"http://localhost/"}`, "tool_denied", ""},
 		{"http", `{"base_url":"http://user:` + secret + `@example.com/"}`, "tool_error", ""},
 		{"http", `{"base_url":"https://example.com/?k=` + secret + `"}`, "schema_violation", "/config/base_url"},
@@ -154,8 +155,8 @@ func TestLocked(t *testing.T) {
 	configure(p, "filesystem", `{"root_dir":"."}`).Has(t, "/code", string(protocol.CodeToolDenied))
 }
 
-// TestFolders: the config may open further folders to the agent, and root a toolkit
-// anywhere itself.
+// TestFolders: the config may open further folders to the agent, and may itself use any folder as the
+// root of a toolkit.
 func TestFolders(t *testing.T) {
 	other, own := t.TempDir(), t.TempDir()
 	write(t, other, "sub/x.txt", "x", 0o644)
@@ -165,15 +166,15 @@ func TestFolders(t *testing.T) {
 	call(t, p, "filesystem_read_file", `{"path":"x.txt"}`).Has(t, "/data/data/content", "x")
 	p.Refused(protocol.TypeToolCallReq, `{"tool_name":"filesystem_read_file","arguments":{"path":"../../x"}}`,
 		protocol.CodeToolDenied) // out of the folder
-	// what the agent configured ends with its session
+	// the agent's configuration ends with its session
 	p.Handshake(protocol.CapToolkits, protocol.CapTools)
 	call(t, p, "filesystem_write_file", `{"path":"y.txt","content":"y"}`)
 	_, err := os.Stat(filepath.Join(own, "y.txt"))
 	assert.That(t, err == nil, "%v", err)
 }
 
-// TestConfigureInOrder: calls that wait for no answer find what was configured before them, and
-// not what comes after; and what they write.
+// TestConfigureInOrder: requests that are sent without waiting take effect in order: a call uses the
+// configuration before it, not the one after it, and reads what a call before it has written.
 func TestConfigureInOrder(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "docs/a.txt", "docs\n", 0o644)
@@ -223,8 +224,8 @@ func TestReplaceWaits(t *testing.T) {
 	<-closed
 }
 
-// TestCallWhileConfigured: a call that came in before its toolkit was configured anew is
-// served by what took its place, as long as that has the tool.
+// TestCallWhileConfigured: a call that was sent before its toolkit was configured again uses the new
+// toolkit, if that has the tool.
 func TestCallWhileConfigured(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "docs/a.txt", "one\n", 0o644)
@@ -279,7 +280,7 @@ func open(t testing.TB, dir string, opts Options) *hosttest.Pair {
 	return p
 }
 
-// call calls a tool that must succeed and gives the answer.
+// call calls a tool that must succeed, and returns the answer.
 func call(t testing.TB, p *hosttest.Pair, name, args string) hosttest.Message {
 	t.Helper()
 	m := p.Call(protocol.TypeToolCallReq, `{"tool_name":"`+name+`","arguments":`+args+`}`)
@@ -308,8 +309,8 @@ func runGit(t testing.TB, dir string, args ...string) string {
 	return string(out)
 }
 
-// TestWallHTTPPaths guards against paths that leave the API at a server, or at a proxy before
-// it, which decodes more than once, cuts parameters off a step or maps characters.
+// TestWallHTTPPaths: no path leaves the API, neither at a server nor at a proxy before it that decodes
+// more than once, cuts parameters off a step or maps characters.
 func TestWallHTTPPaths(t *testing.T) {
 	var mu sync.Mutex
 	var got []string
@@ -365,7 +366,7 @@ func TestWallHTTPPaths(t *testing.T) {
 			got = nil
 		})
 	}
-	// What only looks odd is sent.
+	// A path that only looks odd is sent.
 	for path, want := range map[string]string{
 		"a..b/c.": "/v1/a..b/c.", "v1.2;x=1/y": "/v1/v1.2;x=1/y", "100%25": "/v1/100%25", "a b": "/v1/a%20b",
 		".hidden/..x": "/v1/.hidden/..x", "\u00fc/\u4f8b": "/v1/%C3%BC/%E4%BE%8B", "a;b": "/v1/a;b",
@@ -380,8 +381,9 @@ func TestWallHTTPPaths(t *testing.T) {
 	}
 }
 
-// The toolkits work in a folder that was deleted and made again, whoever has configured them. A link in
-// its place that leads out of the workspace is refused, and what is no repository named.
+// TestFolderMadeAgain: the toolkits work in a folder that was deleted and made again, whether the agent
+// or the config has set it. A link in its place that leads out of the workspace is refused, and a
+// folder without a repository is reported.
 func TestFolderMadeAgain(t *testing.T) {
 	for who, config := range map[string]bool{"agent": false, "config": true} {
 		t.Run(who, func(t *testing.T) {

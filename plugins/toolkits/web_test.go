@@ -102,7 +102,8 @@ func TestWeb(t *testing.T) {
 		`[{"published":"2024-01-02","title":"One","url":"`+base+`/1"}]`)
 }
 
-// TestWallWeb: no page leads to another host or to this machine, and none is too much.
+// TestWallWeb: no page leads the host to another host or to this machine, and no page is too large for
+// it.
 func TestWallWeb(t *testing.T) {
 	bomb := `<?xml version="1.0"?><!DOCTYPE r [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;"><!ENTITY x SYSTEM "file:///etc/passwd">]><rss><channel><title>&b;&x;</title><item><title>&x;</title></item></channel></rss>`
 	base := newSite(t, map[string]string{
