@@ -21,8 +21,8 @@ import (
 	"a2e/protocol"
 )
 
-// TestPingUnderLoad: a ping is answered while 1000 slow calls run and wait, and
-// then each of them is.
+// TestPingUnderLoad: the host answers a ping while hundreds of slow calls run and wait, and each of those calls is
+// answered afterwards.
 func TestPingUnderLoad(t *testing.T) {
 	l, p := labHost(t, nil)
 	var ids []string
@@ -43,8 +43,8 @@ func TestPingUnderLoad(t *testing.T) {
 	}
 }
 
-// TestOverload: what does not fit the queue, by count or by bytes, is refused at
-// once; all else is answered in its turn, and then there is room again.
+// TestOverload: the host refuses at once the requests that do not fit into the queue, by count or by bytes. It
+// answers all others in turn, and then takes requests again.
 func TestOverload(t *testing.T) {
 	for name, limits := range map[string]host.Limits{
 		"count": {Queue: 50},
@@ -77,7 +77,7 @@ func TestOverload(t *testing.T) {
 	}
 }
 
-// valve is an output that nobody reads until it is opened.
+// valve is an output whose writes block until open is closed.
 type valve struct {
 	open chan struct{}
 	mu   sync.Mutex
@@ -91,7 +91,7 @@ func (v *valve) Write(b []byte) (int, error) {
 	return v.got.Write(b)
 }
 
-// calls is an input of n echo calls of 1 KB, which counts what was read.
+// calls is an input of n calls of 1 KB each; given counts how many of them were read.
 type calls struct {
 	n, given int
 	rest     string
@@ -125,9 +125,8 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// TestStalledOutput: while nobody reads the answers the host stops reading the
-// requests, in bounded memory; then it goes on, nothing is missing, and each
-// request's events and answer come in order.
+// TestStalledOutput: while nobody reads the answers, the host stops reading requests, so its memory stays bounded.
+// Afterwards it continues: no answer is missing, and the events of each request come in order, before its answer.
 func TestStalledOutput(t *testing.T) {
 	const n, limit = 2000, 1 << 20
 	synctest.Test(t, func(t *testing.T) {
@@ -139,7 +138,7 @@ func TestStalledOutput(t *testing.T) {
 		in, out := &calls{n: n}, &valve{open: make(chan struct{})}
 		ended := make(chan error, 1)
 		go func() { ended <- h.Serve(in, out) }()
-		time.Sleep(5 * time.Second) // of the bubble's clock: everybody who can run has run
+		time.Sleep(5 * time.Second) // by the clock of the synctest bubble: every goroutine that can run has run
 		synctest.Wait()
 		read := in.given
 		time.Sleep(5 * time.Second)
@@ -153,7 +152,7 @@ func TestStalledOutput(t *testing.T) {
 	})
 }
 
-// checkStream wants the n answers to calls, each after its events.
+// checkStream fails unless out has the n answers to calls, each after its events.
 func checkStream(t *testing.T, out []byte, n int) {
 	t.Helper()
 	next := map[string]int{}
@@ -171,14 +170,14 @@ func checkStream(t *testing.T, out []byte, n int) {
 		if kind, _ := obj.Get("type"); string(kind) == `"tool/call/resp"` {
 			want := map[bool]int{true: 6}[strings.HasSuffix(text, "9")]
 			must.Equal(t, next[text], want, "… events before the answer, want …: %.300s", line)
-			next[text] = -1 // no event and no second answer may follow
+			next[text] = -1 // no event and no second answer may follow: no seq is -1
 			answered++
 		}
 	}
 	assert.Equal(t, answered, n, "… calls were answered")
 }
 
-// TestTinyOutputBuffer: a buffer smaller than one message does not lock up.
+// TestTinyOutputBuffer: an output buffer smaller than one message does not block the host.
 func TestTinyOutputBuffer(t *testing.T) {
 	_, p := labHost(t, func(o *host.Options) { o.Limits.OutputBuffer = 1 })
 	for range 20 {
@@ -188,8 +187,8 @@ func TestTinyOutputBuffer(t *testing.T) {
 	}
 }
 
-// TestInterruptWithStalledOutput: a signal ends the host in 1.5 seconds even
-// when its output is full, handlers are blocked on it and nobody reads.
+// TestInterruptWithStalledOutput: a signal ends the host within 1.5 seconds even if nobody reads its output, the
+// output is full and handlers wait for it.
 func TestInterruptWithStalledOutput(t *testing.T) {
 	for _, eof := range []bool{false, true} {
 		t.Run(fmt.Sprintf("after_eof_%t", eof), func(t *testing.T) {
@@ -219,15 +218,15 @@ func TestInterruptWithStalledOutput(t *testing.T) {
 	}
 }
 
-// TestDrainGivesUpOnAPeerThatStopsReading: the end of input waits for a slow
-// reader, but not for ever; a signal meanwhile is heard.
+// TestDrainGivesUpOnAPeerThatStopsReading: after the end of the input the host waits for a slow reader only for a
+// limited time, and a signal shortens this wait.
 func TestDrainGivesUpOnAPeerThatStopsReading(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := must.Get(host.New(host.Options{Plugins: []host.Plugin{newLab()}}))(t)
 		out := &valve{open: make(chan struct{})}
 		ended := make(chan error, 1)
 		go func() { ended <- h.Serve(&calls{n: 100}, out) }()
-		time.Sleep(3 * time.Second) // all is done but for the writing
+		time.Sleep(3 * time.Second) // only the writing is left to do
 		begun := time.Now()
 		h.Interrupt()
 		<-ended
@@ -237,7 +236,7 @@ func TestDrainGivesUpOnAPeerThatStopsReading(t *testing.T) {
 	})
 }
 
-// lingers takes as long to close as it may.
+// lingers uses up all the time that its Close has.
 type lingers struct{ *lab }
 
 func (lingers) CloseTimeout() time.Duration { return time.Minute }
@@ -247,7 +246,8 @@ func (lingers) Close(ctx context.Context) error {
 	return nil
 }
 
-// TestInterruptLateInADrain: a signal that gives requests no less time than they have left still makes haste.
+// TestInterruptLateInADrain: a signal during a shutdown also shortens the time that plugins have to close, even if it
+// does not shorten the time that requests have left.
 func TestInterruptLateInADrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLab()
@@ -261,7 +261,7 @@ func TestInterruptLateInADrain(t *testing.T) {
 			`{"agent_caps":["tools"]}`)+"\n"+hosttest.Request(protocol.TypeToolCallReq, "1", tool("block", `{}`))+"\n")
 		<-l.begun
 		_, _ = io.WriteString(agent, hosttest.Request(protocol.TypeShutdown, "2", `{"timeout":1}`)+"\n")
-		time.Sleep(300 * time.Millisecond) // of the bubble's clock
+		time.Sleep(300 * time.Millisecond) // by the clock of the synctest bubble
 		begun := time.Now()
 		h.Interrupt()
 		<-ended
@@ -271,7 +271,7 @@ func TestInterruptLateInADrain(t *testing.T) {
 	})
 }
 
-// pipeEnd is an output whose reader goes away after some bytes.
+// pipeEnd is an output that fails with err after left bytes.
 type pipeEnd struct {
 	left int
 	err  error
@@ -284,9 +284,8 @@ func (p *pipeEnd) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestOutputFails: an output that fails ends Serve with an error, while calls run
-// and the input is still open; the plugins are closed and nothing goes on. The error
-// tells a reader that has gone from an output that is broken.
+// TestOutputFails: if the output fails while calls run and the input is open, Serve closes the plugins and returns an
+// error. The error distinguishes a reader that has gone from an output that is broken.
 func TestOutputFails(t *testing.T) {
 	for after, fault := range map[int]error{
 		0: syscall.EPIPE, 1000: syscall.EPIPE, 100_000: io.ErrClosedPipe, 1: syscall.ENOSPC, 1001: syscall.EIO,
@@ -314,8 +313,8 @@ func TestOutputFails(t *testing.T) {
 	}
 }
 
-// TestLongAgentID: an agent's name for itself is kept and logged, so it has a bound. The
-// session there is stays when a handshake goes beyond that.
+// TestLongAgentID: the agent_id of a handshake has at most 1024 bytes, because the host keeps and logs it. A
+// handshake with a longer one does not end the session that exists.
 func TestLongAgentID(t *testing.T) {
 	_, p := labHost(t, nil)
 	hello := func(n int) hosttest.Message {

@@ -19,8 +19,8 @@ import (
 	"a2e/protocol"
 )
 
-// A clock that was never set, or stands before 1970, gives lines that are valid, and a trail
-// whose links hold.
+// TestClockBefore1970: a host whose clock was never set, or is before 1970, writes valid lines and an audit trail
+// that can be verified.
 func TestClockBefore1970(t *testing.T) {
 	for text, want := range map[string]string{
 		"1969-12-31T23:59:59.5Z":      `"ts":-0.500000,`,
@@ -57,8 +57,9 @@ func TestClockBefore1970(t *testing.T) {
 	}
 }
 
-// TestIDOfFaultyLine: the error of a line with a fault has the line's id wherever that is, unless the id itself has the
-// fault. Of a line with two ids, or of two messages, nobody knows which one its sender waits for: its error has none.
+// TestIDOfFaultyLine: the error for a faulty line has the line's id, wherever the id stands, unless the id itself is
+// faulty. The error for a line with two ids, or with two messages, has no id: the host cannot know for which one its
+// sender waits.
 func TestIDOfFaultyLine(t *testing.T) {
 	for _, c := range []struct{ line, want string }{
 		{`{"type":"ping","id":"a","id":"b"}`, ""},

@@ -10,8 +10,8 @@ import (
 	"a2e/host"
 )
 
-// TestDialectThatIsSlowAtTheEnd: a dialect that was cut off is waited for while it answers,
-// and not when it is stuck.
+// TestDialectThatIsSlowAtTheEnd: at its end the host waits for a dialect that was cut off, as long as the dialect
+// sends answers. It does not wait for a dialect that is stuck.
 func TestDialectThatIsSlowAtTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stuck := make(chan struct{})
@@ -34,7 +34,7 @@ func TestDialectThatIsSlowAtTheEnd(t *testing.T) {
 	})
 }
 
-// TestDialectThatGoesOn: one that never stops sending does not keep the host from its end.
+// TestDialectThatGoesOn: a dialect that never stops sending does not prevent the end of the host.
 func TestDialectThatGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		enough := make(chan struct{})

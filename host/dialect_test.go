@@ -18,10 +18,10 @@ import (
 	"a2e/protocol"
 )
 
-// patience is how long these tests wait for what should come at once.
+// patience is how long these tests wait for something that should happen at once.
 const patience = time.Minute
 
-// rawPipe is a host in memory whose lines need not be A2E's.
+// rawPipe is a host in memory whose lines may belong to any protocol.
 type rawPipe struct {
 	t    testing.TB
 	host *host.Host
@@ -30,7 +30,7 @@ type rawPipe struct {
 
 	mu    sync.Mutex // guards the fields below
 	text  []byte
-	stuck chan struct{} // what the host's writes wait for; nil = nothing
+	stuck chan struct{} // writes of the host wait until it is closed; nil = they do not wait
 }
 
 func newRawPipe(t testing.TB, opts host.Options) *rawPipe {
@@ -76,14 +76,14 @@ func (p *rawPipe) ended() {
 
 func (p *rawPipe) send(lines ...string) { _, _ = io.WriteString(p.in, strings.Join(lines, "\n")+"\n") }
 
-// said returns the lines so far.
+// said returns the lines that the host has written so far.
 func (p *rawPipe) said() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return strings.Split(strings.TrimSuffix(string(p.text), "\n"), "\n")
 }
 
-// wait waits for a line that has all these words in it.
+// wait waits for a line that contains all these words, and returns it.
 func (p *rawPipe) wait(words ...string) (found string) {
 	p.t.Helper()
 	p.until(fmt.Sprint(words), func() bool {
@@ -110,9 +110,9 @@ func (p *rawPipe) until(what string, holds func() bool) {
 	}
 }
 
-// parrot is a dialect whose lines have a key "parrot", which it says back.
+// parrot is a dialect whose lines have a key "parrot". It sends the value of that key back.
 type parrot struct {
-	take  func(d *parrot, word string) // in place of saying it back
+	take  func(d *parrot, word string) // called for each word instead of sending it back; nil = send it back
 	drain func(ctx context.Context)
 	ctx   context.Context
 	out   host.Output
@@ -150,8 +150,8 @@ func (d *parrot) Drain(ctx context.Context) {
 
 const shake = `{"type":"handshake/req","id":"h","agent_id":"a","agent_caps":["tools","proc","mcp"]}`
 
-// TestDialectLines: each line goes to the protocol that it belongs to, a broken one to
-// that of the last good line.
+// TestDialectLines: the host passes each line to the protocol that the line belongs to, and a broken line to the
+// protocol of the last valid line.
 func TestDialectLines(t *testing.T) {
 	p := newRawPipe(t, host.Options{Dialects: []host.Dialect{&parrot{}}, Limits: host.Limits{LineBytes: 1000}})
 	long := `{"parrot":"` + strings.Repeat("x", 2000) + `"}`
@@ -180,7 +180,7 @@ func TestDialectLines(t *testing.T) {
 	}
 }
 
-// TestOnlyDialect: a host for one other protocol speaks no A2E at all.
+// TestOnlyDialect: a host that serves only another protocol passes every line to its dialect, also A2E's.
 func TestOnlyDialect(t *testing.T) {
 	_, err := host.New(host.Options{Only: true})
 	assert.That(t, err != nil, "a host without any protocol was made")
@@ -198,7 +198,7 @@ func TestOnlyDialect(t *testing.T) {
 	assert.Equal(t, strings.Join(got, "\n"), strings.Join(want, "\n"), "it said")
 }
 
-// TestDialectFaults: a dialect that panics or ends the goroutine harms nobody.
+// TestDialectFaults: a dialect that panics or ends its goroutine does not affect later lines or the other protocols.
 func TestDialectFaults(t *testing.T) {
 	d := &parrot{take: func(d *parrot, word string) {
 		switch word {
@@ -220,8 +220,8 @@ func TestDialectFaults(t *testing.T) {
 	assert.Equal(t, d.drained.Load(), 1, "Drain was called … times")
 }
 
-// TestDialectThatWaits: a Take that waits, which it should not, holds up the lines of
-// dialects alone, which stay in order.
+// TestDialectThatWaits: a Take that waits, which is not allowed, delays only the lines of dialects, and these stay in
+// order.
 func TestDialectThatWaits(t *testing.T) {
 	gate := make(chan struct{})
 	d := &parrot{take: func(d *parrot, word string) {
@@ -239,8 +239,8 @@ func TestDialectThatWaits(t *testing.T) {
 	assert.That(t, strings.Contains(said[1], "slow"), "it said %s", said)
 }
 
-// TestDialectAndFullOutput guards against a goroutine, and a copy of the input, for each
-// line that a dialect answers at once while nobody reads the output.
+// TestDialectAndFullOutput guards against a goroutine, and a copy of the input, for each line that a dialect answers
+// at once while nobody reads the output.
 func TestDialectAndFullOutput(t *testing.T) {
 	const lines = 2000
 	p := newRawPipe(t, host.Options{Dialects: []host.Dialect{&parrot{}}, Limits: host.Limits{OutputBuffer: 64 << 10}})
@@ -279,7 +279,7 @@ func TestDialectAndFullOutput(t *testing.T) {
 		"… broken lines were answered")
 }
 
-// TestDialectDrain: the host waits for its dialects, but no longer than it was told.
+// TestDialectDrain: at its end the host waits for its dialects, but not longer than the shutdown allows.
 func TestDialectDrain(t *testing.T) {
 	for name, c := range map[string]struct {
 		last string // the line that ends the host; "" = the end of the input
@@ -315,8 +315,8 @@ func TestDialectDrain(t *testing.T) {
 	}
 }
 
-// TestDialectDrainComesLast guards against a Drain that overtakes a line, whose request
-// would then be answered by nobody.
+// TestDialectDrainComesLast guards against a Drain that is called before Take has returned: nobody would answer the
+// request of that line.
 func TestDialectDrainComesLast(t *testing.T) {
 	gate := make(chan struct{})
 	taken := make(chan struct{})
@@ -334,7 +334,7 @@ func TestDialectDrainComesLast(t *testing.T) {
 	p.wait("pong")
 	p.in.Close()
 	go func() {
-		time.Sleep(20 * time.Millisecond) // the host is at its end by then, and waits
+		time.Sleep(20 * time.Millisecond) // by then the host has reached its end and waits
 		close(gate)
 	}()
 	p.ended()
@@ -342,7 +342,8 @@ func TestDialectDrainComesLast(t *testing.T) {
 	assert.Equal(t, d.drained.Load(), 1, "Drain was not called")
 }
 
-// Lines reach a dialect in order, also when one is slow and another goroutine reads on.
+// TestDialectLinesStayInOrder: lines reach a dialect in order, also if the dialect is slow with one and the host
+// continues to read on another goroutine.
 func TestDialectLinesStayInOrder(t *testing.T) {
 	gate := make(chan struct{})
 	taken := make(chan struct{})
@@ -361,7 +362,7 @@ func TestDialectLinesStayInOrder(t *testing.T) {
 		p.send(fmt.Sprintf(`{"parrot":"%d"}`, i))
 	}
 	p.send(`{"type":"ping","id":"p"}`)
-	p.wait("pong") // all are read
+	p.wait("pong") // the host has read all lines
 	close(gate)
 	p.in.Close()
 	p.ended()
@@ -377,7 +378,7 @@ func TestDialectLinesStayInOrder(t *testing.T) {
 	assert.Equal(t, len(got), 6, "… lines")
 }
 
-// watcher is a plugin that notes the sessions that end, and answers test/ask by asking.
+// watcher is a plugin that notes the sessions that end. It serves test/ask by asking the agent.
 type watcher struct {
 	mu    sync.Mutex
 	ended []string
@@ -405,8 +406,8 @@ func (w *watcher) EndSession(_ context.Context, s *host.Session) {
 
 func (w *watcher) Close(context.Context) error { return nil }
 
-// TestBeginSession: a dialect's session stands beside that of the handshake, and what
-// plugins ask in it reaches the dialect's own agent.
+// TestBeginSession: a session of a dialect exists beside the session of the handshake. The questions of plugins in it
+// go to the dialect's own agent.
 func TestBeginSession(t *testing.T) {
 	w, d := &watcher{}, &parrot{}
 	got := make(chan string, 1)
@@ -445,7 +446,7 @@ func TestBeginSession(t *testing.T) {
 		w.ended)
 }
 
-// late is a plugin that learns after its start what it serves.
+// late is a plugin that learns only after its start which requests it serves.
 type late struct {
 	watcher
 	ready chan struct{}
@@ -458,8 +459,7 @@ func (l *late) Ready(ctx context.Context) {
 	}
 }
 
-// TestReadier: the answer to a handshake waits for plugins that do not know yet what they
-// serve; pings do not.
+// TestReadier: the host answers a handshake only when all plugins know what they serve. It answers pings before that.
 func TestReadier(t *testing.T) {
 	l := &late{ready: make(chan struct{})}
 	p := newRawPipe(t, host.Options{Plugins: []host.Plugin{l}})
@@ -468,7 +468,7 @@ func TestReadier(t *testing.T) {
 	said := strings.Join(p.said(), "\n")
 	assert.That(t, !strings.Contains(said, "handshake"), "the handshake did not wait: %s", said)
 	p.send(`{"type":"tool/list/req","id":"waits"}`, `{"type":"cancel","id":"c","req_id":"waits"}`)
-	p.wait(`"cancelled"`, `"waits"`) // what waits behind a handshake can be cancelled
+	p.wait(`"cancelled"`, `"waits"`) // a request that waits behind a handshake can be cancelled
 	close(l.ready)
 	p.wait("handshake/resp")
 	said = strings.Join(p.said(), " ")

@@ -15,7 +15,7 @@ import (
 	"a2e/protocol"
 )
 
-// labHost is a host with a lab and an open session.
+// labHost returns a lab, and a pair with an open session of a host with that lab.
 func labHost(t testing.TB, change func(*host.Options)) (*lab, *hosttest.Pair) {
 	t.Helper()
 	l := newLab()
@@ -28,21 +28,20 @@ func labHost(t testing.TB, change func(*host.Options)) (*lab, *hosttest.Pair) {
 	return l, p
 }
 
-// wantCode fails unless m is the error with this code; "" wants a response.
+// wantCode fails unless m is an error with this code; with code "" it fails unless m is a response.
 func wantCode(t testing.TB, m hosttest.Message, code protocol.ErrorCode) {
 	t.Helper()
 	assert.That(t, m.Code == code && (code == "") != (m.Type == protocol.TypeError),
 		"got %s %q, want code %q: %.500s", m.Type, m.Code, code, m.Line)
 }
 
-// TestFaults: whatever a handler does, its request gets one answer and the host
-// goes on.
+// TestFaults: a request gets exactly one answer whatever its handler does, and the host continues.
 func TestFaults(t *testing.T) {
 	_, p := labHost(t, nil)
 	for _, c := range []struct {
 		tool, args string
 		code       protocol.ErrorCode
-		says       string // part of the message
+		says       string // part of the error's message
 	}{
 		{"echo", `{"n":9007199254740993}`, "", ""},
 		{"panic", `{}`, protocol.CodeRuntimeError, "panicked"},
@@ -66,7 +65,7 @@ func TestFaults(t *testing.T) {
 		{"panic", `{"n":"text"}`, protocol.CodeSchemaViolation, "/n"},
 	} {
 		t.Run(c.tool, func(t *testing.T) {
-			for range 2 { // on the reading goroutine, and once more after it
+			for range 2 { // first on the goroutine that reads, then on another one
 				m := p.Call(protocol.TypeToolCallReq, tool(c.tool, c.args))
 				wantCode(t, m, c.code)
 				assert.Contains(t, m.Get("/message"), c.says, "does not say …: %s", m.Line)
@@ -78,8 +77,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestFaultsOnWorkers is TestFaults for requests that waited in the queue: they
-// run on goroutines of their own.
+// TestFaultsOnWorkers is TestFaults for requests that waited in the queue: these run on goroutines of their own.
 func TestFaultsOnWorkers(t *testing.T) {
 	l, p := labHost(t, func(o *host.Options) { o.MaxParallel = 1 })
 	first := p.Go(protocol.TypeToolCallReq, tool("block", `{"id":"a"}`))
@@ -101,8 +99,8 @@ func TestFaultsOnWorkers(t *testing.T) {
 	wantCode(t, p.Answer(last), "")
 }
 
-// TestImmediateFaults: an immediate route that panics or ends its goroutine
-// leaves the count of places right.
+// TestImmediateFaults: an immediate request that panics or ends its goroutine does not change the number of free
+// slots.
 func TestImmediateFaults(t *testing.T) {
 	_, p := labHost(t, func(o *host.Options) { o.MaxParallel = 1 })
 	for range 3 {
@@ -113,8 +111,8 @@ func TestImmediateFaults(t *testing.T) {
 	}
 }
 
-// TestTimeout: a call that ignores its context is answered when its time is up,
-// whether it ran where it was read or waited for a place, and its place goes on.
+// TestTimeout: a call that ignores its context is answered when its timeout is over, whether it ran at once or waited
+// in the queue. Its slot is free again after that.
 func TestTimeout(t *testing.T) {
 	for _, name := range []string{"block", "stubborn", "derived"} {
 		t.Run(name, func(t *testing.T) {
@@ -132,7 +130,7 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
-// broken is a plugin that does not start, or not close, as it should.
+// broken is a plugin with its own Start and Close, which may fail.
 type broken struct {
 	*lab
 	start func() error
@@ -142,8 +140,8 @@ type broken struct {
 func (b broken) Start(context.Context, *host.Services) error { return b.start() }
 func (b broken) Close(context.Context) error                 { return b.close() }
 
-// TestBrokenStart: a plugin that fails or panics at the start is an error of
-// Serve, and the others are closed.
+// TestBrokenStart: if a plugin fails or panics at its start, Serve returns an error that names it and closes the
+// other plugins.
 func TestBrokenStart(t *testing.T) {
 	for name, start := range map[string]func() error{
 		"error": func() error { return errors.New("no disk") },
@@ -164,7 +162,7 @@ func TestBrokenStart(t *testing.T) {
 	}
 }
 
-// TestBrokenClose: a plugin that does not close well does not hold up the end.
+// TestBrokenClose: a plugin whose Close fails, panics or hangs does not prevent the end of the host.
 func TestBrokenClose(t *testing.T) {
 	release := make(chan struct{})
 	defer close(release)
@@ -186,15 +184,15 @@ func TestBrokenClose(t *testing.T) {
 	}
 }
 
-// TestImmediateAtTheEnd: an immediate request that is under way when the input
-// ends is waited for, as all others are.
+// TestImmediateAtTheEnd: after the end of the input the host waits for immediate requests that still run, as for all
+// others.
 func TestImmediateAtTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
 		p := hosttest.Start(t, host.Options{Plugins: []host.Plugin{&procs{gate: gate}}})
 		p.Handshake(protocol.CapProc)
 		id := p.Go(protocol.TypeProcKillReq, `{"proc_id":"slow"}`)
-		p.Call(protocol.TypePing, "") // it was taken
+		p.Call(protocol.TypePing, "") // the answer shows that the host has read the request
 		p.CloseInput()
 		time.AfterFunc(2*time.Second, func() { close(gate) })
 		assert.OK(t, p.WaitEnd())

@@ -16,9 +16,8 @@ import (
 	"a2e/protocol"
 )
 
-// FuzzHandshake sends any text where a handshake should be, and then a ping: the
-// host answers in whole valid lines, goes on, and opens a session to nobody but
-// who brings the token.
+// FuzzHandshake sends any text in place of a handshake, and then a ping. The host answers in complete valid lines and
+// continues, and it opens a session only for a handshake with the token.
 func FuzzHandshake(f *testing.F) {
 	const token = "open sesame"
 	for _, s := range []string{
@@ -37,7 +36,7 @@ func FuzzHandshake(f *testing.F) {
 	sum := sha256.Sum256([]byte(token))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		if lines := bytes.SplitAfterN(text, []byte("\n"),
-			4); len(lines) > 3 { // three failures make the next answer wait a second
+			4); len(lines) > 3 { // three failed handshakes delay the next answer by a second
 			text = bytes.Join(lines[:3], nil)
 		}
 		h := must.Get(host.New(host.Options{Plugins: []host.Plugin{newLab()}, Tokens: auth.Tokens{{Sum: sum}}}))(t)
@@ -60,8 +59,8 @@ func FuzzHandshake(f *testing.F) {
 	})
 }
 
-// model tells, by way of json/v2, whether a text holds a shutdown and whether it
-// holds a handshake with the token.
+// model reports whether a text contains a shutdown, and whether it contains a handshake with the token. It uses
+// json/v2, not the parser under test.
 func model(text []byte, token string) (stopped, brought bool) {
 	text = bytes.TrimPrefix(text, []byte("\ufeff"))
 	for line := range bytes.Lines(text) {

@@ -28,18 +28,18 @@ import (
 
 var update = flag.Bool("update", false, "write the golden sessions anew")
 
-// TestGolden plays the conversations of testdata/sessions. Each is a txtar file:
-// prose, the host's options, and the session, whose lines mean
+// TestGolden: the sessions in testdata/sessions run exactly as written. Each is a txtar file with prose, the options
+// of the host, and the session, whose lines mean:
 //
 //	> text    the agent sends a line
 //	>| text   the agent sends text without a newline
 //	< text    the host sends a line; its ids and times are replaced
 //	! eof, ! release, ! interrupt, ! wait 1s
-//	          the agent closes its end; blocked tools go on; a signal; time goes by
+//	          the agent closes its end; blocked tools continue; a signal; time passes
 //	= text    the host has ended
 //
-// $ASKED in a line of the agent is the id of the host's last request. The clock
-// is a test's own: nothing here waits.
+// $ASKED in a line of the agent stands for the id of the last request of the host. The clock is that of a synctest
+// bubble, so waits cost no time.
 func TestGolden(t *testing.T) {
 	files, err := filepath.Glob("../testdata/sessions/*.txtar")
 	must.That(t, err == nil && len(files) != 0, "no sessions: %v", err)
@@ -80,7 +80,7 @@ type stage struct {
 	pair  *hosttest.Pair
 	lab   *lab
 	out   bytes.Buffer
-	shown int // messages in out
+	shown int // messages that are already in out
 	ended bool
 }
 
@@ -119,14 +119,14 @@ func play(t *testing.T, options, session []byte) []byte {
 func (s *stage) step(line string) {
 	switch {
 	case strings.HasPrefix(line, "<"), strings.HasPrefix(line, "="):
-		return // what the host says is written below
+		return // show writes the lines of the host
 	case strings.HasPrefix(line, "> "):
 		s.pair.Send(s.asked(line[2:]))
 	case strings.HasPrefix(line, ">| "):
 		s.pair.SendRaw(s.asked(line[3:]))
 	case line == "! eof":
 		s.pair.CloseInput()
-		time.Sleep(25 * time.Millisecond) // the end looks after the output every 20 ms
+		time.Sleep(25 * time.Millisecond) // at its end the host checks the output every 20 ms
 	case line == "! interrupt":
 		s.pair.Host.Interrupt()
 	case line == "! release":
@@ -142,12 +142,12 @@ func (s *stage) step(line string) {
 		s.t.Fatalf("what is %q?", line)
 	}
 	fmt.Fprintln(&s.out, line)
-	time.Sleep(5 * time.Millisecond) // the watcher needs one of them to see a slow handler
+	time.Sleep(5 * time.Millisecond) // the watcher needs some of them to notice a slow handler
 	synctest.Wait()
 	s.show()
 }
 
-// show writes what the host has said since the last time.
+// show writes the lines that the host has sent since the last call.
 func (s *stage) show() {
 	for _, m := range s.pair.Messages()[s.shown:] {
 		s.shown++
@@ -159,7 +159,7 @@ func (s *stage) show() {
 	}
 }
 
-// asked puts the id of the host's last request into a line.
+// asked replaces $ASKED in a line with the id of the host's last request.
 func (s *stage) asked(line string) string {
 	if !strings.Contains(line, "$ASKED") {
 		return line
@@ -173,7 +173,7 @@ func (s *stage) asked(line string) string {
 	return strings.ReplaceAll(line, "$ASKED", id)
 }
 
-// replacements is what normal does.
+// replacements lists the texts that normal replaces.
 var replacements = []struct {
 	find *regexp.Regexp
 	put  string
@@ -181,11 +181,12 @@ var replacements = []struct {
 	{regexp.MustCompile(`^{"a2e":"1.0","version":"1.0",`), `{…,`},
 	{regexp.MustCompile(`"id":"[0-9a-f]{32}","ts":[0-9.]+`), `…`},
 	{regexp.MustCompile(`[0-9a-f]{32}`), `…`},
-	{regexp.MustCompile(`json: unable to marshal`), `json: cannot marshal`}, // the library says either, at random
+	// the library picks one of the two texts at random
+	{regexp.MustCompile(`json: unable to marshal`), `json: cannot marshal`},
 	{regexp.MustCompile(`"uptime_seconds":[0-9.]+`), `"uptime_seconds":0`},
 }
 
-// normal replaces what differs from run to run.
+// normal replaces the parts of a line that differ from run to run.
 func normal(line []byte) []byte {
 	for _, r := range replacements {
 		line = r.find.ReplaceAll(line, []byte(r.put))
@@ -193,7 +194,7 @@ func normal(line []byte) []byte {
 	return line
 }
 
-// plugins lists what the options of a session can name.
+// plugins returns the plugins that the options of a session can name.
 func (s *stage) plugins() map[string]func() host.Plugin {
 	with := func(name string, priority int, exclusive bool, owns ...string) func() host.Plugin {
 		return func() host.Plugin {
@@ -230,7 +231,7 @@ func (s *stage) plugins() map[string]func() host.Plugin {
 	}
 }
 
-// routes is a plugin that is nothing but its routes.
+// routes is a plugin that has only routes.
 type routes struct {
 	name       string
 	capability protocol.Capability
@@ -247,12 +248,12 @@ type foreignAnswer struct {
 	Session string `json:"session"`
 }
 
-// echoType answers with an empty response.
+// echoType returns an empty response.
 func echoType[Resp any](context.Context, *protocol.Object, host.Emitter) (*Resp, error) {
 	return new(Resp), nil
 }
 
-// oddInfo is a lab whose metadata do not encode.
+// oddInfo is a lab whose metadata cannot be encoded.
 type oddInfo struct{ *lab }
 
 func (o *oddInfo) Info() host.PluginInfo {

@@ -15,11 +15,11 @@ import (
 	"a2e/protocol"
 )
 
-// box is a plugin with tools that are what their names say, and one that is told of calls.
+// box is a plugin whose tools behave as their names say. It records the calls that the host reports to it.
 type box struct {
 	defs  []protocol.ToolDefinition
 	begun chan string   // gets the name of each tool that waits
-	gate  chan struct{} // they wait for it to be closed
+	gate  chan struct{} // tools that wait do so until it is closed
 
 	mu      sync.Mutex // guards the fields below
 	records []host.CallRecord
@@ -82,14 +82,14 @@ func (b *box) call(ctx context.Context, req *protocol.ToolCallRequest, _ host.Em
 	return result(name, string(req.Arguments.Clone().Raw())), nil
 }
 
-// A call of a group is one of a tool in it that runs; what refuses before it runs is passed
-// over, and the answer says which tool it was.
+// TestCallOfAGroup: a call of a group runs one tool of the group. Tools that refuse the call before they run are
+// skipped, and the answer names the tool that ran.
 func TestCallOfAGroup(t *testing.T) {
 	for _, c := range []struct {
 		name  string
-		tools []string // of the group; those that begin with "no" are not there
-		says  string   // the tool that ran, or the code
-		known string   // the calls that were counted
+		tools []string // tools of the group; those whose names begin with "no" do not exist
+		says  string   // the tool that ran, or the code of the error
+		known string   // the calls that were recorded
 	}{
 		{"one", []string{"a"}, "a", "a:true"},
 		{
@@ -103,7 +103,7 @@ func TestCallOfAGroup(t *testing.T) {
 		{"other arguments only", []string{"none", "denied", "other"}, "schema_violation", ""},
 		{"a failure that its plugin does not count", []string{"broken"}, "mcp_server_unavailable", "broken:false"},
 	} {
-		for round := range len(c.tools) { // they are chosen in turn
+		for round := range len(c.tools) { // the tools of a group are chosen in turn
 			b := newBox(named("stranger", ""))
 			for _, name := range c.tools {
 				if !strings.HasPrefix(name, "no") {
@@ -139,8 +139,8 @@ func TestCallOfAGroup(t *testing.T) {
 	}
 }
 
-// Tools that declare the same task are a group without a config, new ones join it, and the
-// name of a tool is never that of a group. Nested calls may name a group too.
+// TestDeclaredGroups: tools that declare the same task form a group without a config, and new tools join it. A name
+// that a tool has never means a group. Nested calls can call a group too.
 func TestDeclaredGroups(t *testing.T) {
 	b := newBox(named("a", "find"), named("b", "find"), named("c", "lone"), named("taken", "find"), named("d", "taken"),
 		named("denied", ""), named("e", "denied-all"), named("f", "no\u202ename"))
@@ -192,7 +192,8 @@ func TestDeclaredGroups(t *testing.T) {
 	}
 }
 
-// A call of a group is stopped as one of the tool is, and that is no failure of it.
+// TestCancelOfAGroup: a call of a group can be cancelled like a call of a tool, and a cancel is not recorded as a
+// failure of the tool.
 func TestCancelOfAGroup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBox(named("wait", ""))
@@ -213,7 +214,7 @@ func TestCancelOfAGroup(t *testing.T) {
 	})
 }
 
-// A call without the name of a tool, or with one that is no text, is told which of the two it is.
+// TestCallWithoutToolName: the error for a call says whether the name of the tool is missing or is not a string.
 func TestCallWithoutToolName(t *testing.T) {
 	h := hosttest.New(t, host.Options{Plugins: []host.Plugin{newBox()}})
 	h.Handshake()

@@ -10,8 +10,8 @@ import (
 	"a2e/host/hosttest/must"
 )
 
-// levels lists the folders from the bottom up, with the folders that each may import. The engine is "host". A folder
-// may always import itself and protocol. Imports of tests do not count.
+// levels lists the folders from the lowest level to the highest, with the folders that each may import. The engine is
+// "host". A folder may always import itself and protocol. Imports of tests do not count.
 var levels = []struct{ folder, imports string }{
 	{"schema", ""},
 	{"guard", ""},
@@ -29,7 +29,7 @@ var levels = []struct{ folder, imports string }{
 	{"hosttest", "guard observe sandbox state host middleware"},
 }
 
-// folder is the name of a package's folder in levels.
+// folder returns the name in levels of the folder of a package.
 func folder(pkg string) string {
 	parts := strings.Split(pkg, "/")
 	switch {
@@ -41,7 +41,7 @@ func folder(pkg string) string {
 	return "main"
 }
 
-// TestImportsGoDown: packages import only what is below them. doc.go draws the levels.
+// TestImportsGoDown: packages import only packages of lower levels. doc.go draws the levels.
 func TestImportsGoDown(t *testing.T) {
 	out, err := exec.Command("go", "list", "-f", `{{.ImportPath}} {{join .Imports " "}}`, "a2e/...").Output()
 	must.That(t, err == nil, "%v", err)
@@ -69,5 +69,6 @@ func TestImportsGoDown(t *testing.T) {
 	for _, l := range levels {
 		assert.That(t, seen[l.folder], "there is no folder %s", l.folder)
 	}
-	assert.That(t, len(seen) == len(levels)+2, "folders that have no level: %v", seen) // main and protocol have none
+	// main and protocol have no level
+	assert.That(t, len(seen) == len(levels)+2, "folders that have no level: %v", seen)
 }

@@ -13,9 +13,8 @@ import (
 	"a2e/protocol"
 )
 
-// TestSuiteLines streams each file of JSONTestSuite as the lines it contains, then
-// a ping: every ping is answered, no broken file goes without an error, and the
-// host stays.
+// TestSuiteLines sends the lines of each file of JSONTestSuite, then a ping: the host answers every ping, and answers
+// each broken file with an error.
 func TestSuiteLines(t *testing.T) {
 	files := must.Get(filepath.Glob("../../shared/jsontestsuite/*.json"))(t)
 	if len(files) == 0 {

@@ -21,11 +21,11 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// lab is the plugin of these tests: tools that behave as badly as tools can.
+// lab is the plugin of these tests. Its tools misbehave in all the ways that tools can.
 type lab struct {
 	info  host.PluginInfo
-	owns  []string      // the tools it has; nil = all
-	gate  chan struct{} // block and stubborn wait for it to be closed
+	owns  []string      // names of the tools that it has; nil = all
+	gate  chan struct{} // calls of block and stubborn wait until it is closed
 	begun chan string   // gets the id argument of each call of block and stubborn
 	tools map[string]labTool
 
@@ -76,12 +76,12 @@ func (l *lab) list(context.Context, *protocol.ToolListRequest, host.Emitter) (*p
 	return resp, nil
 }
 
-// labAnswer is a tool/call/resp whose result can be anything.
+// labAnswer is a tool/call/resp whose result can have any type.
 type labAnswer struct {
 	Data      any     `json:"data"`
 	CreatedAt float64 `json:"created_at"`
 
-	echo *protocol.Object // the data of a result of the plugin that Data names
+	echo *protocol.Object // if not nil: the data of the result; Data is then the name of the plugin
 }
 
 // AppendJSON implements protocol.Appender.
@@ -103,7 +103,7 @@ func result(tool string, data string) *labAnswer {
 	}}
 }
 
-// oddResult is a result whose data the encoder chokes on.
+// oddResult returns an answer with data that may fail to encode.
 func oddResult(data any) *labAnswer {
 	return &labAnswer{CreatedAt: 1, Data: map[string]any{
 		"success": true, "tool_name": "odd", "data": data,
@@ -116,7 +116,7 @@ type bomb struct{}
 
 func (bomb) MarshalJSON() ([]byte, error) { panic("bomb") }
 
-// labArgs is what the tools read of their arguments.
+// labArgs are the arguments that the tools read.
 type labArgs struct {
 	ID string  `json:"id"`
 	MS float64 `json:"ms"`
@@ -129,7 +129,7 @@ func (l *lab) call(ctx context.Context, req *protocol.ToolCallRequest, emit host
 		return nil, host.NotKnown(unknown, req.ToolName, l.owns)
 	}
 	tool, ok := l.tools[req.ToolName]
-	if !ok { // echo, and every other name
+	if !ok { // "echo", and all names without an entry
 		return &labAnswer{echo: &req.Arguments, Data: l.info.Name}, nil
 	}
 	var args labArgs
@@ -198,7 +198,7 @@ func sleep(ctx context.Context, _ *lab, args labArgs, _ host.Emitter) (*labAnswe
 	}
 }
 
-// nap does not look at its context.
+// nap ignores its context.
 func nap(_ context.Context, _ *lab, args labArgs, _ host.Emitter) (*labAnswer, error) {
 	time.Sleep(time.Duration(args.MS * float64(time.Millisecond)))
 	return result("nap", "null"), nil
@@ -253,7 +253,7 @@ func ask(ctx context.Context, _ *lab, _ labArgs, _ host.Emitter) (*labAnswer, er
 	return result("ask", fmt.Sprintf("%q", resp.Model)), nil
 }
 
-// derived waits on contexts made of its own, in a goroutine.
+// derived waits, in a goroutine, on a context that it derived from its own.
 func derived(ctx context.Context, _ *lab, _ labArgs, _ host.Emitter) (*labAnswer, error) {
 	sub, stop := context.WithCancel(context.WithValue(ctx, labArgs{}, 1))
 	defer stop()
@@ -294,7 +294,7 @@ func (p *procs) Routes() []host.Route {
 
 func (p *procs) Close(context.Context) error { return nil }
 
-// tool makes the fields of a tool/call/req.
+// tool returns the fields of a tool/call/req.
 func tool(name, args string) string {
 	return fmt.Sprintf(`{"tool_name":%q,"arguments":%s}`, name, args)
 }

@@ -15,8 +15,9 @@ import (
 	"a2e/protocol"
 )
 
-// latch is a dialect that holds the reader at a line until the plugins are being closed: the
-// line is one that came just before the end. It is asked for lines that may not be A2E's.
+// latch is a dialect whose Mine blocks at a line with an id that begins with "late" until the plugins are being
+// closed, so that the line counts as read just before the end. The host asks dialects only about lines that may not
+// be A2E's.
 type latch struct {
 	parrot
 	closing chan struct{}
@@ -29,7 +30,7 @@ func (l *latch) Mine(line *protocol.Line) bool {
 	return false
 }
 
-// closer is the plugin that tells the latch, and gives the late line time to be answered.
+// closer is the plugin that closes the channel of the latch. Its Close then waits for the answer to the late line.
 type closer struct {
 	lab
 	closing chan struct{}
@@ -44,8 +45,9 @@ func (c *closer) Close(ctx context.Context) error {
 	return nil
 }
 
-// A request that was read while the host ends is answered as what the end cuts off is, and
-// can be sent again: the session that it belongs to has ended meanwhile, but it had one.
+// TestARequestThatComesTooLateIsNotUnauthorized: a request that the host reads while it ends gets the same error as a
+// request that the end cuts off, so the agent can send it again. Its session has ended meanwhile, but "unauthorized"
+// would be wrong.
 func TestARequestThatComesTooLateIsNotUnauthorized(t *testing.T) {
 	for _, late := range []string{
 		hosttest.Request(protocol.TypeToolCallReq, "late", tool("echo", `{}`)),
@@ -74,7 +76,7 @@ func TestARequestThatComesTooLateIsNotUnauthorized(t *testing.T) {
 	}
 }
 
-// fill has a host answer until the output is full and it reads no more.
+// fill sends calls until the output is full and the host stops reading.
 func (b *scene) fill() {
 	text := strings.Repeat("x", 10_000)
 	go func() { // ends with the host
@@ -85,9 +87,8 @@ func (b *scene) fill() {
 	time.Sleep(time.Second)
 }
 
-// The peer has gone and reads no more: the host ends after the time that the end of the input
-// gives, though its lines before that end wait behind answers that nobody reads; and sooner
-// on a signal.
+// TestAPeerThatHasGoneEndsTheHost: if the peer has gone and reads no more, the host ends after DrainTimeout, although
+// lines before the end of the input wait behind answers that nobody reads. A signal ends it sooner.
 func TestAPeerThatHasGoneEndsTheHost(t *testing.T) {
 	for name, tc := range map[string]struct {
 		signal      time.Duration
@@ -117,7 +118,7 @@ func TestAPeerThatHasGoneEndsTheHost(t *testing.T) {
 	}
 }
 
-// The peer has closed its side but reads on, slowly: it gets every answer.
+// TestAPeerThatReadsOnGetsItAll: a peer that has closed its side but continues to read, slowly, gets every answer.
 func TestAPeerThatReadsOnGetsItAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := bubble(t, host.Options{Plugins: []host.Plugin{newLab()}, Limits: host.Limits{OutputBuffer: 100 << 10}})
@@ -138,7 +139,8 @@ func TestAPeerThatReadsOnGetsItAll(t *testing.T) {
 	})
 }
 
-// The time in which a request ran on and nobody read counts as one in which nobody read.
+// TestTheEndTakesNoLongerThanItsTimeout: time in which a request still runs also counts as time in which the peer
+// does not read, so the two waits do not add up.
 func TestTheEndTakesNoLongerThanItsTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := bubble(t, host.Options{Plugins: []host.Plugin{newLab()}, Limits: host.Limits{OutputBuffer: 10 << 20}})
@@ -152,7 +154,8 @@ func TestTheEndTakesNoLongerThanItsTimeout(t *testing.T) {
 	})
 }
 
-// A signal ends the host in its time also while the peer reads on, slowly: what it was not given is lost.
+// TestASignalEndsASlowRead: a signal ends the host within 1.5 seconds even while the peer continues to read slowly.
+// Text that the host has not written by then is lost.
 func TestASignalEndsASlowRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := bubble(t, host.Options{Plugins: []host.Plugin{newLab()}})
@@ -167,14 +170,14 @@ func TestASignalEndsASlowRead(t *testing.T) {
 		b.Interrupt()
 		took := b.end(t)
 		assert.That(t, took <= 1500*time.Millisecond, "it took %v", took)
-		time.Sleep(time.Second) // the last write
+		time.Sleep(time.Second) // the last write ends in this second
 		written := len(b.out.text())
 		time.Sleep(10 * time.Second)
 		assert.Equal(t, len(b.out.text()), written, "the host wrote on after its end: … bytes")
 	})
 }
 
-// Plugins have their time to close, which a signal cuts.
+// TestASignalCutsTheTimeToClose: plugins have their full CloseTimeout to close, and a signal shortens it.
 func TestASignalCutsTheTimeToClose(t *testing.T) {
 	for _, signal := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

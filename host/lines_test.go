@@ -18,7 +18,7 @@ import (
 	"a2e/protocol"
 )
 
-// chunks is a reader that gives pieces of data, in sizes that next chooses.
+// chunks is a reader that returns its data in pieces, whose sizes next chooses.
 type chunks struct {
 	data []byte
 	next func() int
@@ -31,12 +31,13 @@ func (c *chunks) Read(b []byte) (int, error) {
 	n := copy(b[:min(len(b), max(0, c.next()))], c.data)
 	c.data = c.data[n:]
 	if len(c.data) == 0 && n%2 == 1 {
-		return n, io.EOF // both at once, as a reader may
+		return n, io.EOF // the last bytes and EOF at once, as readers may
 	}
 	return n, nil
 }
 
-// split returns what lines finds: each line quoted, "long" and its size for one that is dropped.
+// split returns the lines that lines finds: each line quoted, or "long" and its size for a line that is dropped. When
+// fork returns true, another reader of lines continues.
 func split(src io.Reader, limit int, fork func() bool) (found []string) {
 	l := &lines{src: src, max: limit}
 	var head string
@@ -64,7 +65,7 @@ func split(src io.Reader, limit int, fork func() bool) (found []string) {
 	}
 }
 
-// model is split as one would write it for a text that is all there.
+// model is a simple implementation of split for a text that is complete.
 func model(data []byte, limit int) (found []string) {
 	for i, line := range bytes.Split(data, []byte("\n")) {
 		if len(line) > limit {
@@ -83,8 +84,7 @@ func model(data []byte, limit int) (found []string) {
 
 func never() bool { return false }
 
-// TestLines: whatever the reads return, and whenever the reading goes on
-// elsewhere, the same lines are found.
+// TestLines: the lines found do not depend on the sizes of the reads, or on where another reader of lines continues.
 func TestLines(t *testing.T) {
 	property.Check(t, func(t *rapid.T) {
 		parts := rapid.SliceOf(rapid.SampledFrom([]string{
@@ -120,7 +120,7 @@ func FuzzFrame(f *testing.F) {
 	})
 }
 
-// endless returns n bytes of one line and then what follows.
+// endless is a reader of left bytes of one line, followed by the bytes of follow.
 type endless struct {
 	left   int
 	follow io.Reader
@@ -139,8 +139,7 @@ func (e *endless) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// TestLongLineInConstantMemory: a line of 64 MiB costs no more than its limit
-// and a few buffers.
+// TestLongLineInConstantMemory: reading a line of 64 MiB allocates no more than a few times its limit of 1 MiB.
 func TestLongLineInConstantMemory(t *testing.T) {
 	const limit = 1 << 20
 	var before, after runtime.MemStats
@@ -152,7 +151,7 @@ func TestLongLineInConstantMemory(t *testing.T) {
 	assert.That(t, used <= 8*limit, "allocated %d bytes in all", used)
 }
 
-// TestQueue holds the queue against a plain list, in which higher ranks are first and equal ones in order.
+// TestQueue compares the queue with a plain list that has higher ranks first and keeps equal ranks in order.
 func TestQueue(t *testing.T) {
 	property.Check(t, func(t *rapid.T) {
 		q := &queue{max: 200, maxBytes: 150 * callOverhead}
@@ -209,7 +208,7 @@ func lineOf(t *rapid.T, pad int) *protocol.Line {
 	return l
 }
 
-// sizes is a stream that notes how much room each read has, and fills it.
+// sizes is a reader that notes the size of the buffer of each read, and fills it with newlines.
 type sizes struct{ room []int }
 
 func (s *sizes) Read(b []byte) (int, error) {
@@ -220,7 +219,7 @@ func (s *sizes) Read(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestReadsGrow: reads begin small, and have all the room that a busy stream wants soon.
+// TestReadsGrow: the first read is small, and the reads of a busy stream soon reach the full size.
 func TestReadsGrow(t *testing.T) {
 	src := new(sizes)
 	l := &lines{src: src, max: 1 << 20}

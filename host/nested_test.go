@@ -19,12 +19,12 @@ import (
 	"a2e/protocol"
 )
 
-// caller is a plugin whose requests run a function of the test, in the context of a
-// request: test/run with the name of one.
+// caller is a plugin whose requests run a function of the test in the context of a request. The name in a test/run or
+// a chain request selects the function.
 type caller struct {
 	mu   sync.Mutex
 	runs map[string]func(ctx context.Context, emit host.Emitter) error
-	ctx  context.Context // that of Start, which belongs to no request
+	ctx  context.Context // context of Start, which belongs to no request
 }
 
 type callerRequest struct {
@@ -67,7 +67,7 @@ func (c *caller) run(ctx context.Context, name string, emit host.Emitter) error 
 
 func (c *caller) Close(context.Context) error { return nil }
 
-// do runs a function in the context of a request and gives its error.
+// do runs a function in the context of a request and returns its error.
 func (c *caller) do(t *testing.T, p *rawPipe, run func(ctx context.Context, emit host.Emitter) error) (err error) {
 	t.Helper()
 	c.mu.Lock()
@@ -89,7 +89,7 @@ func (c *caller) do(t *testing.T, p *rawPipe, run func(ctx context.Context, emit
 	return err
 }
 
-// insideHost is a host with a caller, a lab and an open session.
+// insideHost returns a caller, a lab, and a host with both of them and an open session.
 func insideHost(t *testing.T, change func(*host.Options)) (*caller, *lab, *rawPipe) {
 	t.Helper()
 	c, l := &caller{runs: map[string]func(context.Context, host.Emitter) error{}}, newLab()
@@ -114,7 +114,7 @@ func callTool(ctx context.Context, name, args string, resp any, emit host.Emitte
 	}, resp, emit)
 }
 
-// TestCallAnswers: the answer comes in the form that the caller wants.
+// TestCallAnswers: a nested call decodes its answer into the type that the caller passes.
 func TestCallAnswers(t *testing.T) {
 	c, _, p := insideHost(t, nil)
 	args := `{"n":9007199254740993,"s":"ü"}`
@@ -140,7 +140,7 @@ func TestCallAnswers(t *testing.T) {
 	assert.That(t, err != nil, "an object was decoded into a number")
 }
 
-// TestCallFaults: whatever the plugin does, the caller gets an error of the protocol.
+// TestCallFaults: a nested call returns an error of the protocol, whatever the plugin does.
 func TestCallFaults(t *testing.T) {
 	c, _, p := insideHost(t, nil)
 	for _, f := range []struct {
@@ -183,7 +183,8 @@ func TestCallFaults(t *testing.T) {
 	}
 }
 
-// TestCallRefuses: what no plugin serves is no request of a plugin either.
+// TestCallRefuses: a nested call is refused for types that no plugin serves, without a host, and if the request is
+// not an object.
 func TestCallRefuses(t *testing.T) {
 	c, _, _ := insideHost(t, nil)
 	for _, typ := range []protocol.Type{
@@ -202,7 +203,7 @@ func TestCallRefuses(t *testing.T) {
 	}
 }
 
-// TestCallPriority: a nested request finds its plugin as the agent's does.
+// TestCallPriority: a nested request goes to the same plugin as a request of the agent.
 func TestCallPriority(t *testing.T) {
 	high, low := newLab(), newLab()
 	high.info.Name, high.info.Priority, high.owns = "high", 5, []string{"both", "above"}
@@ -224,7 +225,7 @@ func TestCallPriority(t *testing.T) {
 	assert.That(t, err == nil && len(list.Tools) == 3, "the list has %d tools: %v", len(list.Tools), err)
 }
 
-// TestCallNesting: something that calls itself ends.
+// TestCallNesting: a request that calls itself ends with an error, at a depth of 17.
 func TestCallNesting(t *testing.T) {
 	c, _, p := insideHost(t, nil)
 	depth := 0
@@ -237,7 +238,7 @@ func TestCallNesting(t *testing.T) {
 	assert.Equal(t, depth, 17, "it went … deep")
 }
 
-// TestCallStops: a nested request ends with its own time, and with the request around it.
+// TestCallStops: a nested request ends when its own timeout is over, and when the request around it is cancelled.
 func TestCallStops(t *testing.T) {
 	c, l, p := insideHost(t, nil)
 	limited := &protocol.ToolCallRequest{ToolName: "block", Timeout: 1}
@@ -265,13 +266,13 @@ func TestCallStops(t *testing.T) {
 	assert.That(t, errors.As(err, &own) && own.Code == protocol.CodeMemoryFull, "with a cause: %v", err)
 }
 
-// detailed is a tool that says what it had done when its time was up.
+// detailed is a tool whose error says how far it came when its time was over.
 func detailed(ctx context.Context, _ *lab, _ labArgs, _ host.Emitter) (*labAnswer, error) {
 	<-ctx.Done()
 	return nil, protocol.Errorf(protocol.CodeTimeout, "half of it is done")
 }
 
-// TestCallKeepsDetail guards against losing what a plugin says of a call whose time was up.
+// TestCallKeepsDetail guards against losing the plugin's own error for a call whose timeout was over.
 func TestCallKeepsDetail(t *testing.T) {
 	c, l, _ := insideHost(t, nil)
 	l.tools["detailed"] = detailed
@@ -297,7 +298,7 @@ func (n *notes) Status(message string) {
 
 func (n *notes) Streaming() bool { return true }
 
-// TestCallEvents: the events of a nested request go to its caller, not to the agent.
+// TestCallEvents: the events of a nested request go to its caller and not to the agent.
 func TestCallEvents(t *testing.T) {
 	c, _, p := insideHost(t, nil)
 	n := &notes{}
@@ -310,7 +311,7 @@ func TestCallEvents(t *testing.T) {
 	assert.That(t, !strings.Contains(said, "invoke/event"), "the agent heard of it: %s", said)
 }
 
-// TestEmit: events of a type of their own are counted, and belong to the agent's request.
+// TestEmit: events of a plugin's own type are numbered, and reach the agent only for the agent's own request.
 func TestEmit(t *testing.T) {
 	c := &caller{runs: map[string]func(context.Context, host.Emitter) error{}}
 	event := func(ctx context.Context, id string) {
@@ -331,7 +332,7 @@ func TestEmit(t *testing.T) {
 		event(ctx, "of the inner one")
 		return nil
 	}
-	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{c}}) // checks the counting
+	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{c}}) // the pair checks the numbers of the events
 	p.Handshake(protocol.CapChains)
 	for id, streaming := range map[string]bool{"loud": true, "quiet": false} {
 		p.Send(hosttest.Request(protocol.TypeChainReq, id,
@@ -350,13 +351,14 @@ func TestEmit(t *testing.T) {
 	event(t.Context(), "of no host")
 }
 
-// TestAskWithoutMCP guards against a skill that asks the agent's model in a session which
-// did not name the capability mcp: the answer belongs to the question.
+// TestAskWithoutMCP: a plugin that asks the agent's model gets the answer even if the session did not name the
+// capability mcp, because the answer belongs to the question.
 func TestAskWithoutMCP(t *testing.T) {
 	c, _, p := insideHost(t, nil)
 	for _, answer := range []struct{ line, want string }{
 		{`{"type":"mcp/sample/resp","id":"x","req_id":%q,"model":"m1"}`, "m1"},
-		{`{"type":"mcp/sample/req","id":"x","req_id":%q,"model":"m2"}`, "m2"}, // its other name
+		// An answer may also have the type of its question.
+		{`{"type":"mcp/sample/req","id":"x","req_id":%q,"model":"m2"}`, "m2"},
 		{
 			`{"type":"error","id":"x","req_id":%q,"code":"mcp_sampling_refused","message":"no"}`,
 			"mcp_sampling_refused: no",
@@ -390,7 +392,7 @@ func TestAskWithoutMCP(t *testing.T) {
 	}
 }
 
-// askedIDs returns the ids of the questions that the host has asked.
+// askedIDs returns the ids of the questions that the host has sent.
 func askedIDs(p *rawPipe) (ids []string) {
 	for _, line := range p.said() {
 		if _, rest, ok := strings.Cut(line, `"type":"mcp/sample/req","id":"`); ok {
@@ -400,7 +402,7 @@ func askedIDs(p *rawPipe) (ids []string) {
 	return ids
 }
 
-// TestAskEnds: a question ends with its context, and is not asked where nobody answers.
+// TestAskEnds: a question ends with its context. It is not sent if there is no host or no session.
 func TestAskEnds(t *testing.T) {
 	c, _, p := insideHost(t, nil)
 	ctx, cancel := context.WithCancelCause(c.ctx)
@@ -421,9 +423,8 @@ func TestAskEnds(t *testing.T) {
 	assert.That(t, err != nil && strings.Contains(err.Error(), "no agent"), "without a session: %v", err)
 }
 
-// TestPushAfterHandshake guards against news that come before the answer to the
-// handshake, which agents expect as the first line: they are pushed here while that is
-// being made.
+// TestPushAfterHandshake guards against news that are sent before the answer to the handshake, which agents expect as
+// the first line. Here the news are pushed while the host makes that answer.
 func TestPushAfterHandshake(t *testing.T) {
 	c := &caller{}
 	var pushing atomic.Bool
@@ -437,19 +438,19 @@ func TestPushAfterHandshake(t *testing.T) {
 			pushes.Go(func() {
 				defer close(done)
 				if errors.Is(news(), host.ErrStreamClosed) {
-					pushing.Store(false) // there is no session yet: try again
+					pushing.Store(false) // there is no session yet: the next call of Now pushes again
 				}
 			})
 			select {
 			case <-done:
-			case <-time.After(20 * time.Millisecond): // it waits for the answer
+			case <-time.After(20 * time.Millisecond): // the push waits for the answer to the handshake
 			}
 		}
 		return time.Now()
 	}})
 	for _, id := range []string{"h1", "h2"} {
 		before := len(p.said())
-		if before == 1 { // an empty line
+		if before == 1 { // before the first line, said returns one empty line
 			before = 0
 		}
 		pushing.Store(false)
@@ -468,8 +469,8 @@ func TestPushAfterHandshake(t *testing.T) {
 		"without a host")
 }
 
-// TestPushNeedsTheCapability guards against news of MCP servers for an agent that did not ask
-// for the capability mcp, and may take them for something broken.
+// TestPushNeedsTheCapability: news of MCP servers do not go to an agent that did not ask for the capability mcp,
+// because it may take them for an error.
 func TestPushNeedsTheCapability(t *testing.T) {
 	c := &caller{}
 	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{c}})

@@ -19,12 +19,11 @@ import (
 // act is one thing that an agent does in TestExactlyOnce.
 type act struct {
 	what string
-	pick int // which earlier request a cancel means
+	pick int // selects the earlier request that a cancel names, counted from the last
 	ms   int
 }
 
-// acts draws what the agent does. The clock is a test's own, so long waits cost
-// nothing.
+// acts draws the actions of the agent. The clock is the one of a synctest bubble, so long waits cost no time.
 func acts(t *rapid.T) []act {
 	whats := []string{
 		"echo", "panic", "goexit", "gopanic", "sleep", "nap", "stream", "huge", "nan", "bomb", "nilerror", "noanswer",
@@ -41,7 +40,7 @@ func acts(t *rapid.T) []act {
 	}), 1, 60).Draw(t, "acts")
 }
 
-// line returns the request of an act; "" when it is none.
+// line returns the request of an act, or "" if the act sends none.
 func (a act) line(id string, sent []string) string {
 	switch a.what {
 	case "wait":
@@ -71,9 +70,9 @@ func (a act) line(id string, sent []string) string {
 		a.pick%2 == 0)+tool(a.what, args)[1:])
 }
 
-// TestExactlyOnce: under any mix of requests, faults, cancels and handshakes, and
-// however the session ends, each request that was read is answered once. That no
-// answer comes twice, and events in order before it, the Pair sees to.
+// TestExactlyOnce: under any mix of requests, faults, cancels and handshakes, and however the session ends, the host
+// answers each request that it has read exactly once. The Pair checks that no answer comes twice and that events come
+// in order before it.
 func TestExactlyOnce(t *testing.T) {
 	property.Check(t, func(r *rapid.T) {
 		todo := acts(r)
@@ -104,7 +103,7 @@ func TestExactlyOnce(t *testing.T) {
 			}
 			assert.OK(t, p.WaitEnd())
 			close(l.gate)
-			time.Sleep(5 * time.Second) // lets the handlers end that did not stop
+			time.Sleep(5 * time.Second) // the handlers that did not stop end now
 			p.Close()
 			for _, id := range sent {
 				assert.Equal(t, len(p.Answers(id)), 1, "%s was answered … times", id)
@@ -114,7 +113,7 @@ func TestExactlyOnce(t *testing.T) {
 	})
 }
 
-// playActs does what the agent does, and gives the ids that must be answered.
+// playActs does the acts of the agent, and returns the ids that must be answered.
 func playActs(p *hosttest.Pair, todo []act) (sent []string) {
 	for i, a := range todo {
 		if a.what == "wait" {

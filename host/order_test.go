@@ -18,14 +18,14 @@ import (
 	"a2e/protocol"
 )
 
-// ledger is a plugin whose requests say what they claim, and that notes when each ran.
+// ledger is a plugin whose requests name their claims. It notes when each of them ran.
 type ledger struct {
 	began time.Time
 	mu    sync.Mutex
-	runs  map[int]span // by the request's number; guarded by mu
+	runs  map[int]span // by the number of the request; guarded by mu
 }
 
-// span is when a request ran.
+// span is the time in which a request ran, measured from the start of the ledger.
 type span struct{ from, to time.Duration }
 
 type ledgerRequest struct {
@@ -68,7 +68,7 @@ func (l *ledger) Routes() []host.Route {
 	}
 }
 
-// asked is one request of the model: what it claims, and what became of it.
+// asked is one request of the model: its claims, how long it takes, and whether it was cancelled.
 type asked struct {
 	claims    map[string]protocol.Access
 	took      time.Duration
@@ -87,14 +87,14 @@ func (a *asked) waitsFor(earlier *asked) bool {
 	return false
 }
 
-// draw makes a request of the model, and its line.
+// draw returns a request of the model, and its line.
 func draw(random *rand.Rand, n int) (a *asked, line string) {
 	keys := []string{"k/", "k/a/", "k/a/b/", "k/ab/", "k/c/", "m/", "m/x"}
 	a = &asked{claims: map[string]protocol.Access{}, took: time.Duration(random.IntN(4)) * time.Millisecond}
 	typ := []protocol.Type{"test/claims/req", "test/claims/req", "test/ahead/req", "test/names/req"}[random.IntN(4)]
 	var fields []string
 	switch {
-	case typ == "test/names/req" && random.IntN(4) == 0: // no name: all there are
+	case typ == "test/names/req" && random.IntN(4) == 0: // without names it claims all keys
 		a.claims["k/"] = protocol.Exclusive
 	case typ == "test/names/req":
 		a.claims["k/c/"], a.claims["k/a/"] = protocol.Exclusive, protocol.Exclusive
@@ -120,9 +120,9 @@ func draw(random *rand.Rand, n int) (a *asked, line string) {
 	return a, hosttest.Request(typ, fmt.Sprint("r", n), "{"+strings.Join(fields, ",")+"}")
 }
 
-// Requests whose keys overlap take effect in the order in which they were sent. Where there
-// is a slot for each, one begins at the moment at which the last of those that it waits for
-// ends, and one that was cancelled while it waited never does.
+// TestOrder: requests whose keys overlap take effect in the order in which they were sent. If there is a slot for
+// each, a request begins exactly when the last request that it waits for ends. A request that was cancelled while it
+// waited never runs.
 func TestOrder(t *testing.T) {
 	for seed := range uint64(60) {
 		synctest.Test(t, func(t *testing.T) {
@@ -153,8 +153,8 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// checkOrder holds when requests ran against the rule. prompt says that each had a slot, so
-// that it ran, or passed its place on, as soon as it could.
+// checkOrder compares the times at which requests ran with the rule. prompt means that each request had a slot, so it
+// ran, or gave up its turn, as soon as it could.
 func checkOrder(t *testing.T, all []*asked, runs map[int]span, prompt bool) {
 	t.Helper()
 	first := runs[0].from
@@ -180,8 +180,8 @@ func checkOrder(t *testing.T, all []*asked, runs map[int]span, prompt bool) {
 	}
 }
 
-// A path of the workspace is one key, however it is spelled; one that leads elsewhere is the
-// whole workspace.
+// TestFileClaim: a path in the workspace has one key, however it is spelled. A path that leads out of the workspace
+// claims the whole workspace.
 func TestFileClaim(t *testing.T) {
 	for _, name := range []string{"a/b", "./a/b", "a//b/", "c/../a/b", `a\b`} {
 		assert.Equal(t, host.FileClaim(name, protocol.Shared), protocol.Claim{
@@ -194,20 +194,20 @@ func TestFileClaim(t *testing.T) {
 	}
 }
 
-// pipes is a plugin whose immediate requests take their time before they have their effect,
-// so that the host reads on on another goroutine meanwhile.
+// pipes is a plugin whose immediate requests take some time before they have their effect, so that the host continues
+// to read on another goroutine.
 type pipes struct {
-	gate chan struct{} // ends the requests with hold
+	gate chan struct{} // closing it ends the requests that hold their turn
 
 	mu   sync.Mutex
-	runs map[string][]int // guarded by mu
+	runs map[string][]int // numbers of the requests by pipe; guarded by mu
 }
 
 type pushRequest struct {
 	Pipe string `json:"pipe"`
 	N    int    `json:"n"`
 	Took int    `json:"took"` // µs
-	Do   string `json:"do"`   // hold, leave, panic, goexit
+	Do   string `json:"do"`   // hold, leave, stubborn, panic or goexit
 }
 
 type pushResponse struct {
@@ -216,7 +216,7 @@ type pushResponse struct {
 
 func newPipes() *pipes { return &pipes{gate: make(chan struct{}), runs: map[string][]int{}} }
 
-// had returns what the thing of that name had. A request without an answer may still hold it.
+// had returns the numbers that the pipe has got, in order. A request without an answer may still hold its turn.
 func (p *pipes) had(pipe string) []int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -266,9 +266,9 @@ func push(pipe string, n int, more string) string {
 	return fmt.Sprintf(`{"pipe":%q,"n":%d%s}`, pipe, n, more)
 }
 
-// One that is stuck holds up those about the same thing and no others: not pings, not the
-// other things, not ordinary requests. Those behind it can be cancelled, and have no effect
-// then.
+// TestAStuckImmediateRequestHoldsUpItsOwnThingAlone: an immediate request that is stuck delays only later requests
+// for the same pipe: not pings, not requests for other pipes, not ordinary requests. Those that wait behind it can be
+// cancelled, and then have no effect.
 func TestAStuckImmediateRequestHoldsUpItsOwnThingAlone(t *testing.T) {
 	all := newPipes()
 	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{all, newLab()}, MaxParallel: 1})
@@ -286,8 +286,8 @@ func TestAStuckImmediateRequestHoldsUpItsOwnThingAlone(t *testing.T) {
 	assert.Slice(t, all.had("a"), []int{1, 3}, "the thing had")
 }
 
-// One that breaks off, or leaves its turn when it has had its effect, or does not stop when
-// it is cancelled, lets those behind it go on.
+// TestImmediateRequestsGoOnPastOneThat: the requests behind an immediate request continue if it breaks off, if it
+// releases its slot after its effect, or if it does not stop when it is cancelled.
 func TestImmediateRequestsGoOnPastOneThat(t *testing.T) {
 	for _, do := range []string{"leave", "panic", "goexit", "stubborn"} {
 		t.Run(do, func(t *testing.T) {
@@ -308,8 +308,8 @@ func TestImmediateRequestsGoOnPastOneThat(t *testing.T) {
 	}
 }
 
-// What waits behind one that is stuck is bounded, and the rest is refused as overloaded; the
-// end of the host answers it all, and none of it has an effect any more.
+// TestImmediateRequestsThatWaitAreBounded: only a limited number of requests waits behind one that is stuck; the host
+// refuses the others as overloaded. When the host ends it answers all of them, and none has an effect any more.
 func TestImmediateRequestsThatWaitAreBounded(t *testing.T) {
 	all := newPipes()
 	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{all}, Limits: host.Limits{Queue: 50}})
@@ -334,10 +334,10 @@ func TestImmediateRequestsThatWaitAreBounded(t *testing.T) {
 	assert.Slice(t, all.had("a"), []int{0}, "the thing had")
 }
 
-// register is a plugin with one value, which takes its time.
+// register is a plugin with one value, whose requests can wait and take time.
 type register struct {
-	value   int           // as the requests' order guards it: no lock
-	release chan struct{} // ends a wait
+	value   int           // without a lock: the order of the requests must guard it
+	release chan struct{} // closing it ends a wait
 }
 
 func (*register) Info() host.PluginInfo {
@@ -381,7 +381,8 @@ func (r *register) Routes() []host.Route {
 
 func (*register) Close(context.Context) error { return nil }
 
-// One that waits for its turn can be cancelled, and those behind it go on.
+// TestCancelOfOneThatWaitsForItsTurn: a request that waits for its turn can be cancelled, and those behind it
+// continue.
 func TestCancelOfOneThatWaitsForItsTurn(t *testing.T) {
 	r := &register{release: make(chan struct{})}
 	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{r}, MaxParallel: 4})
@@ -397,7 +398,8 @@ func TestCancelOfOneThatWaitsForItsTurn(t *testing.T) {
 	assert.Equal(t, got.Value, 1, "the last one read")
 }
 
-// A change that does not stop when it is cancelled is left behind, not waited for.
+// TestTheLaneGoesOnPastOneThatDoesNotStop: the requests behind a cancelled change that does not stop continue without
+// it.
 func TestTheLaneGoesOnPastOneThatDoesNotStop(t *testing.T) {
 	let := make(chan struct{})
 	stubborn := host.Handle("test/stubborn/req", func(ctx context.Context, _ *setRequest, _ host.Emitter) (*getResponse,
@@ -421,7 +423,7 @@ func TestTheLaneGoesOnPastOneThatDoesNotStop(t *testing.T) {
 		got.Line)
 }
 
-// opening is a plugin of two capabilities that keeps each handshake waiting for a moment.
+// opening is a plugin of two capabilities that delays each handshake until gate has a value.
 type opening struct{ gate chan struct{} }
 
 func (o *opening) Info() host.PluginInfo {
@@ -449,7 +451,8 @@ func (o *opening) Routes() []host.Route {
 	})}
 }
 
-// A request is of the session of the last handshake before it, however many were sent at once.
+// TestHandshakesInARow: a request belongs to the session of the last handshake before it, also if many handshakes and
+// requests are sent at once.
 func TestHandshakesInARow(t *testing.T) {
 	o := &opening{make(chan struct{}, 3)}
 	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{o}, MaxParallel: 8})

@@ -10,7 +10,7 @@ import (
 	"a2e/protocol"
 )
 
-// asker is a plugin that keeps the session of the last request, to ask its agent later.
+// asker is a plugin that keeps the session of the last request, so that the test can ask its agent later.
 type asker struct {
 	life context.Context
 	sess *host.Session
@@ -29,8 +29,8 @@ func (k *asker) Routes() []host.Route {
 	})}
 }
 
-// TestAskAfterTheSession: a question for an agent whose session has ended does not reach the
-// one that came after it on the same pipe.
+// TestAskAfterTheSession: a question for an agent whose session has ended is not sent to the next agent on the same
+// pipe.
 func TestAskAfterTheSession(t *testing.T) {
 	k := new(asker)
 	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{k}})

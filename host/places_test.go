@@ -16,16 +16,17 @@ import (
 	"a2e/protocol"
 )
 
-// desk is a dialect with places. A line {"parrot":"NAME RANK"} is a work that is looked at in order, and then waits
-// for a place; its one answer says how it ended. A line {"parrot":"stop NAME"} stops one.
+// desk is a dialect with places. A line {"parrot":"NAME RANK"} is a work: it is first looked at in the order of the
+// lines, then it waits for a place. It gets one answer, which says how it ended. A line {"parrot":"stop NAME"} stops
+// the work with that name.
 type desk struct {
 	parrot
-	n      int             // places
-	hold   chan struct{}   // each run takes one token
-	deaf   map[string]bool // works that do not end with their context
+	n      int             // number of places
+	hold   chan struct{}   // each run takes one token, and ends
+	deaf   map[string]bool // names of works that do not end with their context
 	places *host.Places
 	open   sync.WaitGroup
-	slow   time.Duration // how long it takes a line in
+	slow   time.Duration // how long Take takes for each line
 
 	mu    sync.Mutex // guards the fields below
 	works map[string]*host.Work
@@ -99,7 +100,7 @@ func (d *desk) Drain(ctx context.Context) {
 	d.parrot.Drain(ctx)
 }
 
-// has reports whether works began in this order.
+// has reports whether exactly these works have begun, in this order. order has their names, separated by spaces.
 func (d *desk) has(order string) func() bool {
 	return func() bool {
 		d.mu.Lock()
@@ -112,7 +113,7 @@ func newDeskPipe(t *testing.T, d *desk, limits host.Limits) *rawPipe {
 	return newRawPipe(t, host.Options{Dialects: []host.Dialect{d}, Only: true, Limits: limits})
 }
 
-// answers lists the answers so far, in order of the names.
+// answers returns the answers so far, sorted by name.
 func (p *rawPipe) answers() string {
 	all := p.said()
 	slices.Sort(all)
@@ -126,8 +127,8 @@ func parrots(words ...string) (lines []string) {
 	return lines
 }
 
-// TestPlaces: as many works run at once as there are places; the others begin by rank, equal ones in order. One
-// that waits can be stopped, and is answered at once.
+// TestPlaces: as many works run at once as there are places. The others begin by rank, and in order of arrival within
+// a rank. A work that waits can be stopped, and its answer is sent at once.
 func TestPlaces(t *testing.T) {
 	d := newDesk(2)
 	p := newDeskPipe(t, d, host.Limits{})
@@ -153,21 +154,22 @@ func TestPlaces(t *testing.T) {
 		"stop: stopped never, top2: done, top: done")
 }
 
-// TestEndBehindASlowLine: a line whose dialect still looks at it when the input ends is a request like the others.
+// TestEndBehindASlowLine: a line that its dialect still looks at when the input ends is answered like any other
+// request.
 func TestEndBehindASlowLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(1)
 		d.slow = time.Second
 		p := newDeskPipe(t, d, host.Limits{})
 		p.send(parrots("a 0")...)
-		close(d.hold) // every run ends at once
+		close(d.hold) // every run now ends at once
 		p.end()
 		assert.Equal(t, p.answers(), "a: done")
 	})
 }
 
-// TestPlaceIsFreeWithTheAnswer: the place of a work is free before its answer is written, so that a peer that reads
-// the answer finds it free.
+// TestPlaceIsFreeWithTheAnswer: the place of a work is free before its answer is written, so a peer that has read the
+// answer can rely on it.
 func TestPlaceIsFreeWithTheAnswer(t *testing.T) {
 	d := newDesk(1)
 	p := newDeskPipe(t, d, host.Limits{})
@@ -186,7 +188,8 @@ func TestPlaceIsFreeWithTheAnswer(t *testing.T) {
 	p.wait("a: done")
 }
 
-// TestPlaceOfOneThatDoesNotStop: its answer does not wait for it, its place does. What it says then is no answer.
+// TestPlaceOfOneThatDoesNotStop: a stopped work that runs on is answered at once, but it keeps its place until it
+// ends. Its own result is then dropped.
 func TestPlaceOfOneThatDoesNotStop(t *testing.T) {
 	d := newDesk(1)
 	d.deaf["deaf"] = true
@@ -204,7 +207,7 @@ func TestPlaceOfOneThatDoesNotStop(t *testing.T) {
 		"stop: stopped deaf, stop: stopped last")
 }
 
-// TestPlacesAreBounded: a work that finds the queue for a place full is answered as overloaded.
+// TestPlacesAreBounded: a work for which the queue has no room is answered as overloaded.
 func TestPlacesAreBounded(t *testing.T) {
 	d := newDesk(1)
 	p := newDeskPipe(t, d, host.Limits{Queue: 1})
@@ -217,7 +220,8 @@ func TestPlacesAreBounded(t *testing.T) {
 	p.end()
 }
 
-// TestPlacesAtTheEnd: works that run may say what they did when they are cut off; those that wait are not begun.
+// TestPlacesAtTheEnd: works that are cut off while they run may answer with what they did. Works that still wait
+// never begin.
 func TestPlacesAtTheEnd(t *testing.T) {
 	d := newDesk(1)
 	p := newDeskPipe(t, d, host.Limits{})
@@ -230,8 +234,8 @@ func TestPlacesAtTheEnd(t *testing.T) {
 		host.ErrShutdown))
 }
 
-// TestStopBetweenTwoRuns: a work that is stopped while it goes from one run to the next is stopped all the same,
-// and answered once.
+// TestStopBetweenTwoRuns: a work that is stopped between its first run and its second is stopped too, and is answered
+// once.
 func TestStopBetweenTwoRuns(t *testing.T) {
 	d := newDesk(1)
 	p := newDeskPipe(t, d, host.Limits{})

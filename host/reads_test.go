@@ -17,7 +17,7 @@ import (
 	"a2e/protocol"
 )
 
-// serve returns what a host with a lab answers to a whole input, by req_id.
+// serve returns the answers of a host with a lab to a whole input, by req_id.
 func serve(t testing.TB, in io.Reader) map[string][]string {
 	t.Helper()
 	h := must.Get(host.New(host.Options{Plugins: []host.Plugin{newLab()}, Limits: host.Limits{LineBytes: 5000}}))(t)
@@ -33,7 +33,7 @@ func serve(t testing.TB, in io.Reader) map[string][]string {
 	return answers
 }
 
-// TestAnySplit: however the input falls into reads, the answers are the same.
+// TestAnySplit: the answers are the same for every way to split the input into reads.
 func TestAnySplit(t *testing.T) {
 	var in strings.Builder
 	in.WriteString("\ufeff" + hosttest.Request(protocol.TypeHandshakeReq, "hs", `{"agent_caps":["tools"]}`) +
@@ -68,7 +68,7 @@ func TestAnySplit(t *testing.T) {
 	}
 }
 
-// pieces returns a text in pieces of the sizes that next chooses, 0 included.
+// pieces is a reader that returns its text in pieces of the sizes that next chooses; 0 is allowed.
 type pieces struct {
 	text string
 	next func() int
@@ -83,9 +83,8 @@ func (p *pieces) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// TestEveryTypeUnderstood sends each agent→host message of samples.ndjson to a
-// host without plugins: what belongs to a capability is capability_missing, and
-// nothing goes unanswered but what has no answer.
+// TestEveryTypeUnderstood sends each agent→host message of samples.ndjson to a host without plugins. Messages that
+// need a capability are answered capability_missing, and all others that have an answer get it.
 func TestEveryTypeUnderstood(t *testing.T) {
 	schemas := hosttest.Schemas(t)
 	tested := 0

@@ -12,7 +12,7 @@ import (
 	"a2e/protocol"
 )
 
-// patient is a plugin whose lists leave their place and wait for the next creation.
+// patient is a plugin whose lists release their slot and then wait for the next plan/create/req.
 type patient struct{ begin chan struct{} }
 
 func (p patient) Info() host.PluginInfo {
@@ -51,8 +51,8 @@ func (p patient) Routes() []host.Route {
 
 func (p patient) Close(context.Context) error { return nil }
 
-// A request that left its place holds up no other one, neither by max_parallel nor by the
-// order of its capability; it can be cancelled, and the end waits for it.
+// TestLeave: a request that has released its slot delays no other request, neither by max_parallel nor by the order
+// of its capability. It can be cancelled, and the host waits for it at the end.
 func TestLeave(t *testing.T) {
 	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{patient{make(chan struct{})}}, MaxParallel: 1})
 	p.Handshake(protocol.CapPlanning)
@@ -74,7 +74,8 @@ func TestLeave(t *testing.T) {
 	}
 }
 
-// Another handshake does not wait for what nobody knows the end of.
+// TestLeaveEndsWithTheSession: a new handshake cancels requests that have released their slot, because they may wait
+// for ever.
 func TestLeaveEndsWithTheSession(t *testing.T) {
 	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{patient{make(chan struct{})}}})
 	p.Handshake(protocol.CapPlanning)
@@ -87,7 +88,8 @@ func TestLeaveEndsWithTheSession(t *testing.T) {
 	wantCode(t, p.Answer(left), "")
 }
 
-// So it is with one that still waits for a place when the handshake comes.
+// TestLeaveWhenAHandshakeWaits: a new handshake also cancels a request that releases its slot only after the
+// handshake was sent.
 func TestLeaveWhenAHandshakeWaits(t *testing.T) {
 	begin := make(chan struct{})
 	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{patient{begin}}, MaxParallel: 1})
@@ -101,7 +103,7 @@ func TestLeaveWhenAHandshakeWaits(t *testing.T) {
 	p.Answer("again").Has(t, "/ok", "true")
 }
 
-// Within a Call the place is the caller's, which goes on afterwards.
+// TestLeaveWithinACall: in a nested Call, ReleaseSlot does not release the slot of the caller, which still needs it.
 func TestLeaveWithinACall(t *testing.T) {
 	begin := make(chan struct{})
 	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{patient{begin}}, MaxParallel: 1})
@@ -116,7 +118,7 @@ func TestLeaveWithinACall(t *testing.T) {
 	wantCode(t, p.Answer(next), "")
 }
 
-// deaf is a plugin whose lists leave their place and do not stop when they should.
+// deaf is a plugin whose lists release their slot and do not stop when they are cancelled.
 type deaf struct{ end chan struct{} }
 
 func (p deaf) Info() host.PluginInfo {
@@ -135,8 +137,8 @@ func (p deaf) Routes() []host.Route {
 
 func (p deaf) Close(context.Context) error { return nil }
 
-// A request that left its place and does not stop is given up like any other: a handshake
-// does not wait for it, and its end takes nothing from others.
+// TestLeaveAndStay: a handshake does not wait for a cancelled request that has released its slot and does not stop.
+// When that request ends later, the slots of other requests do not change.
 func TestLeaveAndStay(t *testing.T) {
 	plugin := deaf{make(chan struct{})}
 	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{plugin}, MaxParallel: 1})

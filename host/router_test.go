@@ -17,7 +17,8 @@ func (r routed) Info() PluginInfo {
 func (r routed) Routes() []Route             { return r }
 func (r routed) Close(context.Context) error { return nil }
 
-// TestRoutersShareNoRoutes: the rows of the protocol are of all hosts, and what the plugins of one say of them is not.
+// TestRoutersShareNoRoutes: all hosts share the protocol's table of types, but not the routes that the plugins of one
+// host add to it.
 func TestRoutersShareNoRoutes(t *testing.T) {
 	serve := func(context.Context, *struct{}, Emitter) (*struct{}, error) { return new(struct{}), nil }
 	own := Handle(protocol.TypeToolListReq, serve).InOrder(protocol.Claim{Key: "mine/"}).Ahead()
@@ -38,7 +39,7 @@ func TestRoutersShareNoRoutes(t *testing.T) {
 		{first, protocol.TypeToolListReq, 1, len(known.Order) + 1, "mine/resp", true, false},
 		{second, protocol.TypeToolListReq, 0, len(known.Order), protocol.TypeToolListResp, false, false},
 		{first, "mine/req", 1, 0, "mine/resp", false, false},
-		{first, "other/req", 1, 0, "", false, false}, // the catch-all's
+		{first, "other/req", 1, 0, "", false, false}, // the route of the catch-all
 		{first, protocol.TypePing, 0, 0, protocol.TypePong, false, true},
 		{second, protocol.TypePing, 0, 0, protocol.TypePong, false, true},
 		{second, protocol.TypeMCPElicitResp, 0, 0, "", false, true},

@@ -24,12 +24,11 @@ import (
 	"a2e/protocol"
 )
 
-// tap is an output whose reader can pause, and take its time. It is for a
-// synctest bubble.
+// tap is an output whose reader can pause or be slow. It is for a synctest bubble.
 type tap struct {
 	mu   sync.Mutex
-	open chan struct{} // guarded by mu; closed while somebody reads
-	slow time.Duration // guarded by mu; for each read
+	open chan struct{} // guarded by mu; closed while the reader reads
+	slow time.Duration // guarded by mu; the time that each read takes
 	got  bytes.Buffer  // guarded by mu
 }
 
@@ -50,7 +49,7 @@ func (t *tap) Write(b []byte) (int, error) {
 	return t.got.Write(b)
 }
 
-// shut lets nobody read until resume is called.
+// shut stops the reader until resume is called.
 func (t *tap) shut() (resume func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -65,7 +64,7 @@ func (t *tap) text() string {
 	return t.got.String()
 }
 
-// scene is a host in a synctest bubble, and the two ends that a test holds.
+// scene is a host in a synctest bubble, with its input and output for the test.
 type scene struct {
 	*host.Host
 	in    *io.PipeWriter
@@ -90,14 +89,14 @@ func bubble(t *testing.T, opts host.Options) *scene {
 }
 
 func (b *scene) line(typ protocol.Type, id, fields string) {
-	_, _ = io.WriteString(b.in, hosttest.Request(typ, id, fields)+"\n") // the host may have ended
+	_, _ = io.WriteString(b.in, hosttest.Request(typ, id, fields)+"\n") // an error means that the host has ended
 }
 
 func (b *scene) hello(agent string) {
 	b.line(protocol.TypeHandshakeReq, agent, fmt.Sprintf(`{"agent_id":%q,"agent_caps":["proc","tools"]}`, agent))
 }
 
-// end waits until the host has ended, and gives how long that took.
+// end waits until the host has ended, closes the input and returns how long the wait was.
 func (b *scene) end(t *testing.T) time.Duration {
 	t.Helper()
 	begun := time.Now()
@@ -106,8 +105,7 @@ func (b *scene) end(t *testing.T) time.Duration {
 	return time.Since(begun)
 }
 
-// flood sends on a stream until that is closed, or a lot was sent, and counts the
-// bytes sent.
+// flood sends on a stream until the stream is closed, or until 20 MB are sent. It counts the bytes sent.
 type flood struct {
 	sent atomic.Int64
 	err  chan error
@@ -127,14 +125,14 @@ func (f *flood) run(stream *host.Stream) {
 	f.err <- errors.New("nothing has stopped the flood")
 }
 
-// closed wants the flood to have ended because its stream was closed.
+// closed fails unless the flood ended because its stream was closed.
 func (f *flood) closed(t *testing.T) {
 	t.Helper()
 	assert.Is(t, <-f.err, host.ErrStreamClosed, "Send")
 }
 
-// TestSendWaitsForItsCreditOnly: Send does not wait for a peer that does not
-// read while the stream has credit, so Close lets its sender go at once.
+// TestSendWaitsForItsCreditOnly: while the stream has credit, Send returns without waiting for a peer that does not
+// read, so a sender can call Close at once.
 func TestSendWaitsForItsCreditOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		opened := make(chan *host.Stream, 1)
@@ -163,8 +161,8 @@ func TestSendWaitsForItsCreditOnly(t *testing.T) {
 	})
 }
 
-// TestWorkerIsNotTheFlusherOfOthers: a worker that had to write its answer gets
-// its place back while a stream goes on sending without a pause.
+// TestWorkerIsNotTheFlusherOfOthers: a worker that writes its answer gets its slot back even if a stream sends
+// without a pause meanwhile.
 func TestWorkerIsNotTheFlusherOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		loud, begin := newFlood(), make(chan struct{})
@@ -180,14 +178,14 @@ func TestWorkerIsNotTheFlusherOfOthers(t *testing.T) {
 		b.line(protocol.TypeProcSpawnReq, "one", `{}`)
 		b.line(protocol.TypeToolCallReq, "worker", tool("block", `{"id":"worker"}`))
 		b.line(protocol.TypeToolCallReq, "next", tool("block", `{"id":"next"}`))
-		time.Sleep(time.Second) // the worker's goroutine does not read any more
+		time.Sleep(time.Second) // the goroutine of the worker no longer reads the input
 		<-l.begun
 		resume := b.out.shut()
 		b.out.mu.Lock()
 		b.out.slow = time.Millisecond
 		b.out.mu.Unlock()
 		close(l.gate)
-		synctest.Wait() // the worker writes its answer
+		synctest.Wait() // the worker is now writing its answer
 		close(begin)
 		synctest.Wait()
 		resume()
@@ -203,9 +201,8 @@ func TestWorkerIsNotTheFlusherOfOthers(t *testing.T) {
 	})
 }
 
-// TestFloodAtTheEnd: while nobody reads, a stream keeps to its credit when the host
-// ends, however long EndSession takes; it is let go in time, and Close has time
-// of its own.
+// TestFloodAtTheEnd: while nobody reads, a stream stays within its credit at the end of the host, however long
+// EndSession takes. A waiting Send is released in time, and Close has time of its own.
 func TestFloodAtTheEnd(t *testing.T) {
 	const credit, size = 256 << 10, 2000
 	for _, cut := range []bool{false, true} {
@@ -244,14 +241,14 @@ func TestFloodAtTheEnd(t *testing.T) {
 	}
 }
 
-// TestCutOffWithoutReader: a request that is cut off is answered without waiting
-// for an agent that does not read.
+// TestCutOffWithoutReader: the host answers a request that it cuts off, and ends, without waiting for an agent that
+// does not read.
 func TestCutOffWithoutReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := bubble(t, host.Options{Plugins: []host.Plugin{newLab()}})
 		b.line(protocol.TypeToolCallReq, "cut", tool("block", `{}`))
 		time.Sleep(time.Second)
-		resume := b.out.shut() // nothing is being written now
+		resume := b.out.shut() // no write is under way now
 		b.Shutdown(0)
 		select {
 		case <-b.ended:
@@ -265,8 +262,8 @@ func TestCutOffWithoutReader(t *testing.T) {
 	})
 }
 
-// TestLastEventsComeOut: what EndSession sends at the end of the host comes out,
-// though it is more than the credit and the agent reads slowly.
+// TestLastEventsComeOut: the host writes all events that EndSession sends at the end, even if they exceed the credit
+// and the agent reads slowly.
 func TestLastEventsComeOut(t *testing.T) {
 	const events, size = 1000, 1000
 	synctest.Test(t, func(t *testing.T) {
@@ -282,7 +279,7 @@ func TestLastEventsComeOut(t *testing.T) {
 					return
 				}
 			}
-			<-ctx.Done() // it takes its time
+			<-ctx.Done() // EndSession uses all its time
 		}
 		s.close = func(context.Context) { time.Sleep(50 * time.Millisecond) }
 		var log bytes.Buffer
@@ -301,8 +298,8 @@ func TestLastEventsComeOut(t *testing.T) {
 	})
 }
 
-// TestHandshakeIsCutOff: a handshake that is cut off while it ends the session
-// ends it once, and begins none.
+// TestHandshakeIsCutOff: if the host ends while a handshake ends the old session, that session ends only once, and no
+// new one begins.
 func TestHandshakeIsCutOff(t *testing.T) {
 	for range 50 {
 		synctest.Test(t, func(t *testing.T) {
@@ -320,7 +317,7 @@ func TestHandshakeIsCutOff(t *testing.T) {
 	}
 }
 
-// slowInfo is a plugin whose Info waits, once it is told to.
+// slowInfo is a plugin whose Info waits for release once after slow was set.
 type slowInfo struct {
 	*source
 	slow    atomic.Bool
@@ -334,19 +331,19 @@ func (s *slowInfo) Info() host.PluginInfo {
 	return s.source.Info()
 }
 
-// atAudit calls a function for each request that was answered.
+// atAudit is a function that is called for each request that was answered.
 type atAudit func()
 
 func (f atAudit) Take(event.Event) { f() }
 
-// TestNoSessionBeginsAtTheEnd: a handshake that was cut off begins no session,
-// which nobody could use and the plugins would have to end.
+// TestNoSessionBeginsAtTheEnd: a handshake that was cut off begins no session, because nobody could use it and the
+// plugins would have to end it.
 func TestNoSessionBeginsAtTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slowInfo{source: &source{}, release: make(chan struct{})}
 		var shut atomic.Bool
 		b := bubble(t, host.Options{Plugins: []host.Plugin{s}, Events: event.New(nil).With(atAudit(func() {
-			if shut.Load() { // the handshake was answered for, and goes on
+			if shut.Load() { // the cut-off handshake was answered; its handler still runs
 				close(s.release)
 				synctest.Wait()
 			}
@@ -361,7 +358,8 @@ func TestNoSessionBeginsAtTheEnd(t *testing.T) {
 	})
 }
 
-// TestRefusedHandshakeEndsTheSession: with its streams, and once.
+// TestRefusedHandshakeEndsTheSession: a handshake that is refused ends the session before it, with its streams,
+// exactly once.
 func TestRefusedHandshakeEndsTheSession(t *testing.T) {
 	var stream *host.Stream
 	s := &source{spawn: func(_ context.Context, f *host.Stream) error {
@@ -378,7 +376,7 @@ func TestRefusedHandshakeEndsTheSession(t *testing.T) {
 	assert.Equal(t, s.noted(), "end agent, close", "the plugin saw")
 }
 
-// starter is a runner that looks for itself when it starts and closes.
+// starter is a runner that looks for itself among the host's services when it starts and when it closes.
 type starter struct {
 	runner
 	found *[]string
@@ -399,9 +397,8 @@ func (s starter) Close(ctx context.Context) error {
 	return nil
 }
 
-// TestContextOfAnEnd: the contexts that a plugin gets from the host find other
-// plugins, whoever ends the session, and EndSession's belongs to no request: not
-// to the handshake that ends the session, either.
+// TestContextOfAnEnd: with each context that the host passes to a plugin, the plugin finds the other plugins, whoever
+// ends the session. The context of EndSession belongs to no request, not even to the handshake that ends the session.
 func TestContextOfAnEnd(t *testing.T) {
 	var found []string
 	s := starter{runner{&source{}}, &found}

@@ -18,14 +18,14 @@ import (
 	"a2e/protocol"
 )
 
-// source is a plugin whose spawns open streams.
+// source is a plugin whose proc/spawn requests open streams.
 type source struct {
 	spawn func(ctx context.Context, stream *host.Stream) error
-	end   func(ctx context.Context, s *host.Session) // at the end of a session
+	end   func(ctx context.Context, s *host.Session) // called at the end of a session; may be nil
 	close func(ctx context.Context)
 
 	mu     sync.Mutex
-	events []string // guarded by mu; what the host did with the plugin
+	events []string // guarded by mu; the calls of EndSession and Close
 }
 
 func (s *source) Info() host.PluginInfo {
@@ -67,7 +67,7 @@ func (s *source) noted() string {
 	return strings.Join(s.events, ", ")
 }
 
-// send sends one numbered event of a size.
+// send sends an event with a number and size bytes of text.
 func send(stream *host.Stream, seq, size int) error {
 	return stream.Send(protocol.TypeProcReadEvent, &protocol.ProcReadEvent{
 		Event: protocol.Event{
@@ -77,8 +77,8 @@ func send(stream *host.Stream, seq, size int) error {
 	})
 }
 
-// TestFeedFollowsItsAnswer: what a handler sends before it answers comes after
-// the answer, in order, with the id of its request. The Pair checks all that.
+// TestFeedFollowsItsAnswer: events that a handler sends before it returns come after its answer, in order, with the
+// id of its request. The Pair checks all of this.
 func TestFeedFollowsItsAnswer(t *testing.T) {
 	const events = 50
 	s := &source{}
@@ -91,7 +91,7 @@ func TestFeedFollowsItsAnswer(t *testing.T) {
 			}
 			stream.Close()
 		}()
-		time.Sleep(time.Millisecond) // the sender is ahead of the answer
+		time.Sleep(time.Millisecond) // the first Send comes before the answer
 		return nil
 	}
 	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{s}})
@@ -106,7 +106,7 @@ func TestFeedFollowsItsAnswer(t *testing.T) {
 	}
 }
 
-// TestFeedOfAFailedRequest: nobody gets what belongs to a request that failed.
+// TestFeedOfAFailedRequest: the stream of a request that failed is closed, so its events reach nobody.
 func TestFeedOfAFailedRequest(t *testing.T) {
 	result := make(chan error, 1)
 	s := &source{spawn: func(_ context.Context, stream *host.Stream) error {
@@ -120,8 +120,8 @@ func TestFeedOfAFailedRequest(t *testing.T) {
 	assert.Is(t, send(host.OpenStream(t.Context()), 0, 10), host.ErrStreamClosed, "outside of a request, Send")
 }
 
-// unread runs a host with one spawn, whose stream stands still after a while: nobody
-// reads until out is opened. It is for a synctest bubble.
+// unread starts a host with one spawn and returns when the stream of the spawn waits for credit: nobody reads until
+// out is opened. It is for a synctest bubble.
 func unread(t *testing.T, s *source) (h *host.Host, in *io.PipeWriter, out *valve, ended chan error) {
 	h = must.Get(host.New(host.Options{Plugins: []host.Plugin{s}}))(t)
 	r, in := io.Pipe()
@@ -133,8 +133,8 @@ func unread(t *testing.T, s *source) (h *host.Host, in *io.PipeWriter, out *valv
 	return h, in, out, ended
 }
 
-// TestFeedIsFair: however fast a stream sends, another one and an answer find at
-// most its credit ahead of them in the output.
+// TestFeedIsFair: however fast a stream sends, another stream or an answer waits in the output behind at most the
+// credit of that stream.
 func TestFeedIsFair(t *testing.T) {
 	const credit, size, flood = 256 << 10, 1000, 3000
 	synctest.Test(t, func(t *testing.T) {
@@ -158,14 +158,14 @@ func TestFeedIsFair(t *testing.T) {
 		line := func(typ protocol.Type, id, fields string) { io.WriteString(w, hosttest.Request(typ, id, fields)+"\n") }
 		line(protocol.TypeHandshakeReq, "hs", `{"agent_caps":["proc"]}`)
 		line(protocol.TypeProcSpawnReq, "one", `{}`)
-		time.Sleep(time.Second) // nobody reads: the stream stands still
+		time.Sleep(time.Second) // nobody reads, so the stream waits for credit
 		mu.Lock()
 		assert.That(t, sent <= credit+size && sent >= credit/2, "%d bytes of the stream wait in the output, the "+
 			"credit is %d", sent, credit)
 		mu.Unlock()
 		io.WriteString(w, hosttest.Request(protocol.TypePing, "ping", ``)+"\n")
 		time.Sleep(time.Second)
-		close(out.open) // the reader is back
+		close(out.open) // the reader reads again
 		time.Sleep(time.Millisecond)
 		w.Close()
 		assert.OK(t, <-ended)
@@ -175,8 +175,8 @@ func TestFeedIsFair(t *testing.T) {
 	})
 }
 
-// TestSessionEndsInThePlugins: a second handshake, and the end of the host, end
-// the session in the plugins first; their last events come before the answer.
+// TestSessionEndsInThePlugins: a second handshake, or the end of the host, first ends the session in the plugins. The
+// last events of the session come before the answer.
 func TestSessionEndsInThePlugins(t *testing.T) {
 	var stream *host.Stream
 	s := &source{}
@@ -218,7 +218,7 @@ func TestSessionEndsInThePlugins(t *testing.T) {
 	assert.Equal(t, s.noted(), "end a, end b, close", "the plugin saw")
 }
 
-// TestFeedIsReleased: a Send that waits ends with its stream, and with the output.
+// TestFeedIsReleased: a Send that waits returns when its stream is closed, and when the host ends.
 func TestFeedIsReleased(t *testing.T) {
 	for name, release := range map[string]func(*host.Stream, *host.Host){
 		"Close":  func(f *host.Stream, _ *host.Host) { f.Close() },
@@ -255,8 +255,8 @@ func TestFeedIsReleased(t *testing.T) {
 	}
 }
 
-// TestFeedOfASessionThatIsOver: a request that does not stop may outlive its session; no stream
-// of it does, whenever it was opened.
+// TestFeedOfASessionThatIsOver: a request that does not stop may run on after its session, but its streams are
+// closed, also those that it opens later.
 func TestFeedOfASessionThatIsOver(t *testing.T) {
 	running, open, over := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	var streams []*host.Stream
@@ -289,8 +289,8 @@ func TestFeedOfASessionThatIsOver(t *testing.T) {
 	}
 }
 
-// TestFeedIsTooLate: a request that was answered for opens no stream any more, and
-// those it had are closed; so is one that was closed before it began.
+// TestFeedIsTooLate: a request that was answered by the host cannot open a stream any more, and its streams are
+// closed. A stream that is closed before the answer sends nothing either.
 func TestFeedIsTooLate(t *testing.T) {
 	for name, stop := range map[string]func(b *scene){
 		"cancelled": func(b *scene) { b.line(protocol.TypeCancel, "c", `{"req_id":"one"}`) },
@@ -304,7 +304,7 @@ func TestFeedIsTooLate(t *testing.T) {
 					if stop == nil {
 						stream.Close()
 						go func() {
-							time.Sleep(time.Second) // the stream would have begun
+							time.Sleep(time.Second) // the stream would have begun by now
 							result <- send(stream, 0, 10)
 						}()
 						return nil
@@ -341,7 +341,7 @@ func TestFeedIsTooLate(t *testing.T) {
 	}
 }
 
-// wrapped is a plugin around another one, as the config's are.
+// wrapped is a plugin around another one, as the plugins of a config are.
 type wrapped struct{ host.Plugin }
 
 func (w wrapped) Unwrap() host.Plugin { return w.Plugin }
@@ -353,8 +353,8 @@ func (runner) RunProc(context.Context, child.ProcRun) (*child.ProcResult, error)
 	return &child.ProcResult{ExitCode: 7}, nil
 }
 
-// TestFind: one plugin finds another by what that offers, through its wrapper,
-// within a request and nowhere else.
+// TestFind: a plugin finds another one by the service that it offers, also through wrappers, and only within a
+// request.
 func TestFind(t *testing.T) {
 	s := &source{spawn: func(ctx context.Context, _ *host.Stream) error {
 		found, err := child.Runner(host.ServicesOf(ctx))
