@@ -10,7 +10,7 @@ import (
 	"a2e/host/hosttest/assert"
 )
 
-// TestGuard: after three wrong tokens in a row each further answer waits, until a right one.
+// TestGuard: after three wrong tokens in a row each further answer is delayed, until a token is right.
 func TestGuard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g dialect.Guard
@@ -37,7 +37,7 @@ func TestGuard(t *testing.T) {
 	})
 }
 
-// TestShift: what was taken off a list is not held by the memory of the list.
+// TestShift: an item that was taken off a list is not kept in memory by the list.
 func TestShift(t *testing.T) {
 	list := []*int{new(int), new(int)}
 	whole := list
@@ -49,7 +49,7 @@ func TestShift(t *testing.T) {
 	assert.That(t, !ok, "there was something in an empty list")
 }
 
-// TestMerge: the end of one context, the values of both.
+// TestMerge: the merged context ends with the one context and has the values of both.
 func TestMerge(t *testing.T) {
 	type key string
 	values := context.WithValue(t.Context(), key("v"), 1)

@@ -19,7 +19,7 @@ import (
 	"a2e/protocol/fleet"
 )
 
-// TestFilesChanged: git says what a worker changed that does not say so itself.
+// TestFilesChanged: git finds the files that a worker changed, if the worker does not name them itself.
 func TestFilesChanged(t *testing.T) {
 	dir := t.TempDir()
 	git(t, dir, "init", "-q", "-b", "trunk")
@@ -78,7 +78,7 @@ func TestFilesChanged(t *testing.T) {
 	assert.Equal(t, strings.Join(states, ", "), "trunk false, branch false", "announced")
 }
 
-// TestRepoState: a change of the branch, or of clean, is announced also while there is no task.
+// TestRepoState: a change of the branch or of "clean" is announced, even if there is no task.
 func TestRepoState(t *testing.T) {
 	dir := newRepo(t)
 	opts := inRepo(t, dir)
@@ -101,8 +101,8 @@ func TestRepoState(t *testing.T) {
 	}
 }
 
-// TestRequireClean: a task that is marked as writing is refused where the workspace has changes
-// that are not committed.
+// TestRequireClean: with RequireClean, tasks that write are blocked while the workspace has changes that are not
+// committed.
 func TestRequireClean(t *testing.T) {
 	dir := newRepo(t)
 	opts := inRepo(t, dir)
@@ -128,8 +128,8 @@ func TestRequireClean(t *testing.T) {
 	}
 }
 
-// TestBesides: of two tasks in the same workspace each has what was found at its end, and no
-// file is counted twice but one that the tools of the longer one wrote.
+// TestBesides: of two tasks in the same workspace each reports the changes that were found at its end. No file is
+// counted twice, except one that the tools of the longer task wrote.
 func TestBesides(t *testing.T) {
 	dir := newRepo(t)
 	opts := inRepo(t, dir)
@@ -157,8 +157,7 @@ func TestBesides(t *testing.T) {
 	check(t, result(p, "long"), "/artifacts/files_changed", `["long.txt","tool.txt"]`)
 }
 
-// TestFirstCommit: in a repository without a commit the first one counts as a change of all
-// that is in it.
+// TestFirstCommit: in a repository without a commit, the first commit counts as a change of all its files.
 func TestFirstCommit(t *testing.T) {
 	dir := t.TempDir()
 	git(t, dir, "init", "-q", "-b", "trunk")
@@ -171,8 +170,8 @@ func TestFirstCommit(t *testing.T) {
 	check(t, do(p, dispatch("t", "low", ""), "t"), "/artifacts/files_changed", `["a b.txt"]`)
 }
 
-// TestNoLocks: a look at the workspace does not write git's index: its lock would be in the
-// way of a worker that adds or commits just then.
+// TestNoLocks: the host does not write git's index when it looks at the workspace. The index lock would make a worker
+// fail that adds or commits at that moment.
 func TestNoLocks(t *testing.T) {
 	dir := t.TempDir()
 	git(t, dir, "init", "-q", "-b", "trunk")
@@ -181,7 +180,7 @@ func TestNoLocks(t *testing.T) {
 	git(t, dir, "commit", "-q", "-m", "x")
 	at := time.Now().Add(-time.Hour)
 	if err := os.Chtimes(filepath.Join(dir, "a.txt"), at,
-		at); err != nil { // git has to look into it, and would note that
+		at); err != nil { // git has to read the file, and would note that in the index
 		t.Fatal(err)
 	}
 	index := func() []byte {
@@ -197,14 +196,14 @@ func TestNoLocks(t *testing.T) {
 	assert.That(t, bytes.Equal(before, index()), "the index was written")
 }
 
-// isolated are the options of a Front that has each task done in a worktree.
+// isolated returns the options of a Front that runs each task in a worktree.
 func isolated(t testing.TB, dir string) front.Options {
 	opts := inRepo(t, dir)
 	opts.Isolated, opts.StateDir, opts.MaxTasks = true, t.TempDir(), 8
 	return opts
 }
 
-// newRepo makes a repository with one commit of one file.
+// newRepo makes a repository with one commit of one file, and returns its folder.
 func newRepo(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -215,7 +214,7 @@ func newRepo(t testing.TB) string {
 	return dir
 }
 
-// asked returns what git says of a repository.
+// asked returns the output of git for a repository.
 func asked(t testing.TB, dir string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command("git", args...)
@@ -225,8 +224,8 @@ func asked(t testing.TB, dir string, args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// TestIsolation: eight tasks side by side, which all change the same file and one of their
-// own, each leave their own changes on a branch; the workspace stays as the user left it.
+// TestIsolation: eight tasks at the same time, which all change the same file and one of their own, each leave their
+// changes on a branch of their own. The workspace stays as the user left it.
 func TestIsolation(t *testing.T) {
 	dir := newRepo(t)
 	put(t, dir, "all.txt", "of the user")
@@ -243,7 +242,7 @@ func TestIsolation(t *testing.T) {
 		id := task.Task.TaskID
 		put(t, task.Workspace, "all.txt", id)
 		put(t, task.Workspace, id+".txt", id)
-		if strings.HasSuffix(id, "3") { // this one commits by itself
+		if strings.HasSuffix(id, "3") { // this task commits by itself
 			git(t, task.Workspace, "add", id+".txt")
 			git(t, task.Workspace, "commit", "-q", "-m", id)
 		}
@@ -271,9 +270,8 @@ func TestIsolation(t *testing.T) {
 		"knows\n%s", left, err, trees)
 }
 
-// TestIsolationAgain: a task that left nothing has no branch; one that is done again does not
-// lose what it left before. The worktree of a host that was killed becomes a branch at the next
-// start.
+// TestIsolationAgain: a task without changes has no branch. A task that runs again does not lose the changes of the
+// first run. The worktree of a host that was killed becomes a branch when the next host starts.
 func TestIsolationAgain(t *testing.T) {
 	dir := newRepo(t)
 	opts := isolated(t, dir)
@@ -289,7 +287,7 @@ func TestIsolationAgain(t *testing.T) {
 			must.OK(t, os.Chtimes(filepath.Join(filepath.Dir(left), "stray-1"), time.Time{},
 				time.Now().Add(-time.Hour)))
 			must.OK(t, os.MkdirAll(filepath.Join(filepath.Dir(left), "made-1"),
-				0o700)) // just now, by a host that is about to lock it
+				0o700)) // a new folder, of a host that is about to lock it
 			put(t, left, "base", asked(t, dir, "rev-parse", "HEAD"))
 			git(t, dir, "worktree", "add", "-q", "--detach", filepath.Join(left, "tree"))
 			put(t, filepath.Join(left, "tree"), "half.txt", "half")
@@ -313,8 +311,8 @@ func TestIsolationAgain(t *testing.T) {
 	assert.Equal(t, asked(t, dir, "show", "a2e/killed:half.txt"), "half", "the branch")
 }
 
-// TestIsolationHostile: no config of the repository runs a program in a worktree, and nothing
-// that a task leaves there is lost.
+// TestIsolationHostile: no config of the repository runs a program in a worktree, and the changes of a task are not
+// lost without a notice.
 func TestIsolationHostile(t *testing.T) {
 	clone := func(t *testing.T, tree string) {
 		git(t, tree, "init", "-q", "nested")
@@ -324,7 +322,7 @@ func TestIsolationHostile(t *testing.T) {
 		put(t, asked(t, tree, "rev-parse", "--git-dir"), "index.lock", "")
 	}
 	for name, c := range map[string]struct {
-		config string // %s = a program that leaves ran.txt
+		config string // added to the repository's config; "A" = a branch is in the way
 		leaves func(t *testing.T, tree string)
 		branch string
 		next   string
@@ -369,8 +367,8 @@ func TestIsolationHostile(t *testing.T) {
 	}
 }
 
-// TestIsolationUnlinked: a task that replaces .git of its worktree is an error. Its worktree is
-// removed, and neither the repository nor a repository that took its place gets its changes.
+// TestIsolationUnlinked: a task that replaces .git of its worktree ends with an error. Its worktree is removed, and
+// its changes get neither into the repository nor into a repository that took its place.
 func TestIsolationUnlinked(t *testing.T) {
 	for name, replace := range map[string]func(t *testing.T, dir, tree string){
 		"a repository": func(t *testing.T, _, tree string) { git(t, tree, "init", "-q") },
@@ -406,7 +404,7 @@ func TestIsolationUnlinked(t *testing.T) {
 	}
 }
 
-// TestIsolationImpossible: without a repository, or a commit in it, nothing is begun.
+// TestIsolationImpossible: without a repository, or without a commit in it, no task is begun.
 func TestIsolationImpossible(t *testing.T) {
 	empty := t.TempDir()
 	git(t, empty, "init", "-q")

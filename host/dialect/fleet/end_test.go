@@ -20,7 +20,7 @@ import (
 	"a2e/protocol/fleet"
 )
 
-// cancel and steer make the lines about a task under way.
+// cancel and steer return lines about a task that was sent before.
 func cancel(id string) string {
 	return fmt.Sprintf(`{"type":"TASK_CANCEL","protocol_version":"2.0","task_id":%q}`, id)
 }
@@ -29,13 +29,13 @@ func steer(id, text string) string {
 	return fmt.Sprintf(`{"type":"TASK_STEER","protocol_version":"2.0","task_id":%q,"text":%q}`, id, text)
 }
 
-// soon is a deadline that comes shortly. It is for the clock of a bubble, which stands while
-// anybody works: the task is there before it comes.
+// soon returns a deadline in 200 ms. In a synctest bubble the clock stands still while a goroutine works, so the host
+// has the task before its deadline.
 func soon() string {
 	return fmt.Sprintf(`,"deadline":%q`, time.Now().Add(200*time.Millisecond).Format(time.RFC3339Nano))
 }
 
-// TestDeadline: a deadline ends a task that waits and one that runs.
+// TestDeadline: a deadline ends a task that waits and a task that runs.
 func TestDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := open(t, &pool{hold: make(chan struct{})}, front.Options{})
@@ -47,13 +47,13 @@ func TestDeadline(t *testing.T) {
 	})
 }
 
-// TestDeadlineOfTheWorkers: the workers know the deadline too. What they make of it in a
-// moment is the result; they are not stopped over it.
+// TestDeadlineOfTheWorkers: workers know the deadline too. A result that they send shortly after it is used, and they
+// are not stopped before that.
 func TestDeadlineOfTheWorkers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		workers := &pool{act: func(task agent.WorkerTask) (*fleet.Result, error) {
 			at, _, _ := task.DeadlineTime()
-			time.Sleep(time.Until(at) + 50*time.Millisecond) // what the test is about: this is after the deadline
+			time.Sleep(time.Until(at) + 50*time.Millisecond) // shortly after the deadline: this is the case under test
 			r := fleet.NewResult(task.Task.TaskID, fleet.StatusPartial)
 			r.Summary = "half of it"
 			return r, nil
@@ -63,8 +63,8 @@ func TestDeadlineOfTheWorkers(t *testing.T) {
 	})
 }
 
-// TestLateWorker: a task is answered in time although its worker does not stop. Its place
-// is free once the worker has ended, and what that says then is no second result.
+// TestLateWorker: a task is answered in time even if its worker does not stop. Its place is free only when the worker
+// has ended, and a result from then is dropped.
 func TestLateWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		workers := &pool{hold: make(chan struct{}), deaf: true}
@@ -79,7 +79,7 @@ func TestLateWorker(t *testing.T) {
 	})
 }
 
-// TestCancel: a task is cancelled wherever it is, also in the line after its dispatch.
+// TestCancel: a task can be cancelled while it runs and while it waits, even by the line right after its dispatch.
 func TestCancel(t *testing.T) {
 	workers := &pool{hold: make(chan struct{})}
 	p := open(t, workers, front.Options{})
@@ -90,11 +90,11 @@ func TestCancel(t *testing.T) {
 	check(t, result(p, "runs"), "/status", "error", "/error", "cancelled")
 	check(t, result(p, ""), "/error~", `TASK_CANCEL of the task "nobody": no such task`)
 	close(workers.hold)
-	p.SendRaw(dispatch("waits", "low", "") + "\n") // nobody has begun with it
+	p.SendRaw(dispatch("waits", "low", "") + "\n") // a task that was never begun can be sent again
 	check(t, resultNo(t, p, "waits", 2), "/status", "done")
 }
 
-// TestSteer: a worker at work gets a text; a task that waits gets it with its brief.
+// TestSteer: a worker that runs a task gets the text at once; for a task that waits, the text is added to its brief.
 func TestSteer(t *testing.T) {
 	workers, over := &pool{extensions: []string{"steer"}}, make(chan struct{})
 	workers.act = func(task agent.WorkerTask) (*fleet.Result, error) {
@@ -129,8 +129,8 @@ func TestSteer(t *testing.T) {
 	check(t, result(p, "waits"), "/summary", "did work\n\nand rest")
 }
 
-// TestOverloaded: the host's limits bound the tasks that wait, and the texts for them. What is refused may be sent
-// again later.
+// TestOverloaded: the limits of the host bound the tasks that wait, and the texts for them. A task that was refused
+// can be sent again later.
 func TestOverloaded(t *testing.T) {
 	workers := &pool{hold: make(chan struct{})}
 	p := hosttest.New(t, host.Options{
@@ -154,8 +154,8 @@ func TestOverloaded(t *testing.T) {
 	check(t, resultNo(t, p, "refused", 2), "/status", "done")
 }
 
-// TestWorkersRefuse: what the workers do not begin with is blocked and may be tried again; a
-// panic of theirs ends one task and not the host.
+// TestWorkersRefuse: a task that the workers refuse is blocked and can be tried again. A panic of the workers ends
+// only one task, not the host.
 func TestWorkersRefuse(t *testing.T) {
 	workers := &pool{act: func(task agent.WorkerTask) (*fleet.Result, error) {
 		switch task.Task.TaskID {
@@ -185,8 +185,8 @@ func TestWorkersRefuse(t *testing.T) {
 	assert.Equal(t, workers.order(), "refused refused lost nothing panics", "tried")
 }
 
-// TestShutdown: the end of the host gives each task that is left its one result. What was
-// not begun is blocked and not kept; a task without the token is not kept either.
+// TestShutdown: at the end of the host each task that is left gets exactly one result, which is not kept. Tasks that
+// were not begun are blocked.
 func TestShutdown(t *testing.T) {
 	state := newState(t, t.TempDir())
 	for _, deaf := range []bool{false, true} {
@@ -224,8 +224,7 @@ func TestShutdown(t *testing.T) {
 		"%d results are kept; the tasks that the end cut off may be done by another host: %v", kept, err)
 }
 
-// TestCancelAgain: a task that is cancelled again and again is answered when the patience
-// with its worker is over, not when that is so after the last time.
+// TestCancelAgain: repeated cancels do not extend the time that the worker of a cancelled task has left to stop.
 func TestCancelAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		workers := &pool{hold: make(chan struct{}), deaf: true}

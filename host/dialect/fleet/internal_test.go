@@ -15,7 +15,7 @@ import (
 	"a2e/protocol/fleet"
 )
 
-// TestResultsBounded: neither memory nor the store holds more than so many bytes of results.
+// TestResultsBounded: results take only a bounded number of bytes, in memory and in the store.
 func TestResultsBounded(t *testing.T) {
 	state := stores.Memory(t, Part())
 	summary := strings.Repeat("x", 100<<10)
@@ -48,11 +48,11 @@ func TestResultsBounded(t *testing.T) {
 		"%d results are remembered, the last is %s", len(r.known), r.known[len(r.known)-1].task)
 }
 
-// Hurry has a Front wait less.
+// Hurry shortens the times that a Front waits.
 func (f *Front) Hurry(late, connect, watch time.Duration) { f.pace = pace{late, connect, watch} }
 
-// HurryGit has a Front wait less for git.
+// HurryGit shortens the time that a Front waits for git.
 func (f *Front) HurryGit(patience time.Duration) { f.repo.patience = patience }
 
-// HurryStore has a Front wait less for the store.
+// HurryStore shortens the time that a Front waits for the store.
 func (f *Front) HurryStore(patience time.Duration) { f.results.patience = patience }

@@ -30,14 +30,14 @@ import (
 
 func TestMain(m *testing.M) { sandboxtest.Main(m) }
 
-// pool is a plugin with one worker whose tasks end when the test says so.
+// pool is a plugin with one worker. A test decides when its tasks end and what they do.
 type pool struct {
 	mu         sync.Mutex
 	started    []string
-	hold       chan struct{}      // each task takes one token; nil = none waits
-	deaf       bool               // a held task does not end with its context
-	extensions []string           // that the worker announces
-	workers    []agent.WorkerInfo // nil = one that has what the host has
+	hold       chan struct{}     // each task takes one token; nil = tasks do not wait
+	deaf       bool              // a held task does not end with its context
+	extensions []string          // extensions that the worker announces
+	workers    []agent.WorkerInfo // nil = one worker with the tools of the host
 	act        func(task agent.WorkerTask) (*fleet.Result, error)
 }
 
@@ -79,28 +79,27 @@ func (p *pool) RunTask(ctx context.Context, task agent.WorkerTask) (*fleet.Resul
 	return did(task), nil
 }
 
-// did is the result of a task that was done.
+// did returns the result of a task that was done.
 func did(task agent.WorkerTask) *fleet.Result {
 	r := fleet.NewResult(task.Task.TaskID, fleet.StatusDone)
 	r.Summary = "did " + task.Brief
 	return r
 }
 
-// order names the tasks that were started.
+// order returns the ids of the tasks that were started, in order.
 func (p *pool) order() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return strings.Join(p.started, " ")
 }
 
-// awaitStart waits until tasks were started in this order.
+// awaitStart waits until exactly these tasks were started, in this order.
 func (p *pool) awaitStart(t testing.TB, order string) {
 	t.Helper()
 	hosttest.Eventually(t, "the start of "+order, func() bool { return p.order() == order })
 }
 
-// kit is a plugin with one tool and one MCP server that is down; the state of another one,
-// up, is the test's.
+// kit is a plugin with one tool and three MCP servers: "down", "off" and "up", whose state the test can set.
 type kit struct {
 	mu sync.Mutex
 	up map[string]any
@@ -108,7 +107,7 @@ type kit struct {
 
 func newKit() *kit { return &kit{up: map[string]any{"status": "ready", "state": "connected"}} }
 
-// set changes the state of the server up.
+// set changes the state of the server "up".
 func (k *kit) set(status, state string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -151,13 +150,13 @@ func (k *kit) Routes() []host.Route {
 	}
 }
 
-// lab is a host that speaks fleet, and what it is made of.
+// lab is a host that speaks fleet, with its plugin kit.
 type lab struct {
 	*hosttest.Pair
 	kit *kit
 }
 
-// The patience of a Front in tests.
+// Times that a Front waits in tests.
 const (
 	shortly = 20 * time.Millisecond
 	long    = time.Hour
@@ -169,25 +168,26 @@ func open(t testing.TB, p *pool, opts front.Options) *hosttest.Pair {
 	return openLab(t, p, opts, shortly, long, long).Pair
 }
 
-// openLab is open with what a Front waits for: a late result, a first connection, changes.
+// openLab is open with the times that a Front waits: for a late result, for a first connection, and between looks for
+// changes.
 func openLab(t testing.TB, p *pool, opts front.Options, late, connect, watch time.Duration) lab {
 	t.Helper()
 	opts.Worker.AgentID = "w1"
 	opts.Log = zerolog.Nop()
 	f := front.New(opts)
 	f.Hurry(late, connect, watch)
-	f.HurryGit(long) // they take what time they need, on a busy machine too
+	f.HurryGit(long) // long, because git may be slow on a busy machine
 	f.HurryStore(long)
 	k := newKit()
 	return lab{hosttest.New(t, host.Options{Plugins: []host.Plugin{p, k}, Dialects: []host.Dialect{f}}), k}
 }
 
-// dispatch makes the line of a task; more are further members of it.
+// dispatch returns the line of a task; more has further members of it.
 func dispatch(id, priority string, more string) string {
 	return fmt.Sprintf(`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":%q,"priority":%q},"requirements":{"required_mcp":[],"required_capabilities":[]},"brief":"work"%s}`, id, priority, more)
 }
 
-// needing makes the line of a task that requires something.
+// needing returns the line of a task with requirements.
 func needing(id, requirements, more string) string {
 	return fmt.Sprintf(`{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":%q},"requirements":%s,"brief":"work"%s}`, id, requirements, more)
 }
@@ -209,7 +209,7 @@ func results(p *hosttest.Pair, id string) (all []hosttest.Message) {
 	return all
 }
 
-// resultNo waits for a further result of a task, from 1.
+// resultNo waits for the nth result of a task, counted from 1.
 func resultNo(t testing.TB, p *hosttest.Pair, id string, n int) hosttest.Message {
 	t.Helper()
 	return p.Wait(fmt.Sprintf("result %d of %s", n, id), func(m hosttest.Message) bool {
@@ -220,7 +220,7 @@ func resultNo(t testing.TB, p *hosttest.Pair, id string, n int) hosttest.Message
 	})
 }
 
-// announces returns the announces so far.
+// announces returns the announces that the host has sent so far.
 func announces(p *hosttest.Pair) (all []hosttest.Message) {
 	for _, m := range p.Messages() {
 		if m.Type == fleet.TypeAnnounce {
@@ -236,8 +236,8 @@ func do(p *hosttest.Pair, line, id string) hosttest.Message {
 	return result(p, id)
 }
 
-// check compares what a message says at pointers with what it should say: pointer, value, and
-// so on. Behind a pointer ~ means that the value has it in it.
+// check compares values in a message with the expected ones. want alternates between pointers and values. A pointer
+// that ends with ~ means that the value has to contain the text.
 func check(t testing.TB, m hosttest.Message, want ...string) {
 	t.Helper()
 	for i := 0; i < len(want); i += 2 {
@@ -249,14 +249,14 @@ func check(t testing.TB, m hosttest.Message, want ...string) {
 	}
 }
 
-// newState opens the store in a folder.
+// newState opens the store in a folder and returns an opener for it.
 func newState(t testing.TB, dir string) store.Opener {
 	t.Helper()
 	s := stores.Open(t, filepath.Join(dir, store.FileName), front.Part())
 	return func(context.Context) (store.Store, error) { return s, nil }
 }
 
-// inRepo are the options of a Front that may ask git of a folder.
+// inRepo returns the options of a Front that can run git in a folder.
 func inRepo(t testing.TB, dir string) front.Options {
 	t.Helper()
 	launcher := must.Get(sandbox.New(sandbox.Options{Workspace: dir, Launcher: hosttest.Launcher(t)}))(t)

@@ -21,8 +21,8 @@ import (
 	"a2e/protocol/fleet"
 )
 
-// TestResultsKept: a result outlives the host in the store, and is sent again whatever the
-// brief is then.
+// TestResultsKept: a result in the store outlives the host, and is sent again for the same task, whatever the brief
+// says then.
 func TestResultsKept(t *testing.T) {
 	state := newState(t, t.TempDir())
 	workers := &pool{}
@@ -37,14 +37,14 @@ func TestResultsKept(t *testing.T) {
 		check(t, resultNo(t, p, "t", 2), "/summary", "did work")
 		p.Close()
 	}
-	opts.Workspace = t.TempDir() // where the same id is another task
+	opts.Workspace = t.TempDir() // in another workspace the same id is another task
 	p := open(t, workers, opts)
 	do(p, dispatch("t", "low", ""), "t")
 	assert.Equal(t, workers.order(), "t t", "done")
 }
 
-// TestSentAgain: who has the result may send the task again at once; it is not under way any
-// more. The stored result comes also when the deadline is past by then.
+// TestSentAgain: when a result was sent, its task is no longer running, so the task can be sent again at once. The
+// kept result is sent even if the deadline is over by then.
 func TestSentAgain(t *testing.T) {
 	workers := &pool{}
 	p := open(t, workers, front.Options{})
@@ -59,7 +59,7 @@ func TestSentAgain(t *testing.T) {
 	assert.Equal(t, len(strings.Fields(workers.order())), tasks, "… tasks were done")
 }
 
-// TestResultsMove: an export holds the results, and an import has them sent again.
+// TestResultsMove: an export contains the results, and after an import they are sent again.
 func TestResultsMove(t *testing.T) {
 	part := front.Part()
 	var records []jsontext.Value
@@ -91,8 +91,8 @@ func TestResultsMove(t *testing.T) {
 	}
 }
 
-// TestSlowStore: a store that another host has to itself for long does not hold up results,
-// which are sent again from memory then.
+// TestSlowStore: a store that another host keeps locked for long does not delay results, and the results are then
+// sent again from memory.
 func TestSlowStore(t *testing.T) {
 	dir := t.TempDir()
 	own, another := newState(t, dir), newState(t, dir)

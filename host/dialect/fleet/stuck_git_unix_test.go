@@ -18,7 +18,7 @@ import (
 	"a2e/host/hosttest/must"
 )
 
-// TestStuckGit: a repository that git waits in for ever, as for a pipe, does not hold up the
+// TestStuckGit: a repository in which git waits for ever, such as one with a pipe as its index, does not delay the
 // tasks.
 func TestStuckGit(t *testing.T) {
 	dir := t.TempDir()

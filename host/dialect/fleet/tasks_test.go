@@ -35,9 +35,9 @@ func TestTask(t *testing.T) {
 	m := result(p, "t1")
 	want := `{"type":"TASK_RESULT","protocol_version":"2.0","task_id":"t1","status":"done","tokens_spent":0,"next_steps":[],"blocked_reason":null,"artifacts":{"pr":null,"files_changed":[]},"summary":"did work"}`
 	assert.Equal(t, string(m.Line), want, "result:\n%s\nwant", m.Line)
-	p.SendRaw(dispatch("t1", "", "") + "\n") // it is not done again
+	p.SendRaw(dispatch("t1", "", "") + "\n") // the task is not done again
 	resultNo(t, p, "t1", 2)
-	p.SendRaw(`{"type":"ping","id":"p"}` + "\n") // A2E goes on beside it
+	p.SendRaw(`{"type":"ping","id":"p"}` + "\n") // A2E still works beside fleet
 	p.Wait("a pong", func(m hosttest.Message) bool { return m.Type == protocol.TypePong })
 }
 
@@ -113,7 +113,7 @@ func TestToken(t *testing.T) {
 	}
 }
 
-// TestPriority: while the place is taken, higher priorities go ahead, equal ones in order.
+// TestPriority: while the place is taken, tasks wait by priority, and in order of arrival within a priority.
 func TestPriority(t *testing.T) {
 	workers := &pool{hold: make(chan struct{})}
 	p := open(t, workers, front.Options{})
@@ -123,7 +123,8 @@ func TestPriority(t *testing.T) {
 		id, priority, _ := strings.Cut(id, ":")
 		p.SendRaw(dispatch(id, priority, "") + "\n")
 	}
-	p.SendRaw(dispatch("first", "low", "") + "\n") // a duplicate of what runs; it tells that the others are in
+	// A duplicate of the running task: its refusal shows that the host has read the others.
+	p.SendRaw(dispatch("first", "low", "") + "\n")
 	p.Wait("the refused duplicate", func(m hosttest.Message) bool {
 		return m.Get("/task_id") == "first" && strings.Contains(m.Get("/blocked_reason"), "already running")
 	})
@@ -134,13 +135,13 @@ func TestPriority(t *testing.T) {
 	assert.Equal(t, workers.order(), "first u1 u2 h1 n1 d1 l1", "order")
 }
 
-// TestFirstTaskIsBlocked: who sends a task that cannot be done here learns first, and once,
-// what can; but not who has no token, or sends what is no task.
+// TestFirstTaskIsBlocked: a sender whose first task cannot be done here first gets an announce, once. A sender
+// without the token, or of a line that is not a valid task, gets none.
 func TestFirstTaskIsBlocked(t *testing.T) {
 	for name, c := range map[string]struct {
 		line  string
-		state string // of the server up
-		want  int    // announces
+		state string // state of the server "up"
+		want  int    // number of announces
 	}{
 		"no such server":   {needing("ID", `{"required_mcp":["gone"]}`, ""), "connected", 1},
 		"no such tool":     {needing("ID", `{"required_capabilities":["fly"]}`, ""), "connected", 1},
@@ -175,9 +176,9 @@ func TestFirstTaskIsBlocked(t *testing.T) {
 	}
 }
 
-// TestAnnounceAtStartup: a worker says what it is also to who sends nothing.
+// TestAnnounceAtStartup: with AtStartup a worker announces itself even if nobody sends anything.
 func TestAnnounceAtStartup(t *testing.T) {
-	for range 20 { // the end of the input races with the first look at the tools
+	for range 20 { // the end of the input races with the first look at the tools, so try often
 		p := open(t, &pool{}, front.Options{AtStartup: true})
 		p.CloseInput()
 		must.OK(t, p.WaitEnd())
@@ -185,8 +186,8 @@ func TestAnnounceAtStartup(t *testing.T) {
 	}
 }
 
-// TestAudit: each dispatch leaves an entry, whatever becomes of it, and so does a line that
-// cannot be read.
+// TestAudit: each dispatch leaves an entry in the audit trail, whatever its result, and so does a line that cannot be
+// parsed.
 func TestAudit(t *testing.T) {
 	var a hosttest.Trail
 	p := hosttest.New(t, host.Options{
@@ -219,8 +220,8 @@ func TestAudit(t *testing.T) {
 	assert.Equal(t, fmt.Sprint(got), want, "got  %v", got)
 }
 
-// TestConnecting: a task waits for the first connection to a server that it needs, and for
-// no later one. Other tasks do not wait for that.
+// TestConnecting: a task waits for the first connection to a server that it needs, but not for a reconnection. Other
+// tasks do not wait with it.
 func TestConnecting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := openLab(t, &pool{}, front.Options{}, shortly, long, long)
@@ -248,8 +249,8 @@ func TestConnecting(t *testing.T) {
 	})
 }
 
-// TestNeverConnects: the wait for a server has an end, and whoever was told how it is does not
-// wait at all: by then nothing of it is looked up again and again.
+// TestNeverConnects: the wait for a server is bounded, and a task after that does not wait at all, because the sender
+// was told how the server is.
 func TestNeverConnects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := openLab(t, &pool{}, front.Options{}, shortly, 2*time.Second, long)
@@ -270,7 +271,8 @@ func TestNeverConnects(t *testing.T) {
 	})
 }
 
-// TestExecutors: the announce tells of those who do the work, and a task is held against that.
+// TestExecutors: the announce describes the workers that do the tasks, and the requirements of a task are checked
+// against the same.
 func TestExecutors(t *testing.T) {
 	const none, own = `[]`, `["lift"]`
 	for name, c := range map[string]struct {
@@ -328,8 +330,8 @@ func TestExecutors(t *testing.T) {
 	}
 }
 
-// TestAgain: a task under way is refused as a duplicate. One that came to nothing, or to a part,
-// may be sent again and is done again; one that was done is not.
+// TestAgain: a task that is running is refused as a duplicate. A task that failed, was blocked or was done in part
+// can be sent again and is done again; a task that was done is not.
 func TestAgain(t *testing.T) {
 	workers := &pool{hold: make(chan struct{})}
 	workers.act = func(task agent.WorkerTask) (*fleet.Result, error) {
@@ -352,8 +354,8 @@ func TestAgain(t *testing.T) {
 	assert.Equal(t, workers.order(), "t t t t", "it was begun")
 }
 
-// TestCarriedAgain: where a queue keeps the results, a task that was done is one of the queue, which
-// may have another by its name.
+// TestCarriedAgain: with Carry the queue keeps the results, so the host does a task with a known id again: the queue
+// may use the id for another task.
 func TestCarriedAgain(t *testing.T) {
 	workers := &pool{}
 	p := open(t, workers, front.Options{Carry: true})
@@ -364,7 +366,7 @@ func TestCarriedAgain(t *testing.T) {
 	assert.Equal(t, workers.order(), "t t")
 }
 
-// TestPartial: a task that was done in part says what remains, however its worker said it.
+// TestPartial: the result of a task that was done in part says what remains, in whatever form its worker said it.
 func TestPartial(t *testing.T) {
 	for said, want := range map[string][2]string{
 		`{}`: {
@@ -383,7 +385,8 @@ func TestPartial(t *testing.T) {
 	}
 }
 
-// TestInline: what the RFC's first phase says in the brief counts as if the message said it.
+// TestInline: fields that are written in the brief, as in the first phase of the RFC, count like fields of the
+// message.
 func TestInline(t *testing.T) {
 	p := open(t, &pool{}, front.Options{})
 	brief := `"TASK DISPATCH (inline)\nrequired_mcp: gone\n\nwork"`
@@ -400,7 +403,7 @@ func TestInline(t *testing.T) {
 		"w"), "/status", "done", "/summary", "did Please:\n\nwork")
 }
 
-// TestScope: what a task requires, its agent must be allowed to use.
+// TestScope: the agent of a task must be allowed to use what the task requires.
 func TestScope(t *testing.T) {
 	p := open(t, &pool{}, front.Options{})
 	const all = `{"required_capabilities":["lift","crane","tools","multi_agent"]}`
@@ -442,8 +445,8 @@ func TestScope(t *testing.T) {
 	}
 }
 
-// TestAnnounceAgain: at the start without any task, and again when a server's health or
-// what can be done has changed; not else.
+// TestAnnounceAgain: a worker announces itself at the start even without a task, and again only when the health of a
+// server or its own abilities have changed.
 func TestAnnounceAgain(t *testing.T) {
 	workers := &pool{}
 	l := openLab(t, workers, front.Options{AtStartup: true}, shortly, long, shortly)
@@ -470,8 +473,8 @@ func TestAnnounceAgain(t *testing.T) {
 	check(t, all[2], "/capabilities/extensions", `["cancel","steer"]`)
 }
 
-// TestPendingInOrder: tasks that wait for the same MCP server to connect start in the order
-// in which they came, when it has.
+// TestPendingInOrder: tasks that wait for the same MCP server start in the order in which they came, once the server
+// is connected.
 func TestPendingInOrder(t *testing.T) {
 	workers := &pool{}
 	l := openLab(t, workers, front.Options{}, shortly, long, long)
@@ -483,7 +486,7 @@ func TestPendingInOrder(t *testing.T) {
 		lines.WriteString(needing(want[i], `{"required_mcp":["up"]}`, "") + "\n")
 	}
 	l.SendRaw(lines.String() + needing("last", `{"required_mcp":["down"]}`, "") + "\n")
-	result(l.Pair, "last") // all have been looked at
+	result(l.Pair, "last") // by now the host has looked at all tasks
 	l.kit.set("ready", "connected")
 	for _, id := range want {
 		result(l.Pair, id)
@@ -491,7 +494,7 @@ func TestPendingInOrder(t *testing.T) {
 	assert.Equal(t, workers.order(), strings.Join(want, " "), "the order")
 }
 
-// tardy is a plugin that learns some time after its start what it serves.
+// tardy is a plugin that knows what it serves only some time after its start.
 type tardy struct {
 	*kit
 	wait  time.Duration
@@ -517,8 +520,8 @@ func (p *tardy) Ready(ctx context.Context) {
 	}
 }
 
-// TestTardyPlugins: the first task waits for plugins that are not ready. What one serves
-// that takes longer yet is there for later tasks.
+// TestTardyPlugins: the first task waits, for a limited time, for plugins that are not ready. What a slower plugin
+// serves is available for later tasks.
 func TestTardyPlugins(t *testing.T) {
 	for _, c := range []struct {
 		wait          time.Duration

@@ -13,8 +13,8 @@ import (
 	"a2e/host/hosttest/postgres"
 )
 
-// BenchmarkFleet measures the queue alone: workers that do nothing, each with some places, and as
-// many tasks at once as b.N. tasks/s counts the time from the first task sent to the last result.
+// BenchmarkFleet measures the queue alone: the workers do nothing. All b.N tasks are sent at once; tasks/s counts the
+// time from the first task sent to the last result. latency sends one task after the other.
 func BenchmarkFleet(b *testing.B) {
 	server := postgres.Start(b)
 	for _, workers := range []int{1, 16} {

@@ -23,7 +23,7 @@ import (
 	"a2e/protocol/fleet"
 )
 
-// host answers each task by a function, nil as result = not at all.
+// host answers each task with the result of a function; nil = no answer.
 type host struct {
 	does func(*fleet.Dispatch) *fleet.Result
 	out  sync.Mutex
@@ -45,7 +45,7 @@ func (h *host) Serve(in io.Reader, out io.Writer) error {
 			continue
 		}
 		if d.Type == fleet.TypeCancel {
-			_ = obj.Decode(&d.Task) // it is not nested there
+			_ = obj.Decode(&d.Task) // a cancel has the task's id at its top level
 			does = func(d *fleet.Dispatch) *fleet.Result { return fleet.NewResult(d.Task.TaskID, fleet.StatusError) }
 		}
 		all.Go(func() {
@@ -65,7 +65,7 @@ func done(d *fleet.Dispatch) *fleet.Result {
 	return fleet.NewResult(d.Task.TaskID, fleet.StatusDone)
 }
 
-// works begins a worker, which ends with the test.
+// works starts a worker, which ends with the test.
 func works(t testing.TB, url, name string, places int, does func(*fleet.Dispatch) *fleet.Result, able ...string) {
 	t.Helper()
 	w := must.Get(fleetdb.Open(url))(t).NewWorker(places, zerolog.Nop())
@@ -93,7 +93,7 @@ func task(id string, needs ...string) fleetdb.Task {
 	return t
 }
 
-// does has a task done, whose result must come.
+// does sends a task and returns its result, which must arrive within a minute.
 func does(t testing.TB, s *fleetdb.Sender, one fleetdb.Task) *fleet.Result {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -104,8 +104,8 @@ func does(t testing.TB, s *fleetdb.Sender, one fleetdb.Task) *fleet.Result {
 	return r
 }
 
-// What a task requires and the model that it names are looked at before it is taken, and what is
-// urgent goes first.
+// TestTasksGoToWhoCanDoThem: only workers that have what a task requires, and the model that it names, take the task.
+// If no worker has the model, Fallback lets another one take it.
 func TestTasksGoToWhoCanDoThem(t *testing.T) {
 	t.Parallel()
 	url := postgres.Start(t).URL(postgres.Superuser)
@@ -147,7 +147,7 @@ func TestUrgentFirst(t *testing.T) {
 		all.Go(func() { does(t, s, one) })
 		poll.Eventually(t, "the task waits", func() bool { return waiting(t, f) == i+1 })
 	}
-	var order []string // one place: one after the other
+	var order []string // one place, so tasks run one after the other
 	works(t, url, "w", 1, func(d *fleet.Dispatch) *fleet.Result {
 		order = append(order,
 			d.Task.TaskID)
@@ -157,7 +157,7 @@ func TestUrgentFirst(t *testing.T) {
 	assert.Slice(t, order, []string{"urgent", "high", "normal", "low"})
 }
 
-// waiting counts the tasks that wait.
+// waiting returns the number of tasks that wait.
 func waiting(t testing.TB, f *fleetdb.Fleet) (n int) {
 	t.Helper()
 	for _, q := range must.Get(f.Queue(context.Background()))(t) {
@@ -166,7 +166,8 @@ func waiting(t testing.TB, f *fleetdb.Fleet) (n int) {
 	return n
 }
 
-// An id is one task of the whole fleet.
+// TestOneIDOneTask: an id stands for one task in the whole fleet. A failed task can be done again; a task that was
+// done is not, and another task with its id is refused.
 func TestOneIDOneTask(t *testing.T) {
 	t.Parallel()
 	url := postgres.Start(t).URL(postgres.Superuser)
@@ -188,7 +189,7 @@ func TestOneIDOneTask(t *testing.T) {
 	assert.That(t, r.Status == fleet.StatusBlocked && r.Duplicate, "another task by that id: %+v", r)
 }
 
-// A task that is late, or cancelled, ends, at its worker too.
+// TestCancelAndDeadline: a task that is cancelled or too late ends, at its worker too.
 func TestCancelAndDeadline(t *testing.T) {
 	t.Parallel()
 	url := postgres.Start(t).URL(postgres.Superuser)
@@ -213,7 +214,7 @@ func TestCancelAndDeadline(t *testing.T) {
 	})
 }
 
-// What one worker cannot begin with goes to the next, and comes back blocked where there is none.
+// TestRefusedTaskGoesOn: a task that one worker refuses goes to the next, and is blocked only if there is no other.
 func TestRefusedTaskGoesOn(t *testing.T) {
 	t.Parallel()
 	url := postgres.Start(t).URL(postgres.Superuser)
@@ -232,8 +233,8 @@ func TestRefusedTaskGoesOn(t *testing.T) {
 	}
 }
 
-// While the server is away a worker goes on and delivers later, and a sender is told so; a server
-// that begins anew takes no task from anybody.
+// TestServerAway: while the server is away, a worker continues and delivers its result later, and a sender gets an
+// error that it can retry. When the server starts again, workers keep their tasks.
 func TestServerAway(t *testing.T) {
 	t.Parallel()
 	server := postgres.Start(t)
@@ -263,8 +264,8 @@ func TestServerAway(t *testing.T) {
 	assert.Equal(t, does(t, s, task("next")).Status, fleet.StatusDone)
 }
 
-// Several fleets of one database do not see each other, tables of a newer version are refused, and
-// a fleet that is looked at is not made.
+// TestFleetsApart: several fleets in one database do not see each other, tables of a newer version are refused, and
+// reading a fleet does not create it.
 func TestFleetsApart(t *testing.T) {
 	t.Parallel()
 	server := postgres.Start(t)
@@ -276,7 +277,7 @@ func TestFleetsApart(t *testing.T) {
 	_, err := b.Existing().Workers(ctx)
 	assert.Fails(t, err, `there is no fleet "b"`)
 	var all sync.WaitGroup
-	for range 8 { // at once
+	for range 8 { // at the same time
 		all.Go(func() {
 			f := must.Get(fleetdb.Open(url + "&fleet=a"))(t)
 			assert.OK(t, f.Ping(ctx))
@@ -315,8 +316,8 @@ func TestURLs(t *testing.T) {
 
 const tables = "a2e_fleet_main"
 
-// What a worker lost, and nobody else has taken since, it goes on with, whichever of its
-// statements finds it so.
+// TestLostTaskGoesOn: a worker continues a task that it lost, if no other worker has taken it since, whichever of its
+// statements finds the loss.
 func TestLostTaskGoesOn(t *testing.T) {
 	t.Parallel()
 	const losses = 30
@@ -353,8 +354,8 @@ func TestLostTaskGoesOn(t *testing.T) {
 	assert.Equal(t, len(begun), 0, "begun once")
 }
 
-// What is cancelled while the server is asked to take it is taken back, also when its sender closes,
-// and no other task by its id.
+// TestCancelOnTheWay: a task that is cancelled while the server is still adding it is taken back, even if its sender
+// closes. Another task with the same id stays.
 func TestCancelOnTheWay(t *testing.T) {
 	t.Parallel()
 	server := postgres.Start(t)
@@ -394,7 +395,7 @@ func TestCancelOnTheWay(t *testing.T) {
 		}
 		must.OK(t, locks.Exec(t.Context(), "COMMIT").Close())
 		if id == "other" {
-			waits("next") // which is sent after that
+			waits("next") // "next" is sent after the cancel
 		}
 	}
 	states := "SELECT string_agg(task_id || ': ' || coalesce(fate, 'waits'), ', ' ORDER BY task_id) FROM " + tables +
@@ -404,7 +405,7 @@ func TestCancelOnTheWay(t *testing.T) {
 	})
 }
 
-// A task that was taken out of the queue is answered.
+// TestTaskTakenOut: the sender of a task that was deleted from the queue gets an answer.
 func TestTaskTakenOut(t *testing.T) {
 	t.Parallel()
 	server := postgres.Start(t)
@@ -418,8 +419,8 @@ func TestTaskTakenOut(t *testing.T) {
 	assert.Contains(t, (<-got).Error, "not in the queue any more")
 }
 
-// A worker that ends gives back all that the server has as its own, and what was cancelled ends;
-// rows that no sender writes take no place.
+// TestWorkerGivesBackAll: a worker that ends gives back all tasks that the server has as its own, and cancelled tasks
+// end. Rows that no sender would write take no place.
 func TestWorkerGivesBackAll(t *testing.T) {
 	t.Parallel()
 	server := postgres.Start(t)

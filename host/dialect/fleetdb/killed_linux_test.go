@@ -20,7 +20,8 @@ import (
 	"a2e/protocol/fleet"
 )
 
-// workerOf has the URL of a fleet for which this binary is a worker, instead of running tests.
+// workerOf is a variable with the URL of a fleet: if it is set, this binary is a worker of that fleet instead of
+// running tests.
 const workerOf = "A2E_TEST_FLEET_WORKER"
 
 func TestMain(m *testing.M) {
@@ -30,7 +31,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// serve is a worker until its stdin ends.
+// serve runs a worker until stdin ends, and returns the exit status.
 func serve(url string) int {
 	f, err := fleetdb.Open(url)
 	if err != nil {
@@ -50,7 +51,7 @@ func serve(url string) int {
 	return 0
 }
 
-// process is a worker that can be killed.
+// process is a worker in a process of its own, which the test can kill.
 type process struct {
 	*exec.Cmd
 	in io.Closer
@@ -61,11 +62,12 @@ func begin(t *testing.T, url string) *process {
 	cmd.Env = append(os.Environ(), workerOf+"="+url)
 	p := &process{cmd, must.Get(cmd.StdinPipe())(t)}
 	must.OK(t, cmd.Start())
-	t.Cleanup(func() { _ = p.Process.Kill() }) // it has ended, unless the test fails
+	t.Cleanup(func() { _ = p.Process.Kill() }) // it has ended already, unless the test failed
 	return p
 }
 
-// Of many tasks each is done and its result reported once, however many workers are killed meanwhile.
+// TestKilledWorkers: each of many tasks is done and its result reported exactly once, however many workers are killed
+// meanwhile.
 func TestKilledWorkers(t *testing.T) {
 	const workers, tasks = 16, 10_000
 	server := postgres.Start(t)
@@ -103,7 +105,7 @@ func TestKilledWorkers(t *testing.T) {
 		seen[r.TaskID] = true
 		if n%(tasks/workers) == 0 {
 			must.OK(t, alive[0].Process.Kill())
-			_ = alive[0].Wait() // it was killed
+			_ = alive[0].Wait() // the error says that it was killed
 			alive = append(alive[1:], begin(t, url))
 		}
 	}

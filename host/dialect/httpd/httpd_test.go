@@ -24,7 +24,7 @@ import (
 	"a2e/host/hosttest/must"
 )
 
-// echo is a host that says what it hears.
+// echo is a host that sends back every line it gets.
 func echo(_ context.Context, _ httpd.Protocol, in io.Reader, out io.Writer) error {
 	if _, err := io.Copy(out, in); !errors.Is(err, io.ErrClosedPipe) {
 		return err
@@ -32,7 +32,7 @@ func echo(_ context.Context, _ httpd.Protocol, in io.Reader, out io.Writer) erro
 	return nil
 }
 
-// do serves one request.
+// do serves one request and returns the response.
 func do(s *httpd.Server, ctx context.Context, method, path, session, body string) *httptest.ResponseRecorder {
 	got := httptest.NewRecorder()
 	r := httptest.NewRequestWithContext(ctx, method, "http://127.0.0.1"+path, strings.NewReader(body))
@@ -43,8 +43,8 @@ func do(s *httpd.Server, ctx context.Context, method, path, session, body string
 	return got
 }
 
-// TestIdle: a session lives while it is used or has a stream, on which there is a comment now
-// and then; then it ends.
+// TestIdle: a session lives while it is used or has a stream, and then ends. A stream gets a comment at regular
+// times.
 func TestIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := httpd.New(httpd.Options{Serve: echo, Idle: time.Minute, Beat: 10 * time.Second, Loopback: true})
@@ -69,7 +69,7 @@ func TestIdle(t *testing.T) {
 	})
 }
 
-// TestTakeOver: a second stream ends the first, and goes on after it. A HEAD does neither.
+// TestTakeOver: a second stream ends the first and continues after it. A HEAD request does neither.
 func TestTakeOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := httpd.New(httpd.Options{Serve: echo, Loopback: true, Kept: 100})
@@ -103,7 +103,7 @@ func TestTakeOver(t *testing.T) {
 	})
 }
 
-// pipes is a listener on connections within the process.
+// pipes is a listener for connections within the process.
 type pipes chan net.Conn
 
 func (p pipes) Accept() (net.Conn, error) {
@@ -115,7 +115,7 @@ func (p pipes) Accept() (net.Conn, error) {
 func (p pipes) Close() error   { return nil }
 func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
-// TestSlowBody: a body that does not end is given up, and a stream behind a whole one is not.
+// TestSlowBody: a request whose body does not end is given up, but a stream that follows a complete body is not.
 func TestSlowBody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := httpd.New(httpd.Options{Serve: echo, Loopback: true})
@@ -152,7 +152,7 @@ func TestSlowBody(t *testing.T) {
 	})
 }
 
-// TestCORS: the browser of a page that may connect is told so, and that of another is not.
+// TestCORS: the browser of a page with an allowed origin may send requests, the browser of another page may not.
 func TestCORS(t *testing.T) {
 	t.Parallel()
 	s := httpd.New(httpd.Options{
@@ -176,7 +176,7 @@ func TestCORS(t *testing.T) {
 	}
 }
 
-// TestFailedInitialize: a session that MCP's client cannot use does not stay.
+// TestFailedInitialize: a session ends if its initialize fails, because the client cannot use it.
 func TestFailedInitialize(t *testing.T) {
 	t.Parallel()
 	refuses := func(_ context.Context, _ httpd.Protocol, in io.Reader, out io.Writer) error {
@@ -188,7 +188,7 @@ func TestFailedInitialize(t *testing.T) {
 		return nil
 	}
 	s := httpd.New(httpd.Options{Serve: refuses, Loopback: true, MaxSessions: 1})
-	for _, params := range []string{"", `,"params":{}`} { // the SDK refuses the first
+	for _, params := range []string{"", `,"params":{}`} { // the SDK refuses the initialize without params
 		r := httptest.NewRequestWithContext(t.Context(), "POST", "http://127.0.0.1/mcp",
 			strings.NewReader(`{"jsonrpc":"2.0","id":1,"method":"initialize"`+params+`}`))
 		r.Header.Set("Content-Type", "application/json")
@@ -214,8 +214,8 @@ func TestFailedInitialize(t *testing.T) {
 	s.Close(t.Context())
 }
 
-// TestKeptEvents: a client that knows no event listens on, also where the first ones are no longer kept; then it
-// gets what comes after the last event it knows, once.
+// TestKeptEvents: a client that knows no event can listen even if the first events are no longer kept. After that it
+// gets the events after the last one that it knows, once.
 func TestKeptEvents(t *testing.T) {
 	t.Parallel()
 	told := 0
@@ -238,7 +238,7 @@ func TestKeptEvents(t *testing.T) {
 	s := httpd.New(httpd.Options{Serve: talks, Loopback: true, Kept: 1000})
 	web := httptest.NewServer(s)
 	defer web.Close()
-	defer web.CloseClientConnections() // streams that are open would hold it up
+	defer web.CloseClientConnections() // otherwise open streams would delay the Close of web
 	var id, last string
 	ask := func(method, body string) *http.Response {
 		r := must.Get(http.NewRequestWithContext(t.Context(), method, web.URL+"/mcp", strings.NewReader(body)))(t)
@@ -282,7 +282,7 @@ func TestKeptEvents(t *testing.T) {
 	s.Close(t.Context())
 }
 
-// TestPanics: a host that panics ends its own session and no other, whichever protocol it speaks.
+// TestPanics: a host that panics ends only its own session, whichever protocol it speaks.
 func TestPanics(t *testing.T) {
 	t.Parallel()
 	s := httpd.New(httpd.Options{Loopback: true, Serve: func(_ context.Context, speaks httpd.Protocol, in io.Reader,
@@ -306,8 +306,8 @@ func TestPanics(t *testing.T) {
 	s.Close(t.Context())
 }
 
-// TestSlowReaders: a connection that nobody reads from is given up, whatever is written to it, and
-// one that is only quiet is not.
+// TestSlowReaders: a connection whose client does not read is closed, whatever is written to it, and so is one whose
+// request never ends.
 func TestSlowReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := httpd.New(httpd.Options{Serve: echo, Loopback: true})
@@ -326,7 +326,7 @@ func TestSlowReaders(t *testing.T) {
 			must.Get(ours.Write([]byte(request)))(t)
 			time.Sleep(limit + time.Second)
 			_, err := io.ReadAll(ours)
-			assert.OK(t, err) // it is closed
+			assert.OK(t, err) // the server has closed the connection
 		}
 		s.Close(t.Context())
 		close(listener)
@@ -334,7 +334,7 @@ func TestSlowReaders(t *testing.T) {
 	})
 }
 
-// TestUnknownMethod: what MCP's client asks for in vain is answered as JSON-RPC has it.
+// TestUnknownMethod: an unknown method of MCP gets an error of JSON-RPC with the id of its request.
 func TestUnknownMethod(t *testing.T) {
 	t.Parallel()
 	greets := func(_ context.Context, _ httpd.Protocol, in io.Reader, out io.Writer) error {
@@ -372,7 +372,7 @@ func TestUnknownMethod(t *testing.T) {
 	s.Close(t.Context())
 }
 
-// counter is an answer that counts how often it is flushed.
+// counter is a response that counts how often it is flushed.
 type counter struct {
 	*httptest.ResponseRecorder
 	flushes atomic.Int64
@@ -383,7 +383,8 @@ func (c *counter) FlushError() error {
 	return nil
 }
 
-// TestEventsGoOutTogether: the answer to a short request goes out with its end, the events of a long one before.
+// TestEventsGoOutTogether: the answer to a short request is sent at its end, and the events of a long request are
+// sent before its end.
 func TestEventsGoOutTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := httpd.New(httpd.Options{Loopback: true, Serve: func(_ context.Context, _ httpd.Protocol, in io.Reader,

@@ -31,7 +31,7 @@ type pipe struct {
 	in   *io.PipeWriter
 	done chan struct{}
 
-	linger time.Duration // how long the host is held up after each write; set before the first
+	linger time.Duration // how long each write of the host takes; set before the first
 
 	mu      sync.Mutex
 	partial []byte
@@ -40,7 +40,7 @@ type pipe struct {
 	news    chan struct{}
 }
 
-// patience is how long a pipe waits for what should come at once.
+// patience is how long a pipe waits for something that should happen at once.
 const patience = time.Minute
 
 func open(t *testing.T, opts front.Options, plugins ...host.Plugin) *pipe {
@@ -55,7 +55,7 @@ func open(t *testing.T, opts front.Options, plugins ...host.Plugin) *pipe {
 	})
 }
 
-// bounded is open for a host that runs few requests at once, within limits.
+// bounded is open for a host that runs only parallel requests at once and has these limits.
 func bounded(t *testing.T, parallel int, limits host.Limits, plugins ...host.Plugin) *pipe {
 	t.Helper()
 	d := front.New(front.Options{Log: zerolog.Nop(), Store: state(t, t.TempDir())})
@@ -93,9 +93,9 @@ func (p *pipe) wait() {
 	}
 }
 
-// Write takes what the host writes.
+// Write appends the lines that the host writes.
 func (p *pipe) Write(b []byte) (int, error) {
-	defer func() { time.Sleep(p.linger) }() // when the client has it already
+	defer func() { time.Sleep(p.linger) }() // after the client can read the line
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.partial = append(p.partial, b...)
@@ -115,7 +115,7 @@ func (p *pipe) send(lines ...string) {
 	_, _ = io.WriteString(p.in, strings.Join(lines, "\n")+"\n")
 }
 
-// find waits for the nth line that match takes.
+// find waits for the nth line, counted from 0, for which match returns true.
 func (p *pipe) find(what string, nth int, match func(string) bool) string {
 	p.t.Helper()
 	late := time.After(patience)
@@ -145,14 +145,14 @@ func (p *pipe) all() []string {
 	return append([]string{}, p.lines...)
 }
 
-// answer waits for the answer with this id, which is JSON.
+// answer waits for the answer with this id, given as JSON.
 func (p *pipe) answer(id string) string {
 	p.t.Helper()
 	head := `{"jsonrpc":"2.0","id":` + id + `,`
 	return p.find("answer to "+id, 0, func(l string) bool { return strings.HasPrefix(l, head) })
 }
 
-// call makes a request, whose id is fresh.
+// call sends a request with a new id and returns its answer.
 func (p *pipe) call(method, params string) string {
 	p.t.Helper()
 	p.mu.Lock()
@@ -163,7 +163,7 @@ func (p *pipe) call(method, params string) string {
 	return p.answer(id)
 }
 
-// event waits for the nth event of a type that has a text in it.
+// event waits for the nth event, counted from 0, of a type that contains a text.
 func (p *pipe) event(typ, has string, nth int) string {
 	p.t.Helper()
 	return p.find("event "+typ+" "+has, nth, func(l string) bool {
@@ -193,7 +193,7 @@ func request(id, method, params string) string {
 	return line + "}"
 }
 
-// get returns the value at a JSON Pointer as text.
+// get returns the value at a JSON Pointer: a string as its text, other values as JSON.
 func get(t *testing.T, line, pointer string) string {
 	t.Helper()
 	val := raw(t, line, pointer)
@@ -203,8 +203,8 @@ func get(t *testing.T, line, pointer string) string {
 	return val
 }
 
-// check compares what a line says at pointers with what it should say: pointer, value, and so
-// on. Behind a pointer ~ means that the value has it in it.
+// check compares values in a line with the expected ones. want alternates between pointers and values. A pointer that
+// ends with ~ means that the value has to contain the text.
 func check(t *testing.T, line string, want ...string) {
 	t.Helper()
 	for i := 0; i < len(want); i += 2 {
@@ -219,7 +219,7 @@ func check(t *testing.T, line string, want ...string) {
 	}
 }
 
-// raw returns the value at a JSON Pointer as JSON; "" where there is none.
+// raw returns the value at a JSON Pointer as JSON, or "" if there is none.
 func raw(t *testing.T, line, pointer string) string {
 	t.Helper()
 	val := jsontext.Value(line)
@@ -242,7 +242,7 @@ func raw(t *testing.T, line, pointer string) string {
 	return string(val)
 }
 
-// session makes a session.
+// session creates a session and returns its id.
 func (p *pipe) session(params string) string {
 	p.t.Helper()
 	id := get(p.t, p.call("session.create", params), "/result/session_id")
@@ -250,19 +250,19 @@ func (p *pipe) session(params string) string {
 	return id
 }
 
-// on makes a request on a session.
+// on sends a request about a session and returns its answer.
 func (p *pipe) on(session, method, more string) string {
 	p.t.Helper()
 	return p.call(method, fmt.Sprintf(`{"session_id":%q%s}`, session, more))
 }
 
-// idle waits until a session says for the nth time that it is ready.
+// idle waits until a session is ready for the nth time, counted from 0.
 func (p *pipe) idle(session string, nth int) {
 	p.t.Helper()
 	p.event("session.status", `"pending":false,"session_id":"`+session+`"`, nth)
 }
 
-// story is what was told of a session since a line: the answers and the events, in short.
+// story returns, in short form, the answers and events for a session after the first since lines.
 func (p *pipe) story(session string, since int) (told []string) {
 	for _, l := range p.all()[since:] {
 		switch typ := get(p.t, l, "/params/type"); {
@@ -288,13 +288,13 @@ func (p *pipe) story(session string, since int) (told []string) {
 // kit is a plugin with tools, a skill and workers.
 type kit struct {
 	play  func(ctx context.Context, task agent.WorkerTask) *fleet.Result // what a worker does; nil = it says "did NAME"
-	begun chan string                                                    // briefs
-	ended chan string                                                    // agents
+	begun chan string                                                   // briefs of the tasks that began
+	ended chan string                                                   // agents whose session has ended
 }
 
 func newKit() *kit { return &kit{begun: make(chan string, 1000), ended: make(chan string, 1000)} }
 
-// holding is a kit whose workers wait, each for one value of the channel, and take texts meanwhile.
+// holding returns a kit whose workers each wait for a value of the channel.
 func holding() (*kit, chan struct{}) {
 	k, hold := newKit(), make(chan struct{})
 	k.play = func(ctx context.Context, task agent.WorkerTask) *fleet.Result {

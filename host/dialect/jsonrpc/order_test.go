@@ -16,13 +16,13 @@ import (
 	"a2e/protocol"
 )
 
-// onSession makes the line of a request on a session.
+// onSession returns the line of a request about a session.
 func onSession(id, method, session, more string) string {
 	return request(id, method, fmt.Sprintf(`{"session_id":%q%s}`, session, more))
 }
 
-// TestInterruptAtOnce: an interrupt right behind commands reaches them all, also one that
-// waits for its place, and none that comes after it or is of another session.
+// TestInterruptAtOnce: an interrupt stops all commands before it in its session, even one that waits for its place.
+// It does not stop commands after it, or commands of other sessions.
 func TestInterruptAtOnce(t *testing.T) {
 	k := newKit()
 	p := bounded(t, 1, host.Limits{}, k)
@@ -41,8 +41,8 @@ func TestInterruptAtOnce(t *testing.T) {
 	}
 }
 
-// TestManyWait: thousands of commands wait for their place without a goroutine each, and an
-// interrupt ends them all, with one answer each.
+// TestManyWait: thousands of commands wait without a goroutine each, and an interrupt ends them all with one answer
+// each.
 func TestManyWait(t *testing.T) {
 	k := newKit()
 	p := bounded(t, 1, host.Limits{}, k)
@@ -70,8 +70,7 @@ func TestManyWait(t *testing.T) {
 	}
 }
 
-// TestCommandsDoNotHoldUpOthers: lists, and texts for workers, come through while commands
-// have all of their places.
+// TestCommandsDoNotHoldUpOthers: lists, and texts for workers, are handled while commands have all places.
 func TestCommandsDoNotHoldUpOthers(t *testing.T) {
 	k := newKit()
 	p := bounded(t, 1, host.Limits{LineBytes: 12345}, k)
@@ -94,10 +93,10 @@ func TestCommandsDoNotHoldUpOthers(t *testing.T) {
 	p.answer("1")
 }
 
-// TestUseEndsWithTheAnswer: a request that was answered is not counted any more.
+// TestUseEndsWithTheAnswer: a request is no longer counted as open once its answer was written.
 func TestUseEndsWithTheAnswer(t *testing.T) {
 	p := open(t, front.Options{}, newKit())
-	p.linger = time.Millisecond // long enough for the next request to come
+	p.linger = time.Millisecond // long enough for the next request to arrive
 	for i := range 10 {
 		p.send(request(fmt.Sprint(i), "tools.list", ""))
 		p.answer(fmt.Sprint(i))
@@ -107,8 +106,8 @@ func TestUseEndsWithTheAnswer(t *testing.T) {
 	}
 }
 
-// TestCancelRequest: $/cancelRequest ends a request that runs or waits, whose one answer says
-// so, and nothing else.
+// TestCancelRequest: $/cancelRequest ends exactly the request that it names, whether that runs or waits. The
+// request's one answer says so.
 func TestCancelRequest(t *testing.T) {
 	k := newKit()
 	p := bounded(t, 1, host.Limits{}, k)
@@ -134,8 +133,8 @@ func TestCancelRequest(t *testing.T) {
 	assert.Equal(t, p.count(`"data":{"reason":"cancelled"`), 12, "… answers say cancelled")
 }
 
-// TestCancelFlood: as many commands wait as the limits allow, one that is taken back makes room at once, and a
-// batch of any size is one error.
+// TestCancelFlood: only as many commands wait as the limits allow, a cancelled one makes room at once, and a batch of
+// any size gets one error.
 func TestCancelFlood(t *testing.T) {
 	k := newKit()
 	p := bounded(t, 1, host.Limits{Queue: 100}, k)
@@ -160,7 +159,7 @@ func TestCancelFlood(t *testing.T) {
 		p.count(`"reason":"overloaded"`), p.count("batch_not_supported"))
 }
 
-// TestInterruptThatWaits: an interrupt that waits for the store stops the commands before it, and none after it.
+// TestInterruptThatWaits: an interrupt that waits for the store stops the commands before it and none after it.
 func TestInterruptThatWaits(t *testing.T) {
 	dir, k := t.TempDir(), newKit()
 	p := open(t, front.Options{StoreWait: time.Hour, Store: state(t, dir)}, k)
@@ -178,7 +177,8 @@ func TestInterruptThatWaits(t *testing.T) {
 	check(t, p.answer("4"), "/result/output/success", "true")
 }
 
-// library is a kit whose tools write and read a file that their argument names. They tell what they do, and wait.
+// library is a kit with the tools "write" and others, which use the file that their argument names. Each tells what
+// it does, and "write" waits.
 type library struct {
 	*kit
 	did  chan string
@@ -204,8 +204,8 @@ func (l *library) Routes() []host.Route {
 	return []host.Route{host.Handle(protocol.TypeToolCallReq, call).Claims(claims)}
 }
 
-// TestCommandsKeepOrder: a command that runs a tool waits for earlier calls that use its files, also those of other
-// protocols, and they for it. Others go ahead.
+// TestCommandsKeepOrder: a command that runs a tool waits for earlier calls that use the same file, also for calls of
+// other protocols, and later calls wait for the command. Calls that use other files do not wait.
 func TestCommandsKeepOrder(t *testing.T) {
 	l := &library{newKit(), make(chan string, 10), make(chan struct{})}
 	p := open(t, front.Options{}, l)

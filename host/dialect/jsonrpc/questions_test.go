@@ -15,7 +15,7 @@ import (
 	"a2e/protocol/fleet"
 )
 
-// asking is a kit whose worker asks before a call, and asks the user something by a form.
+// asking returns a kit whose worker asks for permission before a call, and then asks the user to fill in a form.
 func asking() *kit {
 	k := newKit()
 	k.play = func(ctx context.Context, task agent.WorkerTask) *fleet.Result {
@@ -34,9 +34,8 @@ func asking() *kit {
 	return k
 }
 
-// A client that says so is asked before calls and for forms; an answer counts once, and a question that nobody waits
-// for
-// any more is closed.
+// TestQuestions: a client that offers to answer questions is asked before calls and for forms. Only the first answer
+// to a question counts, and a question for which nobody waits any more is closed.
 func TestQuestions(t *testing.T) {
 	p := open(t, front.Options{}, asking())
 	p.call("rpc.handshake", `{"client_name":"x","questions":["tool","form","more"]}`)
@@ -68,7 +67,7 @@ func TestQuestions(t *testing.T) {
 	check(t, answer(q, `"action":"accept"`), "/result/accepted", "false")
 }
 
-// A client that says nothing is asked nothing.
+// TestNoQuestions: a client that does not offer to answer questions is asked none.
 func TestNoQuestions(t *testing.T) {
 	p := open(t, front.Options{}, asking())
 	s := p.session("")

@@ -20,11 +20,11 @@ import (
 	"a2e/host/observe/event"
 )
 
-// TestSpecification: the examples of the 2.0 specification, with the answers that it shows
-// where the host has no such methods. A batch is refused as a whole, by one error.
+// TestSpecification: the examples of the JSON-RPC 2.0 specification get the answers that it shows, but for methods
+// that the host does not have. A batch is refused as a whole, with one error.
 func TestSpecification(t *testing.T) {
 	p := open(t, front.Options{}, newKit())
-	p.send(request(`"first"`, "system.ping", "")) // what is broken after it is JSON-RPC's
+	p.send(request(`"first"`, "system.ping", "")) // broken lines after it count as JSON-RPC
 	p.answer(`"first"`)
 	const parse, invalid, batch = `null -32700 parse_error `, `null -32600 invalid_request `,
 		`null -32600 batch_not_supported `
@@ -51,7 +51,7 @@ func TestSpecification(t *testing.T) {
 		{`[{"jsonrpc": "2.0", "method": "notify_sum", "params": [1,2,4]},{"jsonrpc": "2.0", "method": "get_data", "id": "9"}]`, batch},
 	} {
 		before, end := len(p.all()), fmt.Sprintf(`"end %d"`, i)
-		p.send(c.line, request(end, "auth.status", "")) // which keeps the order; a ping may overtake
+		p.send(c.line, request(end, "auth.status", "")) // auth.status is answered in order; a ping could overtake
 		p.answer(end)
 		var got []string
 		for _, l := range p.all()[before:] {
@@ -64,8 +64,8 @@ func TestSpecification(t *testing.T) {
 	}
 }
 
-// TestFirstLine: a batch, whatever its size, and a broken first line that looks like JSON-RPC
-// are answered as such, others as A2E, and what comes later as the line before it.
+// TestFirstLine: a batch of any size, and a broken first line that looks like JSON-RPC, are answered in JSON-RPC.
+// Other broken first lines are answered in A2E, and later broken lines in the protocol of the line before.
 func TestFirstLine(t *testing.T) {
 	const a2e = `{"type":"ping","id":"a"}`
 	ping, many := request("1", "system.ping", ""),
@@ -103,10 +103,10 @@ func TestFirstLine(t *testing.T) {
 	}
 }
 
-// TestWire: lines that are wrong, and their errors.
+// TestWire: lines that are not valid requests get the right error.
 func TestWire(t *testing.T) {
 	p := open(t, front.Options{}, newKit())
-	p.send(request("0", "system.ping", "")) // what is broken after it is JSON-RPC's
+	p.send(request("0", "system.ping", "")) // broken lines after it count as JSON-RPC
 	for _, c := range []struct{ line, id, code, reason string }{
 		{`{"jsonrpc":"2.0","method":"session.get","params":[1],"id":4}`, `4`, "-32602", "invalid_params"},
 		{`{"jsonrpc":"1.0","method":"system.ping","id":5}`, `5`, "-32600", "invalid_request"},
@@ -147,7 +147,7 @@ func TestIDs(t *testing.T) {
 	} {
 		p.send(request(id, "system.ping", "{}"))
 		check(t, p.answer(id), "/result/ok", "true")
-		if i%2 == 0 { // space around it is not the id
+		if i%2 == 0 { // spaces around an id are not part of it
 			p.send(`{"id" : ` + id + ` ,"method":"nope","jsonrpc":"2.0"}`)
 			p.find("error with the id "+id, 0, func(l string) bool {
 				return strings.HasPrefix(l, `{"jsonrpc":"2.0","id":`+id+`,"error":{"code":-32601,`)
@@ -174,7 +174,7 @@ func TestHandshake(t *testing.T) {
 	check(t, got, "~", want, "~", `"protocol_version":"1.0.0","server_name":"a2e"}`)
 	methods := strings.Split(strings.Trim(get(t, got, "/result/methods"), "[]"), ",")
 	assert.That(t, len(methods) == 26 && slices.IsSorted(methods), "methods: %v", methods)
-	for _, m := range methods { // each is served
+	for _, m := range methods { // the host serves each method
 		if m == `"system.shutdown"` {
 			continue
 		}
@@ -211,13 +211,14 @@ func TestToken(t *testing.T) {
 			t.Error(got)
 		}
 	}
-	p.send(request("1", "rpc.handshake", `{"auth_token":"secret"}`), request("2", "auth.status", "")) // in order
+	// Lines take effect in order.
+	p.send(request("1", "rpc.handshake", `{"auth_token":"secret"}`), request("2", "auth.status", ""))
 	check(t, p.answer("2"), "/result/authenticated", "true", "/result/required", "true")
 	got := p.call("state.get", "") + p.answer("2")
 	assert.That(t, !strings.Contains(got, "secret"), "%v", got)
 }
 
-// tardy is a plugin that learns after its start what it serves.
+// tardy is a plugin that learns only after its start which requests it serves.
 type tardy struct {
 	*kit
 	asked, ready chan struct{}
@@ -232,7 +233,8 @@ func (p *tardy) Ready(ctx context.Context) {
 	}
 }
 
-// TestTardyPlugins: what needs the plugins waits for them, as a handshake of A2E does, and nothing else.
+// TestTardyPlugins: requests that need the plugins wait until these are ready, as a handshake of A2E does. Other
+// requests do not wait.
 func TestTardyPlugins(t *testing.T) {
 	k := &tardy{kit: newKit(), asked: make(chan struct{}), ready: make(chan struct{})}
 	p := bounded(t, 1, host.Limits{}, k)
@@ -269,8 +271,8 @@ func TestShutdown(t *testing.T) {
 	assert.Equal(t, <-k.ended, "rpc", "ended")
 }
 
-// TestAudit: each request leaves an entry, as those of A2E do, and so does a notification:
-// it may run a tool.
+// TestAudit: each request leaves an entry in the audit trail, as in A2E, and so does a notification, because it may
+// run a tool.
 func TestAudit(t *testing.T) {
 	a := &hosttest.Trail{}
 	p := openHost(t, host.Options{
@@ -286,7 +288,7 @@ func TestAudit(t *testing.T) {
 	p.answer("12345678901234567890")
 	p.send(onSession("", "command.execute", s, `,"raw_command":"/echo"`))
 	hosttest.Eventually(t, "the entry of the notification",
-		func() bool { return len(a.Entries()) == 4 }) // nothing else tells of its end
+		func() bool { return len(a.Entries()) == 4 }) // a notification has no answer to wait for
 	p.call("no.method", "")
 	p.send(`{"jsonrpc":"2.0","id":7,"method":7}`)
 	p.answer("7")

@@ -20,7 +20,7 @@ import (
 	"a2e/protocol/fleet"
 )
 
-// TestTurn: the events of a turn with a model, in their order and with their fields.
+// TestTurn: a turn with a model sends its events in this order and with these fields.
 func TestTurn(t *testing.T) {
 	k := newKit()
 	steered := make(chan struct{})
@@ -107,15 +107,15 @@ func TestTurn(t *testing.T) {
 		"/result/rolloutPath", "a2e:"+get(t, state, "/result/activeSessionId"), "/result/messages/1/text", "left")
 }
 
-// TestQueue: what waits goes on by itself, in order, under the turn_id of its answer, also after
-// an interrupt and an error; what a worker said until then is kept after an interrupt.
+// TestQueue: queued texts start by themselves, in order, each with the turn_id of its answer, even after an interrupt
+// or an error. After an interrupt the text that the worker had sent is kept.
 func TestQueue(t *testing.T) {
 	k, hold := holding()
 	opts := front.Options{MaxWaiting: 3, Store: state(t, t.TempDir())}
 	p := open(t, opts, k)
 	s := p.session(`{"title":"T"}`)
 	p.send(onSession("1", "session.send", s, `,"text":"one"`), onSession("2", "session.send", s,
-		`,"text":"race"`)) // back to back
+		`,"text":"race"`)) // directly one after the other
 	check(t, p.answer("2"), "/error/data/field", "enqueue", "/error/code", "-32602", "/error/data/code", "session_busy")
 	<-k.begun
 	two := p.on(s, "session.send", `,"text":"two","enqueue":true`)
@@ -133,7 +133,7 @@ func TestQueue(t *testing.T) {
 	check(t, p.on(s, "session.interrupt", ""), "/result/interrupted", "true")
 	<-k.begun
 	hold <- struct{}{}
-	<-k.begun // four: three has an image that is not there
+	<-k.begun // four: the image of three does not exist
 	hold <- struct{}{}
 	p.idle(s, 2)
 	told := strings.Join(p.story(s, since), "|")
@@ -158,15 +158,15 @@ func TestQueue(t *testing.T) {
 	p.wait()
 	check(t, p.event("state.changed", "enough", 0), "/params/payload/snapshot/sessions/count", "1")
 	p = open(t, opts, newKit())
-	poll.Eventually(t, "the end is noted", func() bool { // perhaps too late for the host to tell of it
+	poll.Eventually(t, "the end is noted", func() bool { // the host may end before it can send this
 		state = p.on(s, "session.get", "")
 		return strings.Contains(state, "the host ends")
 	})
 	check(t, state, fmt.Sprintf("/result/messages/%d/kind", strings.Count(state, `"kind":`)-1), "system")
 }
 
-// TestSteers: a text for an idle session is not accepted; one that no request took is the next
-// turn; history.clear_session takes it back.
+// TestSteers: a text for an idle session is not accepted. Texts that came too late for a turn become the next turns,
+// and history.clear_session takes them back.
 func TestSteers(t *testing.T) {
 	k, hold := holding()
 	p := open(t, front.Options{}, k)
@@ -199,8 +199,8 @@ func TestSteers(t *testing.T) {
 	check(t, p.call("history.get", `{"last":true}`), "/result/title", "three", "/result/messageCount", "8")
 }
 
-// TestInterruptIsAnsweredFirst: who interrupts is told so before it is told of the end, also
-// where the turn has not begun.
+// TestInterruptIsAnsweredFirst: the answer to an interrupt comes before the event that the turn was interrupted, even
+// if the turn has not begun.
 func TestInterruptIsAnsweredFirst(t *testing.T) {
 	k, _ := holding()
 	p := open(t, front.Options{}, k)
@@ -217,7 +217,7 @@ func TestInterruptIsAnsweredFirst(t *testing.T) {
 	}
 }
 
-// TestEnds: how a worker ends is told; a turn that fails is no part of the history.
+// TestEnds: the client is told how a worker ended, and a turn that failed does not become part of the history.
 func TestEnds(t *testing.T) {
 	k := newKit()
 	p := open(t, front.Options{}, k)
@@ -276,7 +276,7 @@ func TestEnds(t *testing.T) {
 	check(t, none.on(s, "session.get", ""), "/result/pending", "false")
 }
 
-// TestContext: a worker is told what was said before, up to a bound, with its images.
+// TestContext: a worker gets the earlier messages of the session with their images, up to MaxContext.
 func TestContext(t *testing.T) {
 	k := newKit()
 	var talk *agent.Talk
@@ -303,8 +303,8 @@ func dataURL(image string) string {
 	return "data:image/png;base64," + base64.StdEncoding.EncodeToString([]byte(image))
 }
 
-// TestImages: in which ways images come, what is shown and sent of them, and that none is read
-// which the file tools would not read.
+// TestImages: images can be sent in several forms and are shown as what they are. No image is read that the file
+// tools would not read.
 func TestImages(t *testing.T) {
 	dir := t.TempDir()
 	outside := filepath.Join(t.TempDir(), "o.png")
@@ -350,7 +350,7 @@ func TestImages(t *testing.T) {
 			"%s: sent is %v", c.image, sent)
 	}
 	check(t, p.call("history.get", `{"last":true}`), "/result/title", "image: image.png")
-	if n := p.count("images that came as data were not seen"); n != 2 { // by a program
+	if n := p.count("images that came as data were not seen"); n != 2 { // by a worker that is a program
 		t.Errorf("told %d times", n)
 	}
 	for i, c := range [][2]string{
@@ -386,11 +386,11 @@ func TestImages(t *testing.T) {
 	p.event("session.message.appended", `"text":"see [image 2] [Image 1]"`, 0)
 }
 
-// TestParams: what is wrong with parameters is named, for each method that has any.
+// TestParams: the error for wrong parameters names the parameter, for each method that has any.
 func TestParams(t *testing.T) {
 	p := open(t, front.Options{MaxText: 100}, newKit())
 	s := `"session_id":"` + p.session("") + `"`
-	unknown := map[string]string{} // what else a method on a session needs
+	unknown := map[string]string{} // what a method needs besides the session
 	for _, method := range []string{
 		"session.get", "session.send", "session.interrupt", "session.queue.list",
 		"session.queue.clear", "history.clear_session",
@@ -458,7 +458,7 @@ func TestParams(t *testing.T) {
 		check(t, p.call(c.method, c.params), "/error/code", "-32602", "/error/data/field", c.field,
 			"/error/data/reason", "invalid_params", "/error/message~", c.field)
 	}
-	for _, c := range [][3]string{ // what the runtime says
+	for _, c := range [][3]string{ // errors of the runtime
 		{"session.send", `{` + s + `}`, "non-empty text or at least one image"},
 		{"session.send", `{` + s + `,"text":" ","images":["x.png"]}`, "non-empty text"},
 		{"history.get", `{}`, "requires one of"},
@@ -503,7 +503,7 @@ func TestParams(t *testing.T) {
 	p.event("state.changed", "exa_key_skipped", 0)
 }
 
-// TestLists: the state, the lists and the selection of a model.
+// TestLists: the state, the lists and the selected model are right, and the selection outlives the host.
 func TestLists(t *testing.T) {
 	opts := front.Options{Version: "v9", Store: state(t, t.TempDir())}
 	p := open(t, opts, newKit())
@@ -561,7 +561,7 @@ func TestLists(t *testing.T) {
 	}
 }
 
-// TestKey: a key is kept for the endpoint of a worker, in a file of the user's own, and shown nowhere.
+// TestKey: a key is kept for the endpoint of a worker, in a file that only the user can read, and it is never shown.
 func TestKey(t *testing.T) {
 	const key = "sk-or-very-secret-0123456789"
 	dir := t.TempDir()
@@ -588,7 +588,7 @@ func TestKey(t *testing.T) {
 	for _, c := range [][2]string{{`{"https://llm.example":`, "is damaged"}, {
 		`{"https://other.example":"k"}`,
 		"",
-	}} { // what is not understood is not written over
+	}} { // a damaged file is not overwritten, and keys of others are kept
 		must.OK(t, os.WriteFile(file, []byte(c[0]), 0o600))
 		check(t, p.call("auth.set.openrouter_key", `{"api_key":"new"}`), "/error/message~", c[1])
 		raw, err := os.ReadFile(file)
@@ -606,7 +606,7 @@ func TestKey(t *testing.T) {
 		"not_supported")
 }
 
-// TestCommand: commands, tools as commands, how their arguments are read, and how they end.
+// TestCommand: commands, and tools as commands, read their arguments and end as documented.
 func TestCommand(t *testing.T) {
 	k := newKit()
 	p := open(t, front.Options{}, k)

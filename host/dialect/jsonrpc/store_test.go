@@ -23,8 +23,8 @@ import (
 	"a2e/protocol/fleet"
 )
 
-// TestBrokenStore: where the store fails nothing that a worker did is lost, what is not
-// kept says so, and what was refused has not happened.
+// TestBrokenStore: if the store fails, the work of a worker is not lost: its messages say that they were not kept. A
+// request that is refused has no effect.
 func TestBrokenStore(t *testing.T) {
 	var broken atomic.Bool
 	whole := state(t, t.TempDir())
@@ -59,8 +59,8 @@ func TestBrokenStore(t *testing.T) {
 	assert.That(t, get(t, got, "/result/sessions/count") == "1" && len(numbers) == 2, "%v %v", got, numbers)
 }
 
-// TestSlowStore: a store that another host has to itself for long does not hold up the
-// requests that need nothing of it, nor the end of a turn.
+// TestSlowStore: a store that another host keeps locked for long does not delay requests that do not need the store,
+// or the end of a turn.
 func TestSlowStore(t *testing.T) {
 	dir := t.TempDir()
 	opts := front.Options{StoreWait: 50 * time.Millisecond, Store: state(t, dir)}
@@ -80,7 +80,7 @@ func TestSlowStore(t *testing.T) {
 	p.idle(id, 0)
 }
 
-// TestShutdownWithoutStore: a store that hangs holds up neither a shutdown nor what comes after it.
+// TestShutdownWithoutStore: a store that hangs does not delay a shutdown or the end of the host.
 func TestShutdownWithoutStore(t *testing.T) {
 	var hangs atomic.Bool
 	whole := state(t, t.TempDir())
@@ -99,8 +99,8 @@ func TestShutdownWithoutStore(t *testing.T) {
 	p.wait()
 }
 
-// TestWaitOvertaken: while a request waits for the store, those that need nothing of it are
-// answered, and those that come behind it in order wait.
+// TestWaitOvertaken: while a request waits for the store, requests that do not need the store are answered. Later
+// requests that must keep the order wait.
 func TestWaitOvertaken(t *testing.T) {
 	dir := t.TempDir()
 	p := open(t, front.Options{StoreWait: time.Hour, Store: state(t, dir)}, newKit())
@@ -123,7 +123,7 @@ func TestWaitOvertaken(t *testing.T) {
 	assert.That(t, get(t, got, "/result/session_id") != "", "%v", got)
 }
 
-// occupy has a store to itself until release is called.
+// occupy locks a store until release is called.
 func occupy(t *testing.T, s store.Opener) (release func()) {
 	t.Helper()
 	held, free := make(chan struct{}), make(chan struct{})
@@ -143,8 +143,8 @@ func occupy(t *testing.T, s store.Opener) (release func()) {
 	})
 }
 
-// TestTwoHosts: hosts that work in one session of their store know what the other one has done
-// there, and lose no message.
+// TestTwoHosts: two hosts that use the same session of a store each see the messages of the other one, and no message
+// is lost.
 func TestTwoHosts(t *testing.T) {
 	dir := t.TempDir()
 	k := newKit()
@@ -156,7 +156,7 @@ func TestTwoHosts(t *testing.T) {
 	here, there := open(t, front.Options{Store: state(t, dir)}, newKit()), open(t, front.Options{Store: state(t, dir)},
 		k)
 	s := here.session("")
-	there.on(s, "session.get", "") // it knows the session as it is now
+	there.on(s, "session.get", "") // it now knows the session without messages
 	here.on(s, "session.send", `,"text":"from here"`)
 	here.idle(s, 0)
 	there.on(s, "session.send", `,"text":"from there"`)
@@ -169,10 +169,10 @@ func TestTwoHosts(t *testing.T) {
 	}
 }
 
-// TestPages: the history in pages, the newest first; the oldest goes when there are too many.
+// TestPages: the history is listed in pages, newest first, and the oldest chat is removed when there are too many.
 func TestPages(t *testing.T) {
 	p := open(t, front.Options{MaxKept: 5}, newKit())
-	p.session("") // nothing is said in it
+	p.session("") // a session without messages is not in the history
 	for i := range 6 {
 		s := p.session("")
 		p.on(s, "session.send", fmt.Sprintf(`,"text":" number\n%d %s"`, i, strings.Repeat("é", 80)))
@@ -200,7 +200,7 @@ func TestPages(t *testing.T) {
 	check(t, p.call("history.get", `{"rollout_path":"`+path[:12]+`"}`), "/error/message~", "failed to load chat")
 }
 
-// TestRestart: sessions and what was said in them outlive the host, and so does an export.
+// TestRestart: sessions and their messages outlive the host, also by an export and an import.
 func TestRestart(t *testing.T) {
 	opts, elsewhere := front.Options{Store: state(t, t.TempDir())}, state(t, t.TempDir())
 	p := open(t, opts, newKit())
@@ -230,7 +230,7 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestFolders: chats are listed by the folder that they began in. Those of the version before have none.
+// TestFolders: chats are listed by the folder in which they began. Chats of older versions have no folder.
 func TestFolders(t *testing.T) {
 	dir, top := t.TempDir(), t.TempDir()
 	part := stores.Older(t, front.Part(), 3)
@@ -277,11 +277,11 @@ func TestFolders(t *testing.T) {
 	check(t, b.on(sb, "command.execute", `,"raw_command":"/history `+last+`"`), "/result/output/resumed", last)
 	say(b, sb, "on with a", 1)
 	check(t, b.call("history.list", `{"folder":"../a"}`), "/result/sessions/0/title",
-		"on with a") // it stays where it began
+		"on with a") // a chat stays in the folder where it began
 	check(t, a.call("history.get", `{"last":true}`), "/result/id", last)
 }
 
-// TestOlder: what older versions have kept is there.
+// TestOlder: messages that older versions have stored are still there.
 func TestOlder(t *testing.T) {
 	const s = "00000000-0000-4000-8000-000000000001"
 	part := stores.Older(t, front.Part(), 1)

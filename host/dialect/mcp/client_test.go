@@ -40,14 +40,14 @@ func connect(t *testing.T, opts front.Options, plugins []host.Plugin, client *mc
 	return session
 }
 
-// toJSON returns JSON with its members in one order.
+// toJSON returns JSON with the members of objects sorted.
 func toJSON(t *testing.T, v any) string {
 	t.Helper()
 	raw := must.Get(json.Marshal(v, json.Deterministic(true)))(t)
 	return string(raw)
 }
 
-// TestToolList: the host's tools with their schemas and annotations.
+// TestToolList: a client sees the host's tools with their schemas and annotations.
 func TestToolList(t *testing.T) {
 	workspace := must.Get(tools.New("tools", tools.DefaultOptions(), host.Env{Workspace: t.TempDir()}))(t)
 	l := newLab()
@@ -78,7 +78,7 @@ func TestToolList(t *testing.T) {
 	}
 }
 
-// TestToolCalls: results and progress as a client sees them.
+// TestToolCalls: a client gets results, and progress if it asked for it.
 func TestToolCalls(t *testing.T) {
 	heard := make(chan string, 100)
 	session := connect(t, front.Options{}, []host.Plugin{newLab()}, &mcp.ClientOptions{
@@ -96,7 +96,7 @@ func TestToolCalls(t *testing.T) {
 		return must.Get(session.CallTool(t.Context(), params))(t)
 	}
 	if res := call(nil, "rich"); res.IsError || toJSON(t,
-		res.StructuredContent) != `{"n":9007199254740992}` { // as the client rounds it
+		res.StructuredContent) != `{"n":9007199254740992}` { // the client rounds the number
 		t.Errorf("rich: %s", toJSON(t, res))
 	}
 	if res := call(nil, "denied"); !res.IsError {
@@ -121,8 +121,7 @@ func TestToolCalls(t *testing.T) {
 	}
 }
 
-// TestListChanges: the client hears of new tools and skills once it has seen the lists,
-// and sees them then.
+// TestListChanges: a client that has seen the lists is told of new tools and skills, and then finds them.
 func TestListChanges(t *testing.T) {
 	l := newLab()
 	changed := make(chan string, 10)
@@ -153,7 +152,7 @@ func TestListChanges(t *testing.T) {
 		"the new tool is not listed: %v", err)
 }
 
-// TestPages: long lists come in pages, each entry once.
+// TestPages: a long list comes in pages that contain each entry once.
 func TestPages(t *testing.T) {
 	l := newLab()
 	clear(l.tools)
@@ -173,7 +172,7 @@ func TestPages(t *testing.T) {
 	assert.Equal(t, next, 1201, "… tools were listed")
 }
 
-// TestPrompts: skills are prompts, and their arguments what the skill wants.
+// TestPrompts: skills are prompts, with the arguments of their schemas.
 func TestPrompts(t *testing.T) {
 	l := newLab()
 	l.skills = []protocol.SkillDefinition{
@@ -216,7 +215,7 @@ func TestPrompts(t *testing.T) {
 	}
 }
 
-// TestNothingLoaded: without plugins the lists are empty, not null.
+// TestNothingLoaded: without plugins the lists are empty and not null.
 func TestNothingLoaded(t *testing.T) {
 	p := serve(t, front.Options{}, host.Options{Only: true}).open()
 	for method, want := range map[string]string{
@@ -227,10 +226,10 @@ func TestNothingLoaded(t *testing.T) {
 	}
 }
 
-// TestFiles: the files of the workspace are resources.
+// TestFiles: the files of the workspace are resources, and no other files can be read.
 func TestFiles(t *testing.T) {
 	dir := t.TempDir()
-	long := strings.Repeat("0123456789abcdef\n", 80_000) // more than one answer of read_file
+	long := strings.Repeat("0123456789abcdef\n", 80_000) // longer than one answer of read_file
 	for name, content := range map[string]string{
 		"a.txt": "text ü", "b/c d.md": "# x", "b/e.json": "{}", "empty": "", "long.txt": long, "bin": "\xff\x00",
 		".git/config": "x", "b#1%.txt": "odd",
@@ -282,7 +281,8 @@ func TestFiles(t *testing.T) {
 	assert.That(t, err == nil && len(templates.ResourceTemplates) == 2, "the templates are %v, %v", templates, err)
 }
 
-// TestManyFiles: a large workspace comes in pages, each file once, whatever its folders.
+// TestManyFiles: the files of a large workspace come in pages that contain each file once, in order, whatever the
+// folders are.
 func TestManyFiles(t *testing.T) {
 	dir := t.TempDir()
 	want := 0

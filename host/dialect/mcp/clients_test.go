@@ -22,11 +22,11 @@ import (
 	"a2e/protocol"
 )
 
-// peersDir is where `make tools` puts the programs of others; beside them are the scripts
-// that drive them.
+// peersDir is the folder for which `make tools` installs programs of other projects. It also has the scripts that use
+// them.
 const peersDir = "../../../testdata/peers"
 
-// peer returns the absolute path of a part of them, which must be there.
+// peer returns the absolute path of a file in peersDir, and fails if the file does not exist.
 func peer(t *testing.T, parts ...string) string {
 	t.Helper()
 	path, err := filepath.Abs(filepath.Join(append([]string{peersDir}, parts...)...))
@@ -37,8 +37,8 @@ func peer(t *testing.T, parts ...string) string {
 	return path
 }
 
-// workDir makes a workspace, which is home as well, with these skills by name and the user's
-// own config, which no client has to name.
+// workDir returns a new workspace, which is the home folder too. It has these skills by name and a user's config with
+// these servers, which a client does not have to name.
 func workDir(t *testing.T, servers string, skills map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -60,7 +60,7 @@ func workDir(t *testing.T, servers string, skills map[string]string) string {
 	return dir
 }
 
-// program prepares a program in a workspace.
+// program returns a command that runs a program in a workspace.
 func program(t *testing.T, dir, name string, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), name, args...)
@@ -69,8 +69,7 @@ func program(t *testing.T, dir, name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// TestReferenceClients: the clients that MCP's own SDKs make find in `a2e mcp serve` what
-// they look for. The scripts say what that is.
+// TestReferenceClients: clients that use MCP's own SDKs find in `a2e mcp serve` what their scripts expect.
 func TestReferenceClients(t *testing.T) {
 	binary := hosttest.Program(t, "a2e")
 	everything := everythingServer(t)
@@ -97,15 +96,15 @@ func TestReferenceClients(t *testing.T) {
 	t.Run("conformance", func(t *testing.T) { conformance(t, binary) })
 }
 
-// everythingServer is the entry of server-everything, as "all", in a config.
+// everythingServer returns the config of the server "all", which is server-everything.
 func everythingServer(t *testing.T) string {
 	t.Helper()
 	index := peer(t, "node_modules", "@modelcontextprotocol", "server-everything", "dist", "index.js")
 	return fmt.Sprintf("{all: {command: node, args: [%q], read: [%q]}}", index, peer(t, "node_modules"))
 }
 
-// mirrored: a server behind the host has the tools that ask the client for what the client
-// offers, and no others.
+// mirrored checks that a client is offered those tools of a server that ask the client for something, only if it can
+// be asked for that.
 func mirrored(t *testing.T, dir, binary, version string) {
 	opts := &mcp.ClientOptions{Capabilities: &mcp.ClientCapabilities{}}
 	tools := askingTools(t, connectTo(t, dir, binary, version, opts))
@@ -131,7 +130,7 @@ func mirrored(t *testing.T, dir, binary, version string) {
 		said)
 }
 
-// connectTo connects a client to a host of its own.
+// connectTo starts a host and connects a client to it.
 func connectTo(t *testing.T, dir, binary, version string, opts *mcp.ClientOptions) *mcp.ClientSession {
 	t.Helper()
 	session := must.Get(mcp.NewClient(&mcp.Implementation{Name: "tester", Version: "1"}, opts).
@@ -142,7 +141,7 @@ func connectTo(t *testing.T, dir, binary, version string, opts *mcp.ClientOption
 	return session
 }
 
-// askingTools returns the tools of server-everything that ask the client, once it has them all.
+// askingTools returns the tools of server-everything that ask the client, when the server has all its tools.
 func askingTools(t *testing.T, session *mcp.ClientSession) (asking []string) {
 	t.Helper()
 	hosttest.Eventually(t, "the server has its tools", func() bool {
@@ -162,8 +161,8 @@ func askingTools(t *testing.T, session *mcp.ClientSession) (asking []string) {
 	return asking
 }
 
-// conformance runs the server scenarios of @modelcontextprotocol/conformance on MCP over HTTP,
-// with the server behind the host that they want. All have to pass.
+// conformance runs the server scenarios of @modelcontextprotocol/conformance over HTTP, with the server that they
+// need behind the host. At least 32 scenarios must pass and none may fail.
 func conformance(t *testing.T, binary string) {
 	dir := workDir(t, `{fixture: {url: "http://127.0.0.1:${FIXTURE_PORT}/fixture"}}`, nil)
 	peer(t, "node_modules", "@modelcontextprotocol", "conformance")
@@ -178,17 +177,17 @@ func conformance(t *testing.T, binary string) {
 	assert.That(t, passed >= 32, "only %d scenarios passed:%s", passed, summary)
 }
 
-// startBridge starts the bridge and gives its port.
+// startBridge starts the bridge and returns its port.
 func startBridge(t *testing.T, dir, binary string) string {
 	t.Helper()
 	bridge := program(t, dir, "node", peer(t, "bridge.mjs"), binary)
-	bridge.Cancel = func() error { return bridge.Process.Signal(syscall.SIGTERM) } // the host ends with it
+	bridge.Cancel = func() error { return bridge.Process.Signal(syscall.SIGTERM) } // the host ends with the bridge
 	out := must.Get(bridge.StdoutPipe())(t)
 	errs := &strings.Builder{}
 	bridge.Stderr = errs
 	must.OK(t, bridge.Start())
 	t.Cleanup(func() {
-		_ = bridge.Wait() // the context of the test has ended, and it with that
+		_ = bridge.Wait() // the context of the test has ended the bridge
 		if t.Failed() {
 			t.Logf("the bridge said: %s", errs)
 		}
@@ -199,7 +198,7 @@ func startBridge(t *testing.T, dir, binary string) string {
 	return port
 }
 
-// TestLogging: the client gets log messages once it has said of which level.
+// TestLogging: a client gets log messages only after it has set a level, and only of that level or higher.
 func TestLogging(t *testing.T) {
 	p := serve(t, front.Options{}, onlyMCP(newLab())).open()
 	notes := func(from int) (all []string) {
@@ -244,8 +243,8 @@ func TestLogging(t *testing.T) {
 	}
 }
 
-// TestLogsOfServers: what an MCP server behind the host logs reaches the client under that
-// server's name, of the levels that it asked for, and nothing else of what is pushed does.
+// TestLogsOfServers: log messages of an MCP server behind the host reach the client under the name of that server, if
+// the client asked for their level. Other notifications of the server do not.
 func TestLogsOfServers(t *testing.T) {
 	p := serve(t, front.Options{}, onlyMCP(newLab())).open()
 	call := 0
@@ -278,8 +277,8 @@ func TestLogsOfServers(t *testing.T) {
 	}
 }
 
-// asking opens a session of a client that offers something and has the tool ask it the
-// agent something; it gives the question.
+// asking opens a session of a client with these capabilities and calls a tool that asks the agent. It returns the
+// question, or the answer to the call.
 func asking(t *testing.T, offers string, typ protocol.Type, body string) (p *pipe, question line) {
 	t.Helper()
 	p = serve(t, front.Options{}, onlyMCP(newLab()))
@@ -289,8 +288,8 @@ func asking(t *testing.T, offers string, typ protocol.Type, body string) (p *pip
 		func(l line) bool { return l.Method != "" || string(l.ID) == `"call"` })
 }
 
-// TestAsking: what plugins ask the agent reaches the client's sampling, roots and
-// elicitation, as it is.
+// TestAsking: the questions of plugins to the agent become requests for the client's sampling, roots and elicitation,
+// with the same content.
 func TestAsking(t *testing.T) {
 	all := `{"sampling":{},"roots":{},"elicitation":{"form":{}}}`
 	block := `{"type":"text","text":"hi","x-own":[9007199254740993]}`
@@ -311,9 +310,9 @@ func TestAsking(t *testing.T) {
 	for _, c := range []struct {
 		typ            protocol.Type
 		body           string
-		method, params string // what the client is asked
-		answer         string // what it answers, as members
-		want           string // part of what the plugin gets
+		method, params string // the request that the client gets
+		answer         string // members of the client's answer
+		want           string // part of the answer that the plugin gets
 	}{
 		{
 			protocol.TypeMCPSampleReq, sample, "sampling/createMessage", sampled,
@@ -392,7 +391,7 @@ func TestAsking(t *testing.T) {
 			all, protocol.TypeMCPElicitReq, `{"mode":"url","message":"?","url":"https://x"}`,
 			"offers no elicitation by url",
 		},
-		// which nothing would hold an answer against
+		// a schema against which no answer can be checked
 		{all, protocol.TypeMCPElicitReq, `{"mode":"form","message":"?","requested_schema":{"type":"object","$ref":"#"}}`, "refers to itself"},
 		{all, protocol.TypePing, `{}`, "cannot be asked"},
 	} {
@@ -401,7 +400,7 @@ func TestAsking(t *testing.T) {
 	}
 }
 
-// TestAskingEnds: a call that is cancelled takes its question back.
+// TestAskingEnds: if a call is cancelled, the host also cancels the question that the call has asked the client.
 func TestAskingEnds(t *testing.T) {
 	p, question := asking(t, `{"roots":{}}`, protocol.TypeMCPRootListReq, `{}`)
 	p.send(request("", "notifications/cancelled", `{"requestId":"call"}`))

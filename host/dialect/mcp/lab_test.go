@@ -27,14 +27,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience is how long these tests wait for what should come at once.
+// patience is how long these tests wait for something that should happen at once.
 const patience = time.Minute
 
-// pipe is a host in memory that speaks MCP, and what it says.
+// pipe is a host in memory that speaks MCP, with the text that it has written.
 type pipe struct {
 	t    testing.TB
 	in   *io.PipeWriter
-	copy io.Writer // gets what the host writes, too; nil = nobody
+	copy io.Writer // gets a copy of the host's output; nil = no copy
 	done chan struct{}
 
 	mu   sync.Mutex // guards the fields below
@@ -85,7 +85,7 @@ func (p *pipe) end() {
 
 func (p *pipe) send(lines ...string) { _, _ = io.WriteString(p.in, strings.Join(lines, "\n")+"\n") }
 
-// line is one line of the host, as far as these tests look at it.
+// line is a line of the host, with the members that these tests use.
 type line struct {
 	Type   string         `json:"type"` // of an A2E message
 	ReqID  string         `json:"req_id"`
@@ -102,10 +102,10 @@ type line struct {
 	text string
 }
 
-// String returns the line as it came.
+// String returns the line as the host has written it.
 func (l line) String() string { return l.text }
 
-// code is that of an error; 0 = it is none.
+// code returns the code of an error, or 0 for a result.
 func (l line) code() int {
 	if l.Error == nil {
 		return 0
@@ -113,10 +113,10 @@ func (l line) code() int {
 	return l.Error.Code
 }
 
-// anyCode is the code of an answer of which it does not matter.
+// anyCode means that check does not compare the code.
 const anyCode = 1
 
-// check compares an answer's code, 0 for a result, and looks for texts in it.
+// check compares the code of an answer (0 = a result) and fails for each part that the answer does not contain.
 func check(t testing.TB, l line, code int, parts ...string) {
 	t.Helper()
 	if code != anyCode && l.code() != code {
@@ -127,7 +127,7 @@ func check(t testing.TB, l line, code int, parts ...string) {
 	}
 }
 
-// said returns the lines so far.
+// said returns the lines that the host has written so far.
 func (p *pipe) said() (all []line) {
 	p.t.Helper()
 	p.mu.Lock()
@@ -146,7 +146,7 @@ func (p *pipe) said() (all []line) {
 	return all
 }
 
-// wait waits for the first line that matches.
+// wait waits for the first line for which matches returns true.
 func (p *pipe) wait(what string, matches func(line) bool) (found line) {
 	p.t.Helper()
 	p.until(what, func() bool {
@@ -160,13 +160,13 @@ func (p *pipe) wait(what string, matches func(line) bool) (found line) {
 	return found
 }
 
-// answer waits for the answer to the request with an id, given as JSON.
+// answer waits for the answer to the request with this id, given as JSON.
 func (p *pipe) answer(id string) line {
 	p.t.Helper()
 	return p.wait("the answer to "+id, func(l line) bool { return string(l.ID) == id && l.Method == "" })
 }
 
-// answers returns the answers to an id so far.
+// answers returns the answers to an id that have come so far.
 func (p *pipe) answers(id string) (all []line) {
 	for _, l := range p.said() {
 		if string(l.ID) == id && l.Method == "" && l.Type == "" {
@@ -192,7 +192,7 @@ func (p *pipe) until(what string, holds func() bool) {
 	}
 }
 
-// request makes the line of a request; id is JSON, "" = a notification.
+// request returns the line of a request. id is JSON; "" = a notification.
 func request(id, method, params string) string {
 	line := `{"jsonrpc":"2.0","method":` + fmt.Sprintf("%q", method)
 	if id != "" {
@@ -206,7 +206,7 @@ func request(id, method, params string) string {
 
 const hello = `{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"tester","version":"1"}}`
 
-// open initializes.
+// open initializes the session.
 func (p *pipe) open() *pipe {
 	p.t.Helper()
 	if l := p.call(`"open"`, "initialize", hello); l.Error != nil {
@@ -216,15 +216,15 @@ func (p *pipe) open() *pipe {
 	return p
 }
 
-// callTool makes the line of a tools/call.
+// callTool returns the line of a tools/call.
 func callTool(id, name, args string) string {
 	return request(id, "tools/call", fmt.Sprintf(`{"name":%q,"arguments":%s}`, name, args))
 }
 
-// lab is a plugin with tools that behave as badly as tools can, and skills.
+// lab is a plugin with skills, and with tools that misbehave in all the ways that tools can.
 type lab struct {
-	gate  chan struct{} // what block and stubborn wait for
-	begun chan string   // gets the argument "id" of each of their calls
+	gate  chan struct{} // block and stubborn wait until it is closed
+	begun chan string   // gets the argument "id" of each call of block and stubborn
 
 	mu     sync.Mutex // guards the fields below
 	tools  map[string]labTool
@@ -310,7 +310,7 @@ func (l *lab) call(ctx context.Context, req *protocol.ToolCallRequest, emit host
 	return &protocol.ToolCallResponse{Data: *res}, nil
 }
 
-// skill runs a skill: it gives its arguments back as its prompt.
+// skill runs a skill: the answer has the arguments in its prompt.
 func (l *lab) skill(_ context.Context, req *protocol.SkillCallRequest, _ host.Emitter) (*protocol.SkillCallResponse,
 	error,
 ) {
@@ -408,7 +408,7 @@ func block(ctx context.Context, l *lab, args protocol.Object, _ host.Emitter) (*
 	}
 }
 
-// stubborn does not look at its context, and goes on after it.
+// stubborn ignores its context and runs on after it has ended.
 func stubborn(_ context.Context, l *lab, args protocol.Object, emit host.Emitter) (*protocol.ToolResult, error) {
 	l.begin(args)
 	<-l.gate
@@ -429,7 +429,7 @@ func progress(_ context.Context, _ *lab, _ protocol.Object, emit host.Emitter) (
 	return &protocol.ToolResult{Success: true, Data: jsontext.Value(fmt.Sprint(emit.Streaming()))}, nil
 }
 
-// ask asks the agent what its argument "type" says, and gives back the answer.
+// ask sends the agent a request of the type in its argument "type", and returns the answer.
 func ask(ctx context.Context, _ *lab, args protocol.Object, _ host.Emitter) (*protocol.ToolResult, error) {
 	name := args.Text("type")
 	body, _ := args.Get("body")
@@ -440,7 +440,7 @@ func ask(ctx context.Context, _ *lab, args protocol.Object, _ host.Emitter) (*pr
 	return &protocol.ToolResult{Success: true, Data: answer.Raw()}, nil
 }
 
-// push pushes its arguments as news of an MCP server behind the host.
+// push pushes its arguments as a notification of an MCP server behind the host.
 func push(ctx context.Context, _ *lab, args protocol.Object, _ host.Emitter) (*protocol.ToolResult, error) {
 	params := map[string]jsontext.Value{}
 	if err := json.Unmarshal(args.Raw(), &params); err != nil {
@@ -457,7 +457,7 @@ func push(ctx context.Context, _ *lab, args protocol.Object, _ host.Emitter) (*p
 		return nil, err
 	}
 	err = host.ServicesOf(ctx).Push(protocol.TypeMCPServerPush, &told)
-	if !errors.Is(err, host.ErrStreamClosed) { // there is no agent that speaks A2E
+	if !errors.Is(err, host.ErrStreamClosed) { // no agent speaks A2E, so Push returns this error
 		return nil, err
 	}
 	return &protocol.ToolResult{Success: true}, nil

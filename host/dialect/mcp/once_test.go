@@ -18,7 +18,7 @@ import (
 	"a2e/protocol"
 )
 
-// TestCancel: a cancelled request ends, whether it runs or waits, and gets no answer.
+// TestCancel: a cancelled request ends without an answer, whether it runs or waits.
 func TestCancel(t *testing.T) {
 	l := newLab()
 	p := serve(t, front.Options{}, atOnce(1, onlyMCP(l))).open()
@@ -27,7 +27,7 @@ func TestCancel(t *testing.T) {
 	p.send(request("", "notifications/cancelled", `{"requestId":"\u0077aits"}`),
 		request("", "notifications/cancelled", `{"requestId":"7"}`))
 	p.send(request("", "notifications/cancelled", `{"requestId":"runs","reason":"enough"}`))
-	<-l.begun // 7 is not "7", and runs now
+	<-l.begun // 7 is not the same id as "7", so request 7 runs now
 	close(l.gate)
 	check(t, p.answer(`7`), 0)
 	p.end()
@@ -36,8 +36,8 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// TestStubborn: a handler that does not stop gives its place away when its request is
-// cancelled, and says nothing after that.
+// TestStubborn: a handler that does not stop loses its place when its request is cancelled, and sends nothing after
+// that.
 func TestStubborn(t *testing.T) {
 	l := newLab()
 	p := serve(t, front.Options{}, atOnce(1, onlyMCP(l))).open()
@@ -53,7 +53,7 @@ func TestStubborn(t *testing.T) {
 	}
 }
 
-// TestProgressToken guards against tokens that lose digits on their way.
+// TestProgressToken guards against progress tokens whose bytes change, such as numbers that lose digits.
 func TestProgressToken(t *testing.T) {
 	p := serve(t, front.Options{}, onlyMCP(newLab())).open()
 	for i, token := range []string{`12345678901234567890`, `"\u0061"`, `1.50`} {
@@ -72,7 +72,7 @@ func TestProgressToken(t *testing.T) {
 	}
 }
 
-// TestListsWhileCallsRun: lists are answered while all places are taken by calls.
+// TestListsWhileCallsRun: lists are answered while calls have all places.
 func TestListsWhileCallsRun(t *testing.T) {
 	l := newLab()
 	p := serve(t, front.Options{}, atOnce(2, onlyMCP(l))).open()
@@ -91,7 +91,7 @@ func TestListsWhileCallsRun(t *testing.T) {
 	}
 }
 
-// TestTooMuch: what the queue has no room for is answered at once.
+// TestTooMuch: calls for which the queue has no room are refused at once.
 func TestTooMuch(t *testing.T) {
 	l := newLab()
 	p := serve(t, front.Options{}, host.Options{
@@ -105,7 +105,7 @@ func TestTooMuch(t *testing.T) {
 		p.send(callTool(fmt.Sprint(i), "block", `{}`))
 	}
 	p.answer("29")
-	p.send(request("", "notifications/cancelled", `{"requestId":3}`)) // its room is free again
+	p.send(request("", "notifications/cancelled", `{"requestId":3}`)) // after the cancel there is room for one call
 	p.send(callTool(`"more"`, "block", `{}`), callTool(`"toomany"`, "block", `{}`))
 	p.answer(`"toomany"`)
 	assert.Equal(t, len(p.answers(`"more"`)), 0, "there was no room after a cancel")
@@ -127,8 +127,8 @@ func TestTooMuch(t *testing.T) {
 	assert.Equal(t, refused, 20, "… were refused, should be 20")
 }
 
-// TestDrain: at the end of the input what runs is finished and what waits is served; at a
-// shutdown without time all of it is answered.
+// TestDrain: at the end of the input the host finishes the requests that run and that wait. At a shutdown without
+// time it answers all of them with an error.
 func TestDrain(t *testing.T) {
 	t.Run("end of input", func(t *testing.T) {
 		l := newLab()
@@ -166,7 +166,7 @@ func TestDrain(t *testing.T) {
 		p.in.Close()
 		<-p.done
 		if got := p.answers(`"asks"`); len(got) != 1 || !strings.Contains(got[0].text,
-			"closed its side") { // and did not use up the time of the host's end
+			"closed its side") { // the question did not wait until the end of the drain
 			t.Errorf("%s", got)
 		}
 	})
@@ -179,7 +179,7 @@ func TestDrain(t *testing.T) {
 	})
 }
 
-// TestAnswersToQuestions: late, doubled and foreign answers of the client harm nobody.
+// TestAnswersToQuestions: answers of the client that are late, repeated or for no question have no effect.
 func TestAnswersToQuestions(t *testing.T) {
 	p := serve(t, front.Options{}, onlyMCP(newLab()))
 	p.call(`"i"`, "initialize", `{"protocolVersion":"2025-11-25","capabilities":{"roots":{}}}`)
@@ -210,13 +210,13 @@ func TestAnswersToQuestions(t *testing.T) {
 	}
 }
 
-// TestOnce: whatever a client sends, in whatever order, each request is answered once and
-// no event comes after its answer.
+// TestOnce: whatever a client sends, in whatever order, each request is answered once, and no event comes after its
+// answer.
 func TestOnce(t *testing.T) {
 	property.Check(t, func(rt *rapid.T) {
 		l := newLab()
 		release := sync.OnceFunc(func() { close(l.gate) })
-		defer release() // what is stubborn ends with it
+		defer release() // stubborn tools end with this
 		seed := rapid.Uint64().Draw(rt, "seed")
 		random := rand.New(rand.NewPCG(seed, 1))
 		shared := rapid.Bool().Draw(rt, "shared")
@@ -257,8 +257,8 @@ func TestOnce(t *testing.T) {
 	})
 }
 
-// step sends something: a request that wants an answer, or something that wants none or
-// one without an id.
+// step sends a line. It returns whether the line is a request that must be answered, and how many answers without an
+// id it causes.
 func step(p *pipe, random *rand.Rand, id string, before []string, cancelled map[string]bool) (wanted bool, nulls int) {
 	tools := []string{"echo", "rich", "panic", "goexit", "progress", "denied", "block", "stubborn", "none", "mcp"}
 	switch random.IntN(10) {
@@ -315,7 +315,7 @@ func checkOnce(t *rapid.T, p *pipe, ids []string, cancelled map[string]bool, nul
 	assert.That(t, len(answered) == 0, "answers to nothing: %v", answered)
 }
 
-// shelf is a plugin whose tools "write" and "read" claim a file. "write" waits for gate, "stubborn" for let.
+// shelf is a plugin whose tools "write" and "read" claim the same file. "write" waits for gate, "stubborn" for let.
 type shelf struct {
 	begun     chan string
 	gate, let chan struct{}
@@ -357,13 +357,13 @@ func (s *shelf) Routes() []host.Route {
 	})}
 }
 
-// odd makes a call that the go-sdk has to look at, for a member that MCP does not have.
+// odd returns a call with a member that MCP does not have, so the go-sdk has to handle it.
 func odd(id, name string) string {
 	return request(id, "tools/call", fmt.Sprintf(`{"name":%q,"arguments":{},"odd":1}`, name))
 }
 
-// TestCallsKeepOrder: calls that claim one thing take effect in the order in which they came, whether
-// they go straight to the plugin or by way of the go-sdk.
+// TestCallsKeepOrder: calls that claim the same file take effect in the order in which they came, whether the host
+// passes them directly to the plugin or through the go-sdk.
 func TestCallsKeepOrder(t *testing.T) {
 	s := newShelf()
 	p := serve(t, front.Options{}, host.Options{Plugins: []host.Plugin{s}, Only: true, MaxParallel: 8}).open()
@@ -379,7 +379,7 @@ func TestCallsKeepOrder(t *testing.T) {
 	}
 }
 
-// TestIDUsedAgain: the id of a cancelled request may be used again, though its handler still runs.
+// TestIDUsedAgain: the id of a cancelled request can be used again, even while its handler still runs.
 func TestIDUsedAgain(t *testing.T) {
 	s := newShelf()
 	p := serve(t, front.Options{}, host.Options{Plugins: []host.Plugin{s}, Only: true, MaxParallel: 8}).open()
@@ -387,14 +387,14 @@ func TestIDUsedAgain(t *testing.T) {
 	<-s.begun
 	p.send(request("", "notifications/cancelled", `{"requestId":7}`))
 	refused := 0
-	p.until("the second call", func() bool { // refused until the first is given up
+	p.until("the second call", func() bool { // the second call is refused until the first is given up
 		p.send(odd("7", "write"))
 		p.until("a sign of it", func() bool { return len(s.begun) > 0 || len(p.answers("7")) > refused })
 		refused = len(p.answers("7"))
 		return len(s.begun) > 0
 	})
 	close(s.let)
-	p.call("8", "tools/call", `{"name":"free","odd":1}`) // the go-sdk has had the late result before it
+	p.call("8", "tools/call", `{"name":"free","odd":1}`) // the go-sdk gets the late result before this answer
 	assert.Equal(t, len(p.answers("7")), refused, "… answers before the second call was done")
 	close(s.gate)
 	p.until("its answer", func() bool { return len(p.answers("7")) > refused })

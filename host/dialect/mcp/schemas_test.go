@@ -23,8 +23,8 @@ import (
 	"a2e/protocol"
 )
 
-// oddTool is a tool of the server odd: its schemas, and what the host offers of them. What is not
-// given is as the server gave it.
+// oddTool is a tool of the server "odd": its schemas, and the schemas that the host offers instead. Without Offered
+// or Shaped, the host offers the server's schema unchanged.
 type oddTool struct {
 	Name     string         `json:"name"`
 	Input    jsontext.Value `json:"input"`
@@ -38,7 +38,7 @@ type oddTool struct {
 	alias string // "" = the host offers it under its name
 }
 
-// oddTools are those of testdata/peers/schemas.json, and some of which the names are odd.
+// oddTools returns the tools of testdata/peers/schemas.json, and some with odd names or deep schemas.
 func oddTools(t *testing.T) (all []oddTool) {
 	t.Helper()
 	must.OK(t, json.Unmarshal(must.Get(os.ReadFile(peer(t, "schemas.json")))(t), &all))
@@ -60,7 +60,7 @@ func oddTools(t *testing.T) (all []oddTool) {
 	return all
 }
 
-// host returns the name that a tool has at the host.
+// host returns the name under which the host offers the tool.
 func (o oddTool) host() string {
 	if o.alias != "" {
 		return "odd__" + o.alias
@@ -68,7 +68,7 @@ func (o oddTool) host() string {
 	return "odd__" + o.Name
 }
 
-// oddServer is an MCP server with such tools.
+// oddServer is an MCP server with these tools.
 type oddServer struct {
 	tools []oddTool
 
@@ -136,7 +136,7 @@ func (o *oddServer) call(name string, args jsontext.Value) string {
 	return `{"content":[{"type":"text","text":"called"}]` + result + `}`
 }
 
-// seen returns what was called, and forgets it.
+// seen returns the calls since the last time, and forgets them.
 func (o *oddServer) seen() map[string]string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -145,8 +145,8 @@ func (o *oddServer) seen() map[string]string {
 	return got
 }
 
-// TestOddSchemas: whatever schemas the tools of a server have, the clients that MCP's own SDKs make
-// list all tools that can be offered, and what they call arrives as they sent it.
+// TestOddSchemas: clients that use MCP's own SDKs list all tools that the host can offer, whatever schemas the tools
+// have, and the arguments of their calls arrive unchanged.
 func TestOddSchemas(t *testing.T) {
 	odd := &oddServer{tools: oddTools(t), got: make(map[string]string)}
 	web := httptest.NewServer(odd)
@@ -194,17 +194,17 @@ func TestOddSchemas(t *testing.T) {
 	t.Run("withheld", func(t *testing.T) { toldOfWithheld(t, dir, binary, odd.tools) })
 }
 
-// tail returns the end of what a program said.
+// tail returns the last 2,000 bytes of a text.
 func tail(text string) string { return text[max(0, len(text)-2000):] }
 
-// startWeb starts a host that serves HTTP, and returns the URL of MCP there.
+// startWeb starts a host that serves HTTP, and returns its URL for MCP.
 func startWeb(t *testing.T, dir, binary string) string {
 	t.Helper()
 	cmd := program(t, dir, binary, "serve", "--http", "127.0.0.1:0")
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	errs := must.Get(cmd.StderrPipe())(t)
 	must.OK(t, cmd.Start())
-	t.Cleanup(func() { _ = cmd.Wait() }) // the context of the test has ended, and it with that
+	t.Cleanup(func() { _ = cmd.Wait() }) // the context of the test has ended the host
 	lines := bufio.NewScanner(errs)
 	for lines.Scan() {
 		if _, rest, ok := strings.Cut(lines.Text(), "listens on http://"); ok {
@@ -217,7 +217,7 @@ func startWeb(t *testing.T, dir, binary string) string {
 	return ""
 }
 
-// offeredBytes: schemas and arguments keep their bytes where there is nothing to change.
+// offeredBytes checks that schemas and arguments keep their bytes if there is nothing to change.
 func offeredBytes(t *testing.T, cmd *exec.Cmd, odd *oddServer) {
 	in, out := must.Get(cmd.StdinPipe())(t), must.Get(cmd.StdoutPipe())(t)
 	must.OK(t, cmd.Start())
@@ -276,7 +276,7 @@ func offeredBytes(t *testing.T, cmd *exec.Cmd, odd *oddServer) {
 	must.OK(t, in.Close(), cmd.Wait())
 }
 
-// toldOfWithheld: each tool that is withheld, and no other, is told of with the reason.
+// toldOfWithheld checks that the commands name each tool that is withheld, with the reason, and no other tool.
 func toldOfWithheld(t *testing.T, dir, binary string, tools []oddTool) {
 	var rows []struct {
 		Withheld []struct {

@@ -14,16 +14,15 @@ import (
 	"a2e/host/hosttest/must"
 )
 
-// TestShellClients: MCP Inspector's command line and mcporter, which people try servers out with,
-// find the host's own tools and those of a server behind it, on the pipe and over HTTP. Each call
-// is a session of its own.
+// TestShellClients: MCP Inspector's command line and mcporter, with which people try servers, find the host's own
+// tools and those of a server behind it, over the pipe and over HTTP. Each command is a session of its own.
 func TestShellClients(t *testing.T) {
 	binary := hosttest.Program(t, "a2e")
 	inspector := peer(t, "node_modules", "@modelcontextprotocol", "inspector-cli", "build", "index.js")
 	porter := peer(t, "node_modules", "mcporter", "dist", "cli.js")
 	greet := map[string]string{"greet": "arguments: [who]\n---\nSay hello to $who, in one line.\n"}
 	dir := workDir(t, everythingServer(t), greet)
-	// Inspector looks there for its own, and takes that only if there is one
+	// Inspector looks there for its own package.json, and uses it only if there is one
 	must.OK(t, os.WriteFile(filepath.Join(dir, "..", "package.json"), []byte("{}"), 0o600))
 	url := serveHTTP(t, dir, binary) + "/mcp"
 	targets := map[string][2][]string{
@@ -32,7 +31,7 @@ func TestShellClients(t *testing.T) {
 	}
 	const uri = "demo://resource/static/document/features.md"
 	for name, c := range map[string]struct {
-		args string // after --method, for Inspector
+		args string // arguments after --method, for Inspector
 		says string // a regular expression
 	}{
 		"Inspector lists tools":     {"tools/list", `(?s)"name": "all__get-sum".*"name": "read_file"`},
@@ -59,7 +58,7 @@ func TestShellClients(t *testing.T) {
 					args = append([]string{porter, words[0]}, append(target[1], words[1:]...)...)
 				}
 				out, err := program(t, dir, "node", args...).CombinedOutput()
-				fails := name == "Inspector errs" // mcporter's exit status is 0 then
+				fails := name == "Inspector errs" // mcporter exits with 0 in this case
 				assert.That(t, regexp.MustCompile(c.says).Match(out) && (err != nil) == fails, "%v: %s", err, out)
 			})
 		}
@@ -73,7 +72,7 @@ func serveHTTP(t *testing.T, dir, binary string) string {
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	told := must.Get(cmd.StderrPipe())(t)
 	must.OK(t, cmd.Start())
-	t.Cleanup(func() { _ = cmd.Wait() }) // ended by the test's context
+	t.Cleanup(func() { _ = cmd.Wait() }) // the context of the test has ended the host
 	for lines := bufio.NewScanner(told); lines.Scan(); {
 		if _, address, ok := strings.Cut(lines.Text(), "listens on "); ok {
 			return address

@@ -17,14 +17,14 @@ import (
 	"a2e/protocol"
 )
 
-// toolBox is a plugin that knows when its tools change, and counts how often they are listed.
+// toolBox is a plugin that can tell when its tools change, and counts how often they are listed.
 type toolBox struct {
 	*tools.Set
 	lists atomic.Int64
-	waits chan struct{} // a list waits until it is closed; nil = it does not
+	waits chan struct{} // a list waits until it is closed; nil = no wait
 }
 
-// newToolBox makes one with n tools.
+// newToolBox returns a toolBox with n tools.
 func newToolBox(t *testing.T, n int) *toolBox {
 	s := &toolBox{Set: tools.NewSet(tools.SetOptions{Name: "toolBox"})}
 	s.fill(t, n, "first")
@@ -64,8 +64,8 @@ func (s *toolBox) Routes() []host.Route {
 	return routes
 }
 
-// TestToolTables: tools that stay the same are listed once, and shared by servers; a change shows at once. Lists that
-// go past the go-sdk and others have the same bytes.
+// TestToolTables: tools that do not change are listed by the plugin only once, and a change is visible at once. Lists
+// that the host answers itself and lists of the go-sdk have the same bytes.
 func TestToolTables(t *testing.T) {
 	shared := new(front.Tables)
 	for range 2 {
@@ -88,7 +88,7 @@ func TestToolTables(t *testing.T) {
 	}
 }
 
-// TestToolTableBesideOthers: a plugin that does not say when its tools change is asked each time.
+// TestToolTableBesideOthers: a plugin that cannot tell when its tools change is asked each time.
 func TestToolTableBesideOthers(t *testing.T) {
 	s, l := newToolBox(t, 3), newLab()
 	p := serve(t, front.Options{}, host.Options{Plugins: []host.Plugin{s, l}, Only: true}).open()
@@ -124,7 +124,8 @@ func TestToolPages(t *testing.T) {
 	assert.Equal(t, seen, n, "tools")
 }
 
-// TestManyLists: lists that come at once, while the plugin is slow to list and after that, are each answered once.
+// TestManyLists: list requests that come at the same time, while the plugin is slow and afterwards, are each answered
+// once.
 func TestManyLists(t *testing.T) {
 	const n = 100
 	s, gate := newToolBox(t, 3), make(chan struct{})

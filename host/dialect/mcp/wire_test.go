@@ -20,23 +20,23 @@ import (
 	"a2e/protocol"
 )
 
-// onlyMCP is a host that speaks nothing else.
+// onlyMCP returns options for a host that speaks only MCP.
 func onlyMCP(l *lab) host.Options {
 	return host.Options{Plugins: []host.Plugin{l}, Only: true, Limits: host.Limits{LineBytes: 1 << 20}}
 }
 
-// atOnce bounds how many requests of a host run at once.
+// atOnce sets how many requests of a host run at once.
 func atOnce(n int, opts host.Options) host.Options {
 	opts.MaxParallel = n
 	return opts
 }
 
-// TestLines: each line gets the answer that JSON-RPC wants, or none.
+// TestLines: each line gets the answer that JSON-RPC requires, or none.
 func TestLines(t *testing.T) {
 	p := serve(t, front.Options{}, onlyMCP(newLab())).open()
 	for i, c := range []struct {
 		line string
-		id   string // of the answer, as JSON; "" = there is none
+		id   string // id of the answer, as JSON; "" = no answer
 		code int    // 0 = a result
 	}{
 		{request(`7`, "ping", ""), `7`, 0},
@@ -51,7 +51,7 @@ func TestLines(t *testing.T) {
 		{request(`11`, "subscriptions/listen", `{"notifications":{"toolsListChanged":true}}`), `11`, -32601},
 		{request(`12`, "resources/subscribe", `{"uri":"file:///x"}`), `12`, -32601},
 		{request(`13`, "notifications/initialized", ""), `13`, -32601},
-		{request(`14`, "initialize", hello), `14`, -32600}, // a second one
+		{request(`14`, "initialize", hello), `14`, -32600}, // a second initialize
 		{request(`15`, "tools/call", ""), `15`, -32600},
 		{request(`16`, "tools/call", `[1]`), `16`, -32602},
 		{request(`17`, "tools/call", `{"name":5}`), `17`, -32602},
@@ -63,7 +63,8 @@ func TestLines(t *testing.T) {
 		{request(`23`, "prompts/get", `{"name":"none"}`), `23`, -32602},
 		{request(`24`, "resources/read", `{"uri":"file:///none"}`), `24`, -32002},
 		{request(`25`, "resources/read", `{"uri":"gopher://none"}`), `25`, -32002},
-		{request(`26`, "resources/read", `{"uri":"memory://semantic/%7B%7D"}`), `26`, -32002}, // no plugin has a memory
+		// No plugin has a memory.
+		{request(`26`, "resources/read", `{"uri":"memory://semantic/%7B%7D"}`), `26`, -32002},
 		{request(`27`, "logging/setLevel", `{"level":"loud"}`), `27`, -32602},
 		{`{"id":28,"method":"ping"}`, `28`, -32600},
 		{`{"jsonrpc":"1.0","id":29,"method":"ping"}`, `29`, -32600},
@@ -89,11 +90,11 @@ func TestLines(t *testing.T) {
 		{`{"method":"tools/call","params":{"x":01},"jsonrpc":"2.0","id":44}`, `44`, -32700},
 		{`{"method":"tools/call","params":{"a":1,"a":1},"jsonrpc":"2.0","id":45,"id":45}`, `null`, -32600},
 		{`{"method":"tools/call","params":{"a":1,"a":1},"jsonrpc":"2.0","id":{"a":1}}`, `null`, -32600},
-		{`{"jsonrpc":"2.0","id":46,"result":{"a":1,"a":1}}`, `null`, -32600}, // an answer: 46 is no request
+		{`{"jsonrpc":"2.0","id":46,"result":{"a":1,"a":1}}`, `null`, -32600}, // an answer: 46 is not a request
 		{request(`47`, "ping", "") + request(`48`, "ping", ""), `null`, -32700},
 		{`{"jsonrpc":"2.0","id":36,"id":37,"method":"ping"}`, `null`, -32600},
 		{"\xff", `null`, -32700},
-		{`{"type":"ping","id":"38"}`, `"38"`, -32600}, // there is no A2E here
+		{`{"type":"ping","id":"38"}`, `"38"`, -32600}, // this host does not speak A2E
 		{request(`39`, "ping", `{"x":"`+strings.Repeat("x", 2<<20)+`"}`), `39`, -32600},
 		{request(`40`, "ping", strings.Repeat("[", 2000)+strings.Repeat("]", 2000)), `40`, -32700},
 		{request("", "no/such", ""), "", 0},
@@ -102,14 +103,14 @@ func TestLines(t *testing.T) {
 		{request("", "notifications/cancelled", `{"requestId":"none"}`), "", 0},
 		{request("", "notifications/cancelled", `{"requestId":{}}`), "", 0},
 		{request("", "notifications/cancelled", ""), "", 0},
-		{`{"jsonrpc":"2.0","id":1,"result":{}}`, "", 0}, // nobody asked
+		{`{"jsonrpc":"2.0","id":1,"result":{}}`, "", 0}, // an answer without a question
 		{`{"jsonrpc":"2.0","id":"x","error":{"code":1,"message":"x"}}`, "", 0},
 		{`{"jsonrpc":"2.0","id":null,"error":{}}`, "", 0},
 		{"", "", 0},
 	} {
 		before := len(p.said())
 		p.send(c.line)
-		probe := fmt.Sprintf(`"probe %d"`, i) // answered at once, and in order with all that is
+		probe := fmt.Sprintf(`"probe %d"`, i) // it is answered at once, or after the answer to c.line
 		p.call(probe, "ping", "")
 		if c.id != "" {
 			p.until(fmt.Sprintf("the answer to %.100s", c.line), func() bool { return len(p.said()) == before+2 })
@@ -130,7 +131,7 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// TestInitialize: what it says of the server, and what comes before it.
+// TestInitialize: initialize returns the facts about the server, and only a ping is answered before it.
 func TestInitialize(t *testing.T) {
 	p := serve(t, front.Options{Version: "1.2.3", Instructions: "be kind"}, onlyMCP(newLab()))
 	check(t, p.call(`1`, "tools/list", ""), -32600, "initialize first")
@@ -159,7 +160,7 @@ func TestInitialize(t *testing.T) {
 	}
 }
 
-// TestSession: the session is the client's, and ends once.
+// TestSession: the session has the name of the client, and ends once.
 func TestSession(t *testing.T) {
 	l := newLab()
 	p := serve(t, front.Options{}, onlyMCP(l)).open()
@@ -169,7 +170,7 @@ func TestSession(t *testing.T) {
 	assert.Equal(t, fmt.Sprint(l.ended), "[tester]", "the sessions that ended: %v", l.ended)
 }
 
-// TestSharedPipe: A2E and MCP on one pipe; JSON-RPC before initialize is not MCP.
+// TestSharedPipe: A2E and MCP work on the same pipe. JSON-RPC before initialize does not count as MCP.
 func TestSharedPipe(t *testing.T) {
 	l := newLab()
 	p := serve(t, front.Options{}, host.Options{Plugins: []host.Plugin{l}})
@@ -204,7 +205,7 @@ func TestSharedPipe(t *testing.T) {
 		"broken lines were answered %d times in JSON-RPC and %d times in A2E", broken[true], broken[false])
 }
 
-// TestToken: on a shared pipe initialize has to bring the host's token.
+// TestToken: on a shared pipe, initialize must have the host's token.
 func TestToken(t *testing.T) {
 	tokens := auth.Tokens{auth.New("hunter2", "")}
 	p := serve(t, front.Options{Tokens: tokens}, host.Options{Plugins: []host.Plugin{newLab()}, Tokens: tokens})
@@ -225,7 +226,7 @@ func TestToken(t *testing.T) {
 	}
 }
 
-// TestResults: what tools give, as MCP says it.
+// TestResults: each kind of tool result is translated to MCP's form.
 func TestResults(t *testing.T) {
 	p := serve(t, front.Options{}, onlyMCP(newLab())).open()
 	text := func(s string) string { return `{"type":"text","text":` + string(protocol.AppendString(nil, s)) + `}` }
@@ -268,8 +269,8 @@ func TestResults(t *testing.T) {
 	}
 }
 
-// TestBatch: in the one version that has batches, a line of several messages is answered by
-// one line; what is cancelled or a notification is not in it.
+// TestBatch: in the one version of MCP that has batches, a batch is answered in one line. Cancelled requests and
+// notifications have no answer in it.
 func TestBatch(t *testing.T) {
 	l := newLab()
 	p := serve(t, front.Options{}, onlyMCP(l))
@@ -302,7 +303,7 @@ func TestBatch(t *testing.T) {
 	}
 }
 
-// TestAudit: each request leaves an entry, and so does a line that cannot be read.
+// TestAudit: each request leaves an entry in the audit trail, and so does a line that cannot be parsed.
 func TestAudit(t *testing.T) {
 	var a hosttest.Trail
 	p := serve(t, front.Options{}, host.Options{
@@ -330,7 +331,7 @@ func TestAudit(t *testing.T) {
 	assert.Equal(t, strings.Join(got, "|"), strings.Join(want, "|"), "got  %q\nwant %q", got, want)
 }
 
-// twins is a plugin with two MCP servers that have the same.
+// twins is a plugin with two MCP servers that have the same resources and prompts.
 type twins struct{}
 
 func (twins) Info() host.PluginInfo {
@@ -381,7 +382,7 @@ func (twins) Routes() []host.Route {
 	}
 }
 
-// TestTwins: what two servers have under one name has two names in front.
+// TestTwins: if two servers have something with the same name, each name gets the name of its server as a prefix.
 func TestTwins(t *testing.T) {
 	p := serve(t, front.Options{}, host.Options{Plugins: []host.Plugin{twins{}}, Only: true}).open()
 	for i, c := range []struct{ method, params, want string }{
@@ -396,7 +397,7 @@ func TestTwins(t *testing.T) {
 		{"prompts/list", `{}`, `[{"name":"a__p"},{"name":"b__p"}]`},
 		{"prompts/get", `{"name":"b__p"}`, `{"text":"b/p","type":"text"}`},
 		{"prompts/get", `{"name":"p"}`, "unknown prompt"},
-		{"resources/list", `{"cursor":"dG9vbHM6eA"}`, "-32602"}, // of the list of tools
+		{"resources/list", `{"cursor":"dG9vbHM6eA"}`, "-32602"}, // a cursor of the list of tools
 		{"tools/list", `{"cursor":"eA"}`, "-32602"},
 		{"prompts/list", `{"cursor":"eA=="}`, "-32602"},
 		{"resources/templates/list", `{"cursor":"eA"}`, "-32602"},
@@ -406,7 +407,7 @@ func TestTwins(t *testing.T) {
 	}
 }
 
-// withMeta adds to params what each request of the modern version says.
+// withMeta adds to params the members that each request of the modern version has.
 func withMeta(params, offers string) string {
 	meta := `{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"tester","version":"1"},` +
 		`"io.modelcontextprotocol/clientCapabilities":` + offers + `}`
@@ -416,9 +417,10 @@ func withMeta(params, offers string) string {
 	return meta + "}"
 }
 
-// TestModern: a client that says no initialize is served, and learns what is not of its version.
+// TestModern: a client that sends no initialize is served by the modern version, and gets errors for methods that
+// this version does not have.
 func TestModern(t *testing.T) {
-	p := serve(t, front.Options{}, host.Options{Plugins: onlyMCP(newLab()).Plugins}) // A2E is on the pipe as well
+	p := serve(t, front.Options{}, host.Options{Plugins: onlyMCP(newLab()).Plugins}) // A2E is on the pipe too
 	for i, c := range []struct {
 		method, params string
 		code           int
@@ -439,8 +441,8 @@ func TestModern(t *testing.T) {
 		mcp.CodeUnsupportedProtocolVersion)
 }
 
-// TestRounds: what plugins ask a modern client is an answer to its request, which it sends
-// again; only what it offers with the request is asked.
+// TestRounds: a question of a plugin to a modern client is the answer to the client's request, which the client sends
+// again with its answer. A client is asked only for what it offers in the request.
 func TestRounds(t *testing.T) {
 	p := serve(t, front.Options{}, onlyMCP(newLab()))
 	ask := fmt.Sprintf(`{"name":"ask","arguments":{"type":%q,"body":{}}`, protocol.TypeMCPRootListReq)
@@ -462,12 +464,13 @@ func TestRounds(t *testing.T) {
 	check(t, again(`3`, fmt.Sprintf(`%q:{"roots":[{"uri":"file:///mine"}]}`, id)), anyCode, "file:///mine",
 		`"resultType":"complete"`)
 	check(t, again(`4`, ""), -32602)
-	p.call(`5`, "tools/call", withMeta(ask+`}`, `{"roots":{}}`)) // nobody goes on with it: the host ends all the same
+	// No second round follows; the host must end all the same.
+	p.call(`5`, "tools/call", withMeta(ask+`}`, `{"roots":{}}`))
 	p.end()
 }
 
-// TestListen: a modern client hears of what it listens to, until it cancels; the end of its
-// input ends the rest.
+// TestListen: a modern client gets the notifications to which it listens, until it cancels. The end of its input ends
+// the other subscriptions.
 func TestListen(t *testing.T) {
 	l := newLab()
 	p := serve(t, front.Options{}, onlyMCP(l))
