@@ -14,7 +14,7 @@ import (
 	"a2e/host/hosttest/poll"
 )
 
-// script writes an executable file.
+// script writes an executable script and returns its path.
 func script(t *testing.T, elem ...string) string {
 	t.Helper()
 	path := filepath.Join(elem...)
@@ -23,7 +23,7 @@ func script(t *testing.T, elem ...string) string {
 	return path
 }
 
-// realTemp is a temporary folder without a link on the way.
+// realTemp returns a temporary folder whose path contains no link.
 func realTemp(t *testing.T) string {
 	t.Helper()
 	dir := must.Get(filepath.EvalSymlinks(t.TempDir()))(t)
@@ -70,7 +70,7 @@ func TestAllowList(t *testing.T) {
 	}
 }
 
-// TestWallAllowListSwapped changes the file after the list was made.
+// TestWallAllowListSwapped: a program is refused if its file was changed after the list was made.
 func TestWallAllowListSwapped(t *testing.T) {
 	for name, swap := range map[string]func(tool, inside string) error{
 		"gone": func(tool, _ string) error { return os.Remove(tool) },
@@ -92,7 +92,7 @@ func TestWallAllowListSwapped(t *testing.T) {
 		tool, work := script(t, base, "bin", "tool"), filepath.Join(base, "work")
 		inside := script(t, work, "tool")
 		a := must.Get(NewAllowList([]string{"tool"}, []string{filepath.Dir(tool)}, work, false))(t)
-		if _, err := a.Resolve("", "tool"); err != nil { // the control
+		if _, err := a.Resolve("", "tool"); err != nil { // a check that it works before the swap
 			t.Fatal(err)
 		}
 		must.OK(t, swap(tool, inside))
@@ -121,7 +121,8 @@ func TestSafePath(t *testing.T) {
 	assert.That(t, len(system) != 0, "no system folders")
 	want := append(system, good)
 	assert.That(t, slices.Equal(got, want), "got %v, want %v", got, want)
-	if got := SafePath(inside, ""); !slices.Contains(got, inside) { // the control of the workspace's exclusion
+	// Only the workspace excludes the folder.
+	if got := SafePath(inside, ""); !slices.Contains(got, inside) {
 		t.Errorf("control: %v", got)
 	}
 }
@@ -145,15 +146,14 @@ func TestLookPath(t *testing.T) {
 	}
 }
 
-// TestAllowListOfTheWholeMachine tells a user who started the host in the root
-// folder what is wrong.
+// TestAllowListOfTheWholeMachine: a user who started the host in the root folder is told to set the workspace.
 func TestAllowListOfTheWholeMachine(t *testing.T) {
 	list := must.Get(NewAllowList([]string{"sh"}, SafePath(os.Getenv("PATH"), ""), "/", false))(t)
 	_, err := list.Resolve("", "sh")
 	assert.That(t, err != nil && strings.Contains(err.Error(), "set workspace"), "%v", err)
 }
 
-// environment runs env in a child of a host with the given environment.
+// environment runs env in a child of a host with the given environment, and returns the child's environment.
 func environment(t *testing.T, hostEnv []string, change func(*Policy)) map[string]string {
 	t.Helper()
 	l := newLauncher(t, Options{Environ: hostEnv, Home: "/some/home", Path: []string{"/usr/bin", "/bin"}})
@@ -191,7 +191,7 @@ func TestEnvironmentIsScrubbed(t *testing.T) {
 	}
 	got := environment(t, env, nil)
 	want := maps.Clone(safe)
-	maps.Copy(want, withoutTerminal()) // TERM too: the host's is not the child's
+	maps.Copy(want, withoutTerminal()) // TERM too, because the host's terminal is not the child's
 	want["PATH"], want["HOME"] = "/usr/bin:/bin", "/some/home"
 	assert.Contains(t, got["TMPDIR"], privatePrefix, "TMPDIR … is not the launcher's own")
 	delete(got, "TMPDIR")
@@ -214,8 +214,8 @@ func TestEnvironmentIsScrubbed(t *testing.T) {
 	}
 }
 
-// TestEditorsFailAtOnce: where a program has no terminal, whatever starts an editor fails with words
-// that say what to do; without an editor, or with one that the command names, the same works.
+// TestEditorsFailAtOnce: if a program without a terminal starts an editor, the editor fails at once with words that
+// say what to do. Commands that need no editor, or that name another one, still work.
 func TestEditorsFailAtOnce(t *testing.T) {
 	l := newLauncher(t, Options{Workspace: t.TempDir()})
 	run := func(script string) (State, string) {
@@ -299,7 +299,7 @@ func TestOptions(t *testing.T) {
 		_, err := New(opts)
 		assert.That(t, err != nil, "%s: accepted", name)
 	}
-	poll.Eventually(t, "Close removes the home", func() bool { // it may have no time for it on a busy machine
+	poll.Eventually(t, "Close removes the home", func() bool { // on a busy machine Close may have no time for it
 		l := must.Get(New(Options{}))(t)
 		home, _, err := l.env.home.get()
 		must.OK(t, err)
@@ -329,7 +329,7 @@ func TestOpenWorkdir(t *testing.T) {
 	defer root.Close()
 	for _, tc := range []struct {
 		name string
-		real string // "" = refused
+		real string // the folder that is opened; "" = the name is refused
 		abs  string
 		says string
 		deny bool

@@ -20,7 +20,7 @@ import (
 	"a2e/host/hosttest/must"
 )
 
-// inWalls runs a shell in a launcher and gives what it printed.
+// inWalls runs a shell script through a launcher, and returns its output and error.
 func inWalls(t *testing.T, opts Options, policy Policy, script string) string {
 	t.Helper()
 	l := homelyLauncher(t, opts)
@@ -44,7 +44,7 @@ func errText(err error) string {
 	return err.Error()
 }
 
-// wallTree makes files by their paths in a folder.
+// wallTree returns a new folder with these files by path.
 func wallTree(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
@@ -56,8 +56,8 @@ func wallTree(t *testing.T, files map[string]string) string {
 	return dir
 }
 
-// A hidden folder is hidden wherever a grant shows it, and what was granted in it by itself
-// stays open.
+// TestWallHidden: a hidden folder is hidden even if a grant includes it. A part of it that is granted by itself stays
+// open.
 func TestWallHidden(t *testing.T) {
 	tree := func(t *testing.T) string {
 		return wallTree(t, map[string]string{
@@ -122,8 +122,8 @@ func TestWallHidden(t *testing.T) {
 	}
 }
 
-// Where there is no mount namespace, no child starts that would see what is hidden, and the
-// error says why; a host within the sandbox of another, and what is only fixed, are let be.
+// TestWallWithoutMounts: without a mount namespace no child starts that could see hidden files, and the error says
+// why. This does not apply to a host within the sandbox of another host, or to files that are only fixed.
 func TestWallWithoutMounts(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -164,7 +164,8 @@ func TestWallWithoutMounts(t *testing.T) {
 	}
 }
 
-// A link in what children may change grants nothing outside of it.
+// TestWallLinksOfChildrenGrantNothing: a link in a folder that children can change grants nothing outside of that
+// folder.
 func TestWallLinksOfChildrenGrantNothing(t *testing.T) {
 	dir := wallTree(t, map[string]string{"private/more/secret": "SECRET", "ws/docs/f": "OPEN"})
 	for name, to := range map[string]string{
@@ -197,8 +198,8 @@ func TestWallLinksOfChildrenGrantNothing(t *testing.T) {
 	}
 }
 
-// A workspace that another folder has taken the place of is not granted, by whatever the
-// other one came there, and in each way of confining.
+// TestWallWorkspaceReplaced: if another folder takes the place of the workspace, it is not granted, in whatever way
+// it came there.
 func TestWallWorkspaceReplaced(t *testing.T) {
 	for name, swap := range map[string]func(dir string) error{
 		"a link":         func(dir string) error { return os.Symlink(dir+"/private", dir+"/up/ws") },
@@ -228,7 +229,7 @@ func TestWallWorkspaceReplaced(t *testing.T) {
 	}
 }
 
-// What has no walls costs nothing: the grants are those that were made once.
+// TestNoWallsNoGrants: if nothing has to be walled off, the grants are not copied.
 func TestNoWallsNoGrants(t *testing.T) {
 	dir := wallTree(t, map[string]string{"ws/f": "x", "own/f": "x"})
 	v := newView(&Options{Workspace: dir + "/ws", Hidden: []string{dir + "/own"}, Fixed: []string{dir + "/own/f"}}, nil,
@@ -237,7 +238,7 @@ func TestNoWallsNoGrants(t *testing.T) {
 		"nothing is walled off")
 }
 
-// filtered returns what a filter answers to a call, as the kernel would run it.
+// filtered returns the answer of the seccomp filter to a system call, computed as the kernel does.
 func filtered(t *testing.T, w *walls, arch, call uint32, args ...uint64) uint32 {
 	t.Helper()
 	w.ask = denial()
@@ -245,7 +246,7 @@ func filtered(t *testing.T, w *walls, arch, call uint32, args ...uint64) uint32 
 	program, ok := bpf.Disassemble(raw)
 	must.That(t, ok, "the filter cannot be read")
 	vm := must.Get(bpf.NewVM(program))(t)
-	data := make([]byte, 64) // struct seccomp_data in the byte order of this machine for packets
+	data := make([]byte, 64) // struct seccomp_data, in the byte order that the VM expects
 	binary.BigEndian.PutUint32(data[offsetNumber:], call)
 	binary.BigEndian.PutUint32(data[offsetArch:], arch)
 	for i, arg := range args {
@@ -256,8 +257,8 @@ func filtered(t *testing.T, w *walls, arch, call uint32, args ...uint64) uint32 
 	return uint32(answer)
 }
 
-// TestWallUnknownCalls: a system call that a newer kernel brings is not there for a child,
-// nor are those of another ABI, whose numbers mean something else.
+// TestWallUnknownCalls: system calls of newer kernels do not exist for a child, and neither do calls of another ABI,
+// whose numbers mean something else.
 func TestWallUnknownCalls(t *testing.T) {
 	const absent = unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)
 	own := auditArch()
@@ -280,8 +281,8 @@ func TestWallUnknownCalls(t *testing.T) {
 	assert.Equal(t, filtered(t, &walls{ownIPC: true}, own, unix.SYS_GETPID), unix.SECCOMP_RET_ALLOW, "getpid")
 }
 
-// TestWallSocketKinds: of the kinds of sockets those alone are there that the policy means.
-// The others reach the hypervisor, the kernel's ciphers, or buses, also with the network.
+// TestWallSocketKinds: a child can only make the kinds of sockets that its policy allows. Other kinds reach the
+// hypervisor, the kernel's ciphers or buses, and are denied even with the network.
 func TestWallSocketKinds(t *testing.T) {
 	const denied = unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)
 	for _, network := range []Network{NetworkNone, NetworkHost} {
@@ -300,8 +301,7 @@ func TestWallSocketKinds(t *testing.T) {
 	}
 }
 
-// TestPage holds all pages against the tests: each one that they name is there, also as a
-// part of TestEscapes.
+// TestPage: every test that a README.md names exists, and so does every part of TestEscapes that one names.
 func TestPage(t *testing.T) {
 	tests, pages := make(map[string]bool), make(map[string]string)
 	function := regexp.MustCompile(`(?m)^func (Test\w+)`)
@@ -335,15 +335,15 @@ func TestPage(t *testing.T) {
 	assert.That(t, named >= 40, "the pages name %d tests", named)
 }
 
-// inScript is a command that runs a script in a workspace of its own.
+// inScript returns a command that runs a script in a workspace of its own.
 func inScript(t *testing.T, script string) *one {
 	t.Helper()
 	dir := t.TempDir()
 	return &one{Workspace: dir, Dir: dir, Path: program(t, "sh"), Args: []string{"sh", "-c", script}}
 }
 
-// TestWallNothingHolds: where there are neither namespaces nor Landlock no child starts
-// unless the config says `sandbox: off`. It guards against children that read everything.
+// TestWallNothingHolds: on a machine with neither namespaces nor Landlock no child starts unless the config says
+// `sandbox: off`, because nothing would keep a child from reading all files.
 func TestWallNothingHolds(t *testing.T) {
 	for mode, want := range map[Mode]string{
 		BestEffort: "nothing would keep a child from the files of this machine, which lacks: mount_namespace (",
@@ -364,8 +364,8 @@ func TestWallNothingHolds(t *testing.T) {
 	assert.Equal(t, inContainer(t, roleBare, o), "exit status 0\n", "switched off")
 }
 
-// TestPlainPrograms runs in a plain container what agents run, with all that changes modes,
-// owners and times on the way: the warden and the filter must let it.
+// TestPlainPrograms: in a plain container, the warden and the filter allow ordinary programs that agents run,
+// including their changes of modes, owners and times.
 func TestPlainPrograms(t *testing.T) {
 	const who = "export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a; "
 	for name, script := range map[string]string{

@@ -11,8 +11,8 @@ import (
 	"a2e/host/hosttest/must"
 )
 
-// BenchmarkStart compares a child started through the launcher, on every level
-// that this machine has, with a bare one.
+// BenchmarkStart measures the start of a child through the launcher, on every level of this machine, and that of a
+// child without the launcher.
 func BenchmarkStart(b *testing.B) {
 	b.Run("bare", func(b *testing.B) {
 		for b.Loop() {
@@ -29,8 +29,8 @@ func BenchmarkStart(b *testing.B) {
 	}
 }
 
-// benchmarkStart starts children one after the other: at once, or with the spare
-// launcher ready again, as an agent that thinks between two calls finds it.
+// benchmarkStart starts children one after the other: at once, or after a pause in which the spare launcher becomes
+// ready, as when an agent thinks between two calls.
 func benchmarkStart(b *testing.B, lv level, pause bool) {
 	l := must.Get(New(Options{Home: b.TempDir()}))(b)
 	defer l.Close()
@@ -42,7 +42,7 @@ func benchmarkStart(b *testing.B, lv level, pause bool) {
 		if pause {
 			b.StopTimer()
 			l.start.fills.Wait()
-			time.Sleep(10 * time.Millisecond) // it starts up, and the last one is cleared away
+			time.Sleep(10 * time.Millisecond) // meanwhile the spare launcher starts and the last one is removed
 			b.StartTimer()
 		}
 	}

@@ -22,7 +22,7 @@ import (
 	"a2e/host/hosttest/poll"
 )
 
-// TestLevels runs the same things on every way to hold a tree.
+// TestLevels: children start, run and end in the same way on every level of this machine.
 func TestLevels(t *testing.T) {
 	all := usable(t)
 	for i, lv := range all {
@@ -72,7 +72,7 @@ func testStdin(t *testing.T, l *Launcher) {
 		t.Errorf("%d bytes came back of %d, stderr %q", stdout.Len(), len(data), &stderr)
 	}
 
-	// Nobody reads this input: the end of the child ends the feeding.
+	// nobody reads this input; the end of the child ends the writing
 	policy, _, _ = shell(t, "exit 4")
 	policy.Stdin = bytes.NewReader(data)
 	p := begin(t, l, policy)
@@ -80,7 +80,7 @@ func testStdin(t *testing.T, l *Launcher) {
 	assert.That(t, state.Code == 4 && err == nil, "unread input: %v, %v", state, err)
 }
 
-// testPipeHolder guards against a call that hangs on a grandchild's open pipe.
+// testPipeHolder guards against a Wait that hangs because a grandchild keeps a pipe open.
 func testPipeHolder(t *testing.T, l *Launcher) {
 	seconds := mark.new()
 	policy, stdout, _ := shell(t, `setsid sleep "$1" & (sleep "$1" &) ; echo first; until [ -e "$2" ]; do :; done; echo last`, seconds, filepath.Join(t.TempDir(), "go"))
@@ -117,12 +117,12 @@ func testKill(t *testing.T, l *Launcher) {
 		left := sleepers(t, seconds)
 		assert.That(t, len(left) == 0, "%s: left after Wait: %v", name, left)
 		assert.Fails(t, p.Signal(syscall.SIGTERM), "", "%s: signal to an ended tree: no error", name)
-		p.Kill() // harmless
+		p.Kill() // a second Kill has no effect
 		cancel(nil)
 	}
 }
 
-// testPID shows the command itself under the pid that is given out.
+// testPID: PID returns the pid of the command itself.
 func testPID(t *testing.T, l *Launcher) {
 	seconds := mark.new()
 	policy, _, _ := shell(t, `exec sleep "$1"`, seconds)
@@ -143,7 +143,7 @@ func testLauncherDies(t *testing.T, l *Launcher) {
 	assert.That(t, errors.Is(err, ErrLauncher), "error %v", err)
 	poll.Eventually(t, "nothing is left", func() bool { return len(sleepers(t, seconds)) == 0 })
 
-	// A command under the same user can stop its launcher.
+	// a command of the same user can stop its launcher
 	seconds = mark.new()
 	policy, _, _ = shell(t, treeScript, seconds)
 	p = begin(t, l, policy)
@@ -156,7 +156,7 @@ func testLauncherDies(t *testing.T, l *Launcher) {
 			case <-ended:
 				return
 			default:
-				_ = launcher.Signal(syscall.SIGSTOP) // fails once it is gone
+				_ = launcher.Signal(syscall.SIGSTOP) // fails once the launcher is gone
 			}
 		}
 	})
@@ -169,9 +169,9 @@ func testLauncherDies(t *testing.T, l *Launcher) {
 		func() bool { return len(sleepers(t, seconds)) == 0 })
 }
 
-// testInherits shows that a child gets nothing it was not given.
+// testInherits: a child inherits only what it is given.
 func testInherits(t *testing.T, l *Launcher) {
-	// A descriptor without close-on-exec, as a careless parent leaves it.
+	// a descriptor without close-on-exec, as a careless parent may have one
 	f := must.Get(os.Open(os.DevNull))(t)
 	defer f.Close()
 	leak := must.Get(syscall.Dup(int(f.Fd())))(t)
@@ -201,7 +201,7 @@ func TestTimeout(t *testing.T) {
 	p, err := l.Command(ctx, policy)
 	if err != nil {
 		must.That(t, errors.Is(err, context.DeadlineExceeded), "%v", err)
-		return // too slow a machine to start anything in time
+		return // the machine is too slow to start anything in time
 	}
 	if _, err := p.Wait(); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("error %v, output %q", err, stdout)
@@ -243,7 +243,7 @@ func TestStartErrors(t *testing.T) {
 	if _, err := l.Command(ended, Policy{Path: truth}); !errors.Is(err, context.Canceled) {
 		t.Errorf("ended context: %v", err)
 	}
-	p, err := l.Command(t.Context(), Policy{Path: truth, Dir: dir}) // the control
+	p, err := l.Command(t.Context(), Policy{Path: truth, Dir: dir}) // a check that a good command starts
 	must.OK(t, err)
 	if state, err := p.Wait(); state != (State{}) || err != nil {
 		t.Errorf("control: %v, %v", state, err)
@@ -269,7 +269,7 @@ func TestClose(t *testing.T) {
 		_, err := p.Wait()
 		assert.That(t, errors.Is(err, ErrKilled), "error %v", err)
 	}
-	takeOver(t, made) // that Close removes it is a test of its own
+	takeOver(t, made) // that Close removes the folder has its own test
 	_, err := l.Command(t.Context(), Policy{Path: program(t, "true")})
 	assert.That(t, errors.Is(err, ErrClosed), "after Close: %v", err)
 }
@@ -282,7 +282,7 @@ func TestLimits(t *testing.T) {
 		policy.Dir, policy.Limits = dir, limits
 		return begin(t, l, policy).Wait()
 	}
-	if state, err := write(Limits{}); state.Code != 0 || err != nil { // the control
+	if state, err := write(Limits{}); state.Code != 0 || err != nil { // a check without limits
 		t.Fatal(state, err)
 	}
 	state, err := write(Limits{FileBytes: 5000})
@@ -291,7 +291,7 @@ func TestLimits(t *testing.T) {
 	assert.Equal(t, got, "77\n55\n", "limits")
 }
 
-// TestDirFile guards against a folder swapped for a link after it was checked.
+// TestDirFile guards against a folder that is swapped for a link after it was checked.
 func TestDirFile(t *testing.T) {
 	l := newLauncher(t, Options{})
 	base := t.TempDir()
@@ -303,12 +303,14 @@ func TestDirFile(t *testing.T) {
 	defer opened.Close()
 	moved := filepath.Join(base, "moved")
 	must.OK(t, os.Rename(good, moved), os.Symlink(other, good))
-	if got := runShell(t, l, "pwd -P", func(p *Policy) { p.Dir = good }); got != other+"\n" { // the control
+	// A check that the swap works.
+	if got := runShell(t, l, "pwd -P", func(p *Policy) { p.Dir = good }); got != other+"\n" {
 		t.Fatalf("by name: %q", got)
 	}
 	policy, _, _ := shell(t, "pwd -P")
 	policy.Dir, policy.DirFile = good, opened
-	if !plainContainer() { // where the folder is entered by its descriptor
+	// In a plain container the child enters the folder by its descriptor instead.
+	if !plainContainer() {
 		_, err := l.Command(t.Context(), policy)
 		assert.That(t, err != nil && strings.Contains(err.Error(), "another folder"), "by descriptor: %v", err)
 	}
@@ -316,7 +318,7 @@ func TestDirFile(t *testing.T) {
 	assert.Equal(t, got, moved+"\n", "by descriptor and its name: …, want %q", moved)
 }
 
-// TestStreams covers what a stream may be.
+// TestStreams: a stream can be shared, nil, a file, or a writer that fails.
 func TestStreams(t *testing.T) {
 	l := newLauncher(t, Options{})
 	var both bytes.Buffer
@@ -337,7 +339,7 @@ func TestStreams(t *testing.T) {
 		t.Errorf("broken writer: %v", err)
 	}
 
-	// The output of a child that closes its stream ends there and then.
+	// the output of a child that closes its stream ends at once
 	r, w, err := os.Pipe()
 	must.OK(t, err)
 	defer r.Close()
@@ -367,8 +369,8 @@ type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// TestReadSoon: who waits for an answer may read it itself, and so may several at once. Nothing is lost or
-// comes twice, what comes unasked and the end are seen as well, and so is what comes late.
+// TestReadSoon: callers that wait for an answer can read it themselves, several at the same time. No output is lost
+// or repeated, and unexpected output, late output and the end are read too.
 func TestReadSoon(t *testing.T) {
 	l := newLauncher(t, Options{})
 	in, ours, err := os.Pipe()
@@ -430,8 +432,8 @@ func TestReadSoon(t *testing.T) {
 	assert.That(t, bytes.Equal(got, want), "%d bytes came, want %d", len(got), len(want))
 }
 
-// TestReadSoonEnds guards against waiting for longer than a moment: for the rest of an answer, where what
-// came of it took a while to pass on, and for the end of what never ends.
+// TestReadSoonEnds guards against a soon that takes longer than a moment: for the rest of an answer whose first part
+// took long to pass on, and for output without end.
 func TestReadSoonEnds(t *testing.T) {
 	for _, flood := range []bool{false, true} {
 		slow := writerFunc(func(p []byte) (int, error) {
@@ -456,8 +458,8 @@ func TestReadSoonEnds(t *testing.T) {
 	}
 }
 
-// TestPumpStranger guards against waiting for a process outside the tree that
-// holds the pipe open: what was written before the end arrives, and that is all.
+// TestPumpStranger guards against waiting for a process outside of the tree that keeps the pipe open. Only the output
+// from before the end is read.
 func TestPumpStranger(t *testing.T) {
 	for _, idle := range []func() bool{nil, func() bool { return true }} {
 		var got bytes.Buffer

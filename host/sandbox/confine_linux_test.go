@@ -21,7 +21,7 @@ import (
 	"a2e/host/hosttest/poll"
 )
 
-// walled makes a launcher with a workspace of its own, and a secret beside it.
+// walled returns a launcher with a workspace of its own, and a secret file beside the workspace.
 func walled(t *testing.T, opts Options) (l *Launcher, workspace, secret string) {
 	t.Helper()
 	base := t.TempDir()
@@ -31,8 +31,8 @@ func walled(t *testing.T, opts Options) (l *Launcher, workspace, secret string) 
 	return newLauncher(t, opts), workspace, secret
 }
 
-// TestEachLevelHolds shows that every way to hold a tree keeps files and network
-// away, the weakest ones by Landlock and the filter alone.
+// TestEachLevelHolds: every level keeps children from files and from the network; the weakest one by Landlock and the
+// filter alone.
 func TestEachLevelHolds(t *testing.T) {
 	for i, lv := range usable(t) {
 		t.Run(string(lv.mechanism), func(t *testing.T) {
@@ -44,7 +44,7 @@ func TestEachLevelHolds(t *testing.T) {
 			outside := filepath.Join(filepath.Dir(secret), "written")
 			for name, act := range map[string]string{
 				"read":    `cat "$1"`,
-				"write":   `echo x > "$2"; exit 1`, // a folder of the same name may be there
+				"write":   `echo x > "$2"; exit 1`, // there may be a folder with this name
 				"link":    `ln -s "$1" link && cat link`,
 				"network": `exec python3 -c 'import socket; socket.socket()'`,
 				"ptrace":  `exec python3 -c 'import ctypes, os, sys; l = ctypes.CDLL(None, use_errno=True); sys.exit(l.ptrace(0, 0, 0, 0) != 0)'`,
@@ -60,7 +60,7 @@ func TestEachLevelHolds(t *testing.T) {
 	}
 }
 
-// TestRequired refuses, with the reason, what it cannot confine.
+// TestRequired: in the mode "required" a child that cannot be confined is refused, with the reason.
 func TestRequired(t *testing.T) {
 	l, workspace, _ := walled(t, Options{Mode: Required})
 	fillReadOnly(t, workspace)
@@ -85,7 +85,7 @@ func TestRequired(t *testing.T) {
 	}
 }
 
-// TestFindings holds what Probe says against what a child has.
+// TestFindings: the findings of Probe are the same as those of a child that was started.
 func TestFindings(t *testing.T) {
 	l, workspace, _ := walled(t, Options{})
 	got := l.Findings()
@@ -121,7 +121,7 @@ func TestFindings(t *testing.T) {
 	}
 }
 
-// TestOff confines nothing, but still ends trees.
+// TestOff: without a sandbox nothing is confined, but trees of processes still end.
 func TestOff(t *testing.T) {
 	l, workspace, secret := walled(t, Options{Mode: Off})
 	out, state := try(t, l, workspace, `cat "$1"`, secret)
@@ -130,7 +130,7 @@ func TestOff(t *testing.T) {
 	assert.Equal(t, strings.TrimSpace(out), strconv.Itoa(os.Geteuid()), "user %s", out)
 }
 
-// TestRead grants folders by config, for reading only, links included.
+// TestRead: folders that the config grants can be read but not written, also through links.
 func TestRead(t *testing.T) {
 	shared := t.TempDir()
 	link := filepath.Join(t.TempDir(), "link")
@@ -142,7 +142,7 @@ func TestRead(t *testing.T) {
 	assert.That(t, state.Code != 0, "written: %v, %q", state, out)
 }
 
-// TestTemp shows that children share a temporary folder of their own.
+// TestTemp: children share a temporary folder that is not the machine's.
 func TestTemp(t *testing.T) {
 	l, workspace, _ := walled(t, Options{})
 	tmp := "/tmp"
@@ -156,7 +156,7 @@ func TestTemp(t *testing.T) {
 	assert.That(t, os.IsNotExist(err), "in the machine's own: %v", err)
 }
 
-// TestTerminal returns a command a terminal that controls it, with a name.
+// TestTerminal: a command gets its terminal as the controlling terminal, which has a name.
 func TestTerminal(t *testing.T) {
 	host, child, err := pty.Open()
 	must.OK(t, err)
@@ -175,7 +175,7 @@ func TestTerminal(t *testing.T) {
 		n, err := host.Read(buf)
 		out.Write(buf[:n])
 		if err != nil {
-			break // EIO: the last holder is gone
+			break // EIO: no process has the terminal open any more
 		}
 	}
 	if state, err := p.Wait(); state.Code != 0 || err != nil {
@@ -190,7 +190,7 @@ func TestTerminal(t *testing.T) {
 	}
 }
 
-// TestNetwork reaches the host's network only where the policy says so.
+// TestNetwork: a child reaches the host's network if its policy says so.
 func TestNetwork(t *testing.T) {
 	l, workspace, _ := walled(t, Options{})
 	policy, stdout, stderr := shell(t, `exec python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print("bound")'`)
@@ -200,7 +200,7 @@ func TestNetwork(t *testing.T) {
 		"%q, %q", state, err, stdout, stderr)
 }
 
-// TestProcessLimit bounds a tree of root as well.
+// TestProcessLimit: the number of processes in a tree is limited, even if the tree runs as root.
 func TestProcessLimit(t *testing.T) {
 	l, workspace, _ := walled(t, Options{})
 	policy, stdout, _ := shell(t, `exec python3 -c '
@@ -217,7 +217,7 @@ print(n)'`)
 	policy.Dir, policy.Limits = workspace, Limits{Processes: 50}
 	_, err := begin(t, l, policy).Wait()
 	if plainContainer() && errors.Is(err, ErrProcesses) {
-		return // the tree was watched, and ended
+		return // the launcher has watched the tree and ended it
 	}
 	must.OK(t, err)
 	limited := slices.ContainsFunc(l.Findings(), func(f Finding) bool { return f.Name == findProcesses && f.OK })
@@ -225,7 +225,7 @@ print(n)'`)
 	assert.That(t, limited != (got == "2000"), "%s processes were started; the limit is there: %t", got, limited)
 }
 
-// TestStale removes what a killed host left behind, and nothing else.
+// TestStale: folders that a killed host left behind are removed, and no others.
 func TestStale(t *testing.T) {
 	temp := t.TempDir()
 	left, held, fresh := filepath.Join(temp, privatePrefix+"left"), filepath.Join(temp, privatePrefix+"held"),
@@ -247,7 +247,8 @@ func TestStale(t *testing.T) {
 	}
 }
 
-// TestCgroup writes a tree's bounds, where the kernel's files are plain ones.
+// TestCgroup: delegate turns on the controllers in a folder with plain files in place of the kernel's, and ownCgroup
+// finds the cgroup of a process.
 func TestCgroup(t *testing.T) {
 	dir := t.TempDir()
 	files := map[string]string{
@@ -284,8 +285,8 @@ func TestCgroup(t *testing.T) {
 	}
 }
 
-// TestMemoryLimit ends a tree that takes more than its share, and says so; what
-// its processes share counts once.
+// TestMemoryLimit: a tree that takes more memory than its limit is ended with an error that says so. Memory that its
+// processes share counts once.
 func TestMemoryLimit(t *testing.T) {
 	all := usable(t)
 	for _, lv := range []level{all[0], all[len(all)-1]} {
@@ -315,9 +316,9 @@ time.sleep(1)`
 	}
 }
 
-// TestDirFileHasAName guards against a working directory in the host's mount namespace: a
-// command with one of its own gets "(unreachable)" from getcwd there. Some C libraries and
-// shells find the name another way, or believe PWD; others fail.
+// TestDirFileHasAName guards against a working directory that is in the host's mount namespace: in a command with its
+// own namespace getcwd returns "(unreachable)" for it. Some C libraries and shells find the name in another way, or
+// trust PWD; others fail.
 func TestDirFileHasAName(t *testing.T) {
 	dir := must.Get(filepath.EvalSymlinks(t.TempDir()))(t)
 	opened, err1 := os.Open(dir)
@@ -333,7 +334,7 @@ func TestDirFileHasAName(t *testing.T) {
 			Stderr: &out,
 		})
 		if unavailable(err) {
-			continue // on this machine
+			continue // this machine does not have the level
 		} else if err != nil {
 			t.Fatal(err)
 		}
@@ -343,7 +344,7 @@ func TestDirFileHasAName(t *testing.T) {
 	}
 }
 
-// TestBlindLauncher ends a tree that is not seen any more, and says why.
+// TestBlindLauncher: a tree that its launcher can no longer watch is ended, with the reason.
 func TestBlindLauncher(t *testing.T) {
 	all := usable(t)
 	for _, lv := range []level{all[0], all[len(all)-1]} {
@@ -367,8 +368,8 @@ func TestBlindLauncher(t *testing.T) {
 	}
 }
 
-// TestMemoryOfOthers lets a tree be while the machine's other programs take
-// memory that no process shows, also when it has files without a name itself.
+// TestMemoryOfOthers: a tree is not ended because other programs of the machine take memory that no process shows,
+// even if the tree has files without a name itself.
 func TestMemoryOfOthers(t *testing.T) {
 	l, workspace, _ := walled(t, Options{})
 	policy, stdout, stderr := shell(t, `exec python3 -c '
@@ -400,13 +401,13 @@ print("alive")'`)
 	}
 }
 
-// TestFilterAllows runs what stands close to that which is refused: a program's
-// own limits and schedule, and those of its threads and children.
+// TestFilterAllows: the filter allows calls that are similar to those that it refuses: changes of a program's own
+// limits and schedule, and of those of its threads and children.
 func TestFilterAllows(t *testing.T) {
 	l, workspace, _ := walled(t, Options{})
 	others := "[0, os.getpid(), child]"
 	if plainContainer() {
-		others = "[0]" // which others are its own cannot be told there
+		others = "[0]" // the filter cannot tell there which others are its own
 	}
 	out, state := try(t, l, workspace, `exec python3 -c '
 import ctypes, os, resource, signal, socket, threading
@@ -455,8 +456,8 @@ print("all")'`)
 	}
 }
 
-// awaitLooks waits until the launcher of a tree has looked at it some times: each
-// look ends in a pause, which shows as a switch of a thread.
+// awaitLooks waits until the launcher of a tree has checked it several times: each check ends in a pause, which
+// counts as a context switch of a thread.
 func awaitLooks(t *testing.T, p *Process) {
 	t.Helper()
 	c, ok := p.child.(*launched)
@@ -464,7 +465,7 @@ func awaitLooks(t *testing.T, p *Process) {
 	switches := func() (n int64) {
 		files := must.Get(filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", c.proc.Pid)))(t)
 		for _, file := range files {
-			text, _ := os.ReadFile(file) // the thread may have ended
+			text, _ := os.ReadFile(file) // an error means that the thread has ended
 			n += after(bytes.Fields(text), "voluntary_ctxt_switches:")
 		}
 		return n
@@ -473,8 +474,8 @@ func awaitLooks(t *testing.T, p *Process) {
 	poll.Eventually(t, "the launcher looks", func() bool { return switches() >= before+4 })
 }
 
-// TestSpare shows that a launcher which stood ready before its command was known gives it its
-// own bounds and place, and that nothing may be named in it which another one was granted.
+// TestSpare: a launcher that was started before its command was known applies that command's own bounds and folder,
+// and denies files that are granted to other commands only.
 func TestSpare(t *testing.T) {
 	l, workspace, secret := walled(t, Options{})
 	for i := range 3 {

@@ -19,10 +19,9 @@ import (
 	"a2e/host/hosttest/poll"
 )
 
-// TestHostKilled kills hosts with SIGKILL while their trees run: nothing of a
-// tree may survive.
+// TestHostKilled: no process of a tree survives if its host is killed with SIGKILL.
 func TestHostKilled(t *testing.T) {
-	// The control: without a Launcher such a tree outlives its host.
+	// a check that without a Launcher such a tree outlives its host
 	seconds := mark.new()
 	host := asRole(t, roleLoose, "", seconds)
 	killHost(t, host, seconds)
@@ -32,12 +31,12 @@ func TestHostKilled(t *testing.T) {
 	}
 	must.Equal(t, len(left), treeSize, "control: … of … survive")
 
-	// The weaker ones are the fallback: fewer rounds do for them every day.
+	// the weaker levels are only the fallback, so fewer rounds are enough
 	const strongest, others = 4, 2
 	all := usable(t)
 	for i, lv := range all {
 		if i > 0 && lv.mechanism == all[0].mechanism {
-			continue // the same without its rights: nothing else holds the tree
+			continue // the same level without its capabilities: nothing else would hold the tree
 		}
 		t.Run(string(lv.mechanism), func(t *testing.T) {
 			rounds, longest := others, time.Duration(0)
@@ -57,17 +56,17 @@ func TestHostKilled(t *testing.T) {
 	}
 }
 
-// killHost starts a host, waits for its whole tree and kills the host alone.
+// killHost starts a host, waits until its whole tree runs, and kills only the host.
 func killHost(t *testing.T, host *exec.Cmd, seconds string) {
 	t.Helper()
 	must.OK(t, host.Start())
 	poll.Eventually(t, "the tree runs", func() bool { return len(sleepers(t, seconds)) == treeSize })
 	must.OK(t, host.Process.Kill())
-	_ = host.Wait() // it says that it was killed
+	_ = host.Wait() // the error says that it was killed
 }
 
-// TestThreads guards against Pdeathsig firing when a thread ends while the host
-// lives: children are started from goroutines whose threads die.
+// TestThreads guards against Pdeathsig, which fires when a thread ends while the host lives: children are started
+// from goroutines whose threads end.
 func TestThreads(t *testing.T) {
 	l := newLauncher(t, Options{})
 	seconds := mark.new()
@@ -75,7 +74,7 @@ func TestThreads(t *testing.T) {
 	started := make(chan *Process, many)
 	for range many {
 		go func() {
-			runtime.LockOSThread() // never unlocked: the thread ends here
+			runtime.LockOSThread() // never unlocked, so the thread ends with the goroutine
 			policy, _, _ := shell(t, `sleep "$1"`, seconds)
 			p, err := l.Command(context.WithoutCancel(t.Context()), policy)
 			assert.OK(t, err)
@@ -87,15 +86,15 @@ func TestThreads(t *testing.T) {
 		all = append(all, <-started)
 	}
 	poll.Eventually(t, "all run", func() bool { return len(sleepers(t, seconds)) == many })
-	runShell(t, l, "exit 0", nil) // a whole start later they still do
+	runShell(t, l, "exit 0", nil) // they still run after the time of a whole start
 	assert.Equal(t, len(sleepers(t, seconds)), many, "… of … still run")
 	for _, p := range all {
 		killed(t, p)
 	}
 }
 
-// TestStormOfStarts starts from many goroutines at once, while others fork by
-// other means: no pipe end leaks into a stranger and holds a call open.
+// TestStormOfStarts: many starts at the same time, while the host forks in other ways too, leak no pipe end into
+// another process, which would make a call wait.
 func TestStormOfStarts(t *testing.T) {
 	l := newLauncher(t, Options{})
 	stop := make(chan struct{})
@@ -138,10 +137,11 @@ func TestStormOfStarts(t *testing.T) {
 	assert.OK(t, <-forks)
 }
 
-// TestFallsBack has levels that the machine refuses before one that works.
+// TestFallsBack: a level that the machine refuses is skipped, and the next one is used.
 func TestFallsBack(t *testing.T) {
 	l := newLauncher(t, Options{})
-	refused := level{MechanismUserPIDNamespace, syscall.SysProcAttr{AmbientCaps: []uintptr{63}}} // no such capability
+	// There is no capability 63.
+	refused := level{MechanismUserPIDNamespace, syscall.SysProcAttr{AmbientCaps: []uintptr{63}}}
 	l.start.levels = []level{refused, refused, {mechanism: MechanismSubreaper}}
 	if got := runShell(t, l, "echo fine", nil); got != "fine\n" || l.Mechanism() != MechanismSubreaper {
 		t.Errorf("%q by %q", got, l.Mechanism())
@@ -154,7 +154,7 @@ func TestFallsBack(t *testing.T) {
 	}
 }
 
-// TestIgnoredSignals starts a host whose parent ignores signals.
+// TestIgnoredSignals: children do not inherit that the host's parent ignores signals.
 func TestIgnoredSignals(t *testing.T) {
 	host := asRole(t, rolePrint, "", "grep -E '^Sig(Ign|Blk)' /proc/self/status")
 	host.Path = program(t, "sh")
@@ -174,14 +174,14 @@ func exePath(t *testing.T) string {
 	return exe
 }
 
-// TestUnprivileged runs a host that is not root, where the test is root.
+// TestUnprivileged: a host that is not root works, and its commands have no capabilities.
 func TestUnprivileged(t *testing.T) {
 	const nobody = 65534
 	host := asRole(t, rolePrint, "", "id -u; grep -E '^Cap(Eff|Prm|Amb)' /proc/self/status; sleep 0 & exit 0")
 	want := strconv.Itoa(os.Geteuid())
 	if os.Geteuid() == 0 {
 		host.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
-		host.Dir, host.Env = "/", append(host.Env, "TMPDIR=/tmp") // this user's own may be closed to others
+		host.Dir, host.Env = "/", append(host.Env, "TMPDIR=/tmp") // the user's own TMPDIR may be closed to others
 		want = strconv.Itoa(nobody)
 	}
 	out := must.Get(host.StdoutPipe())(t)
@@ -198,13 +198,13 @@ func TestUnprivileged(t *testing.T) {
 	}
 }
 
-// TestPrivateProc shows that the host's environment is out of sight in a
-// namespace, and that pids in it fit.
+// TestPrivateProc: in a namespace a child sees only its own processes in /proc, with the right pids, so it cannot see
+// the host's environment.
 func TestPrivateProc(t *testing.T) {
 	l := newLauncher(t, Options{})
 	got := runShell(t, l, `[ "$(cut -d' ' -f1 /proc/$$/stat)" = $$ ] && echo fits; ls -d /proc/[0-9]* | wc -l`, nil)
 	if l.Mechanism() == MechanismSubreaper {
-		return // it has no namespace
+		return // a subreaper has no namespace
 	}
 	count, err := strconv.Atoi(strings.TrimSpace(strings.TrimPrefix(got, "fits\n")))
 	assert.That(t, err == nil && count <= 5, "output %q", got)

@@ -1,6 +1,6 @@
 package sandbox
 
-// escapes lists them all, by what they are after.
+// escapes returns all escapes, grouped by target.
 func escapes() []escape {
 	var all []escape
 	for _, some := range [][]escape{
@@ -288,7 +288,7 @@ except OSError as e:
 	}
 }
 
-// awaitBound waits for the bound of the address space, which comes a moment after the start.
+// awaitBound waits for the bound of the address space, which is set shortly after the start.
 const awaitBound = `
 import resource
 for _ in range(200):
@@ -297,7 +297,7 @@ for _ in range(200):
     time.sleep(0.01)
 `
 
-// bombs use up the machine. Outside they are small ones.
+// bombs use up the machine's resources. Outside of the sandbox they stay small.
 func bombs() []escape {
 	return []escape{
 		{name: "fork bomb", limits: Limits{Processes: 60}, act: `

@@ -1,6 +1,6 @@
 package sandbox
 
-// launcherTarget names the launcher, or outside the process that takes its place.
+// launcherTarget sets target to the launcher. Outside of the sandbox it is the victim process.
 const launcherTarget = `
 import resource
 target = os.getppid() if os.getppid() != G["host"] else G["pid"]
@@ -10,9 +10,8 @@ def hit():
         ok()
 `
 
-// launcherEscapes go for the launcher, which watches them. Outside, the process
-// beside them takes its place; what would reach further runs isolated there, as
-// the pid 1 that it is after.
+// launcherEscapes attack the launcher that watches them. Outside of the sandbox the victim takes its place; attacks
+// that could reach further run in namespaces of their own there, with themselves as their target, pid 1.
 func launcherEscapes() []escape {
 	const target = launcherTarget
 	return []escape{
@@ -56,9 +55,9 @@ if call("ioprio_get", 1, 1) >> 13 == 3:
 	}
 }
 
-// hiddenBombs take memory that the resident size of no process shows: 220 MB
-// where 150 are allowed. Some show as growth of the whole machine's alone, which
-// others may hide by giving back as much just then: inside they get several tries.
+// hiddenBombs take memory that the resident size of no process shows: 220 MB where 150 are allowed. Some can only be
+// seen in the growth of the whole machine's memory, which other programs may hide by giving back as much at the same
+// time, so these bombs get several tries inside.
 func hiddenBombs() []escape {
 	limits := Limits{MemoryBytes: 150 << 20}
 	const lib = `
@@ -183,8 +182,8 @@ call("exit", 0)`},
 	return bombs
 }
 
-// attributeEscapes change what files outside say of themselves, which Landlock does not
-// know: without a mount namespace the filter and the warden alone keep them from it.
+// attributeEscapes change attributes of files outside, which Landlock does not check: without a mount namespace only
+// the filter and the warden prevent this.
 func attributeEscapes() []escape {
 	const raced = `
 import threading
@@ -280,7 +279,7 @@ stop = True; thread.join()`},
 	}
 }
 
-// sharedEscapes go for what the programs of a user share without a file of their own.
+// sharedEscapes attack things that the programs of a user share without a file of their own.
 func sharedEscapes() []escape {
 	return []escape{
 		{name: "datagram to a socket outside", act: `

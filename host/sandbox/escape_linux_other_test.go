@@ -2,5 +2,5 @@
 
 package sandbox
 
-// archCallNumbers are those that only this machine has.
+// archCallNumbers returns the numbers of system calls that only this architecture has.
 func archCallNumbers() map[string]int { return nil }

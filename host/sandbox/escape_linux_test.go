@@ -25,50 +25,49 @@ import (
 	"a2e/host/hosttest/must"
 )
 
-// escape is one way out of the sandbox, as a Python program. It worked when the
-// program says so by ok(), or where there is a mark, when that is found outside.
+// escape is an attempt to get out of the sandbox, as a Python program. It has worked if the program calls ok(), or,
+// if there is a mark, if the text MARK is found outside.
 type escape struct {
 	name string
 	act  string
-	mark string // a file of the outside folder that the act makes or changes; "temp" = grounds.Temp
+	mark string // file in the outside folder that the act makes or changes; "temp" = grounds.Temp
 
-	isolated bool   // outside, it runs as root of namespaces of its own: it would harm the machine, or need root
-	root     bool   // outside, it works for root only
-	alone    bool   // others must not take memory meanwhile
-	arch     string // it is for this processor only
-	limits   Limits // what stops it inside
-	spaces   bool   // outside, it works only where there are namespaces
-	open     bool   // namespaces alone stop it, see README.md: it gets out of a plain container
+	isolated bool   // outside it runs as root of its own namespaces, because it would harm the machine or needs root
+	root     bool   // outside it works only for root
+	alone    bool   // no other test may take memory meanwhile
+	arch     string // the only architecture that has it; "" = all
+	limits   Limits // the limits that stop it inside
+	spaces   bool   // outside it works only on a machine with namespaces
+	open     bool   // only namespaces stop it, see README.md: it works in a plain container
 }
 
-// grounds is what the escapes are after: everything of the test that a child of
-// the sandbox must not get at.
+// grounds has the targets of the escapes: everything of the test that a child in the sandbox must not reach.
 type grounds struct {
 	Workspace string         `json:"ws"`
 	Outside   string         `json:"out"`    // a folder beside the workspace
-	Secret    string         `json:"secret"` // a file in it
+	Secret    string         `json:"secret"` // a file in the outside folder
 	Temp      string         `json:"temp"`   // a file in the machine's temporary folder
-	Etc       string         `json:"etc"`    // a file of /etc that is not granted
+	Etc       string         `json:"etc"`    // a file in /etc that is not granted
 	ReadOnly  string         `json:"ro"`     // a file that is granted for reading
 	Program   string         `json:"prog"`   // an executable outside
 	User      int            `json:"uid"`
-	Victim    int            `json:"pid"`  // a process of the same user
-	Host      int            `json:"host"` // the process that starts the children
+	Victim    int            `json:"pid"`  // pid of a process of the same user
+	Host      int            `json:"host"` // pid of the process that starts the children
 	TCP       int            `json:"tcp"`  // ports on loopback
 	TCP6      int            `json:"tcp6"`
 	UDP       int            `json:"udp"`
-	Abstract  string         `json:"abs"`  // abstract socket
-	Unix      string         `json:"unix"` // sockets in the outside folder
+	Abstract  string         `json:"abs"`  // name of an abstract socket
+	Unix      string         `json:"unix"` // paths of sockets in the outside folder
 	Datagram  string         `json:"gram"`
 	Marked    string         `json:"marked"` // a file with an extended attribute
-	Memory    int            `json:"shm"`    // System V memory
-	Queue     int            `json:"msg"`    // System V queue
-	Calls     map[string]int `json:"nr"`     // numbers of system calls
+	Memory    int            `json:"shm"`    // id of System V memory
+	Queue     int            `json:"msg"`    // id of a System V message queue
+	Calls     map[string]int `json:"nr"`     // numbers of system calls by name
 }
 
 const secretText = "geheim-4711"
 
-// prelude is in front of each act: G is the grounds.
+// prelude is the beginning of each act. G is the grounds.
 const prelude = `
 import sys, os, json, ctypes, socket, errno, signal, time, struct
 G = json.loads(sys.argv[1])
@@ -97,10 +96,10 @@ def secret(path):
         ok()
 `
 
-// newGrounds makes them; all that runs or listens ends with the test.
+// newGrounds makes the targets. The processes and sockets among them end with the test.
 func newGrounds(t *testing.T) *grounds {
 	t.Helper()
-	base, err := os.MkdirTemp("", "g") // that of t has too long a name for a socket in it
+	base, err := os.MkdirTemp("", "g") // t.TempDir() is too long for the path of a socket
 	must.OK(t, err)
 	t.Cleanup(func() { must.OK(t, RemoveTree(context.Background(), base)) })
 	g := &grounds{
@@ -134,7 +133,7 @@ func newGrounds(t *testing.T) *grounds {
 	return g
 }
 
-// privateEtc finds a file of /etc that this user may read and children may not.
+// privateEtc returns a file in /etc that this user can read and children cannot.
 func privateEtc(t *testing.T) string {
 	for _, name := range []string{"machine-id", "fstab", "shadow", "issue", "login.defs"} {
 		if file, err := os.Open("/etc/" + name); err == nil {
@@ -146,9 +145,8 @@ func privateEtc(t *testing.T) string {
 	return ""
 }
 
-// startVictim starts the process that the escapes are after. Its number is none that the
-// inside has as well: those begin behind the kernel's reserve, and so do those of the
-// outside once they have gone round.
+// startVictim starts the process that the escapes attack. Its pid must not also be a pid inside the sandbox: pids
+// inside begin after the kernel's reserve of low numbers, as do pids outside once the numbers have wrapped around.
 func (g *grounds) startVictim(t *testing.T) {
 	const inside = pidReserve + 100
 	for g.Victim < inside {
@@ -159,12 +157,12 @@ func (g *grounds) startVictim(t *testing.T) {
 		g.Victim = victim.Process.Pid
 		t.Cleanup(func() {
 			_ = victim.Process.Kill()
-			_ = victim.Wait() // it says that it was killed
+			_ = victim.Wait() // the error says that it was killed
 		})
 	}
 }
 
-// shareMemory makes what other programs of the user share by System V IPC.
+// shareMemory makes things that programs of a user share by System V IPC.
 func (g *grounds) shareMemory(t *testing.T) {
 	const size, private = 4096, 0o600
 	id := must.Get(unix.SysvShmGet(unix.IPC_PRIVATE, size, unix.IPC_CREAT|private))(t)
@@ -178,7 +176,7 @@ func (g *grounds) shareMemory(t *testing.T) {
 	g.Memory, g.Queue = id, int(queue)
 }
 
-// listen opens the sockets that nobody of the inside may reach.
+// listen opens the sockets that no child inside may reach.
 func (g *grounds) listen(t *testing.T) {
 	g.Abstract = fmt.Sprintf("a2e-escape-%d-%d", os.Getpid(), time.Now().UnixNano())
 	for _, s := range []struct {
@@ -196,7 +194,7 @@ func (g *grounds) listen(t *testing.T) {
 			*s.port = l.Addr().(*net.TCPAddr).Port
 		}
 	}
-	// a name server of sorts: it sends back what it gets
+	// a simple name server, which sends back each query
 	conn := must.Get(net.ListenPacket("udp4", "127.0.0.1:0"))(t)
 	gram := must.Get(net.ListenUnixgram("unixgram", &net.UnixAddr{Name: g.Datagram, Net: "unixgram"}))(t)
 	t.Cleanup(func() { gram.Close() })
@@ -210,7 +208,7 @@ func (g *grounds) listen(t *testing.T) {
 			if err != nil {
 				return
 			}
-			_, _ = conn.WriteTo(buf[:n], from) // who asked may be gone
+			_, _ = conn.WriteTo(buf[:n], from) // the client may have gone
 		}
 	}()
 	t.Cleanup(func() {
@@ -246,7 +244,7 @@ func callNumbers() map[string]int {
 	return all
 }
 
-// worked reports whether an act got out.
+// worked reports whether an act has got out of the sandbox.
 func (g *grounds) worked(e *escape, out string) bool {
 	if e.mark == "" {
 		return strings.Contains(out, "ESCAPED")
@@ -259,14 +257,14 @@ func (g *grounds) worked(e *escape, out string) bool {
 	return err == nil && strings.Contains(string(data), "MARK")
 }
 
-// argv is the command of an act.
+// argv returns the command that runs an act.
 func (g *grounds) argv(t *testing.T, e *escape) []string {
 	t.Helper()
 	text := must.Get(json.Marshal(g))(t)
 	return []string{"python3", "-I", "-S", "-c", prelude + e.act, string(text)}
 }
 
-// outside runs an act as an ordinary process.
+// outside runs an act as an ordinary process, and returns its output and whether it worked.
 func (g *grounds) outside(t *testing.T, e *escape) (string, bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -285,7 +283,8 @@ func (g *grounds) outside(t *testing.T, e *escape) (string, bool) {
 	return fmt.Sprintf("%s%v", out, err), g.worked(e, string(out))
 }
 
-// inside runs an act in the sandbox: all of it, or what holds in a plain container.
+// inside runs an act in the sandbox, and returns its output and whether it worked. plain uses only the parts of the
+// sandbox that a plain container has.
 func (g *grounds) inside(t *testing.T, e *escape, plain bool) (string, bool) {
 	t.Helper()
 	read := []string{filepath.Dir(g.ReadOnly)}
@@ -314,8 +313,7 @@ func noNamespaces(t *testing.T) bool {
 	return slices.ContainsFunc(all, func(f Finding) bool { return f.Name == findMount && !f.OK })
 }
 
-// TestEscapes tries to get out of the sandbox. Each way is shown to work outside
-// of it first.
+// TestEscapes: no escape works inside the sandbox. Each one is first shown to work outside.
 func TestEscapes(t *testing.T) {
 	all := escapes()
 	assert.That(t, len(all) >= 60, "only %d escapes", len(all))
@@ -326,8 +324,8 @@ func TestEscapes(t *testing.T) {
 	tryEscapes(t, all, plain)
 }
 
-// TestWallPlainContainer does the same where there are no namespaces: a host in a plain
-// container. What takes memory is left to TestEscapes.
+// TestWallPlainContainer: no escape works where there are no namespaces, as for a host in a plain container. Escapes
+// that take memory are tried only in TestEscapes.
 func TestWallPlainContainer(t *testing.T) {
 	if noNamespaces(t) {
 		t.Log("TestEscapes has done so")
@@ -337,7 +335,7 @@ func TestWallPlainContainer(t *testing.T) {
 }
 
 func tryEscapes(t *testing.T, all []escape, plain bool) {
-	// The control: the same way in works for what is granted.
+	// a check that the same kinds of acts work for granted files
 	control := escape{name: "control", act: `
 open("mine", "w").write("x"); open(G["ro"]).read(); os.waitpid(os.posix_spawn("/usr/bin/env", ["true"], {}), 0)
 os.chmod("mine", 0o751); os.utime("mine", (1, 2)); os.chown("mine", os.getuid(), os.getgid())
@@ -350,7 +348,7 @@ ok()`}
 			continue
 		}
 		t.Run(e.name, func(t *testing.T) {
-			if !e.alone { // those come first
+			if !e.alone { // those with alone run first, one after the other
 				t.Parallel()
 			}
 			e.try(t, plain)
@@ -358,7 +356,7 @@ ok()`}
 	}
 }
 
-// shown are the names of the escapes that worked outside: once for a run of the tests will do.
+// shown has the names of the escapes that have worked outside; each has to be shown once.
 var shown sync.Map
 
 func (e *escape) try(t *testing.T, plain bool) {

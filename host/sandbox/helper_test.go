@@ -13,8 +13,8 @@ import (
 	"a2e/host/hosttest/must"
 )
 
-// newLauncher makes a Launcher that is closed with the test. Where the test does
-// not say otherwise the folders of all tests are its workspace.
+// newLauncher returns a Launcher that is closed at the end of the test. By default its workspace is the folder that
+// contains the folders of all tests.
 func newLauncher(t *testing.T, opts Options) *Launcher {
 	t.Helper()
 	if opts.Home == "" {
@@ -26,25 +26,25 @@ func newLauncher(t *testing.T, opts Options) *Launcher {
 	return homelyLauncher(t, opts)
 }
 
-// homelyLauncher makes a Launcher whose children have the sandbox's own home.
+// homelyLauncher returns a Launcher whose children have the sandbox's own home.
 func homelyLauncher(t *testing.T, opts Options) *Launcher {
 	t.Helper()
 	if opts.Launcher == "" {
-		opts.Launcher = built.Launcher(t) // hosts in other processes, as roles, have that of the test
+		opts.Launcher = built.Launcher(t) // hosts in other processes, as roles, use their test binary
 	}
 	l := must.Get(New(opts))(t)
 	t.Cleanup(func() { must.OK(t, l.Close()) })
 	return l
 }
 
-// program finds a real one on this machine.
+// program returns the path of a program on this machine.
 func program(t *testing.T, name string) string {
 	t.Helper()
 	path := must.Get(LookPath(name, SafePath(os.Getenv("PATH"), ""), ""))(t)
 	return path
 }
 
-// shell is a policy that runs a script, with its two streams.
+// shell returns a policy that runs a script, and the buffers of its stdout and stderr.
 func shell(t *testing.T, script string, args ...string) (Policy, *bytes.Buffer, *bytes.Buffer) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -64,7 +64,7 @@ func runShell(t *testing.T, l *Launcher, script string, change func(*Policy)) st
 	return stdout.String()
 }
 
-// tryPolicy runs a script that may fail, and returns what it printed on both streams.
+// tryPolicy runs a script that may fail, and returns what it printed on both streams, and its state.
 func tryPolicy(t *testing.T, l *Launcher, p Policy, script string, args ...string) (string, State) {
 	t.Helper()
 	s, stdout, stderr := shell(t, script, args...)
@@ -73,13 +73,13 @@ func tryPolicy(t *testing.T, l *Launcher, p Policy, script string, args ...strin
 	return stdout.String() + stderr.String(), state
 }
 
-// try is tryPolicy in a folder.
+// try is tryPolicy with only a working folder.
 func try(t *testing.T, l *Launcher, dir, script string, args ...string) (string, State) {
 	t.Helper()
 	return tryPolicy(t, l, Policy{Dir: dir}, script, args...)
 }
 
-// begin starts what a policy says.
+// begin starts a child with a policy.
 func begin(t *testing.T, l *Launcher, policy Policy) *Process {
 	t.Helper()
 	p := must.Get(l.Command(t.Context(), policy))(t)

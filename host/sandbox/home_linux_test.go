@@ -14,8 +14,8 @@ import (
 	"a2e/host/hosttest/poll"
 )
 
-// TestWallHomeRights: a child that may more than others finds nothing that those left, and
-// leaves nothing for them, also where its caller says nothing of a home.
+// TestWallHomeRights: a child with more rights than others does not see files that the others left, and leaves no
+// files for them, even if its caller sets no home.
 func TestWallHomeRights(t *testing.T) {
 	more := t.TempDir()
 	for name, policy := range map[string]Policy{
@@ -48,7 +48,7 @@ func TestWallHomeRights(t *testing.T) {
 				places, state := tryPolicy(t, l, policy, leave)
 				home, _, _ := strings.Cut(places, " ")
 				if state.Code != 0 && !strings.Contains(places, "/tmp/left") ||
-					home == "" { // without mounts /tmp is out of reach
+					home == "" { // without mounts a child cannot use /tmp
 					t.Fatalf("it cannot use its home: %v %s", state, places)
 				}
 				if out, state := tryPolicy(t, l, Policy{Dir: workspace}, "cat "+home+"/left"); state.Code == 0 {
@@ -68,8 +68,7 @@ func TestWallHomeRights(t *testing.T) {
 	}
 }
 
-// TestWallHomeBeside: two children that hold secrets do not see each other's home while
-// both run.
+// TestWallHomeBeside: two children that hold secrets do not see each other's home while both run.
 func TestWallHomeBeside(t *testing.T) {
 	l, workspace, _ := walled(t, Options{})
 	secret := Policy{Dir: workspace, HostEnv: map[string]string{"KEY": "x"}}
@@ -107,7 +106,8 @@ func TestWallHomeBeside(t *testing.T) {
 	}
 }
 
-// TestHomeOfAPolicy: what makes no sense is refused, and a start that fails leaves no home.
+// TestHomeOfAPolicy: a policy with a home that makes no sense is refused, and a start that fails leaves no home
+// behind.
 func TestHomeOfAPolicy(t *testing.T) {
 	l, workspace, _ := walled(t, Options{})
 	for name, policy := range map[string]Policy{
@@ -128,21 +128,22 @@ func TestHomeOfAPolicy(t *testing.T) {
 	}
 	_, tmp, err := l.env.home.get()
 	must.OK(t, err)
-	poll.Eventually(t, "nothing to be left", func() bool { // it is removed in the background
+	poll.Eventually(t, "nothing to be left", func() bool { // the home is removed in the background
 		left, err := filepath.Glob(filepath.Join(filepath.Dir(tmp), "scratch-*"))
 		return err == nil && len(left) == 0
 	})
 }
 
-// TestWallKeptHome: what a child leaves in a home that is kept is there at its next start,
-// and for nobody else, also where it lies in the workspace, as far as there are mounts to hide
-// it; its temporary files are gone.
+// TestWallKeptHome: files in a home that is kept are there at the next start of the same child, but its temporary
+// files are not. Other children cannot read that home, even if it lies in the workspace, as far as mounts can hide
+// it.
 func TestWallKeptHome(t *testing.T) {
 	for i, lv := range usable(t) {
 		t.Run(string(lv.mechanism), func(t *testing.T) {
 			base := realTemp(t)
 			state := filepath.Join(base, "work", "state")
-			if i > 0 || lv.mechanism == MechanismSubreaper { // no child starts where it could not be hidden
+			// Without mounts no child could start with the home in the workspace.
+			if i > 0 || lv.mechanism == MechanismSubreaper {
 				state = filepath.Join(base, "state")
 			}
 			must.OK(t, os.MkdirAll(state, 0o700), os.MkdirAll(base+"/work", 0o700))
@@ -174,8 +175,8 @@ func TestWallKeptHome(t *testing.T) {
 	}
 }
 
-// TestKeptHomes: those that nobody uses go, those in use stay, and what an installer left
-// half done is removed once nobody is at it.
+// TestKeptHomes: homes that are not used for a month are removed, and homes in use stay. A half-finished installation
+// is removed when nobody works on it.
 func TestKeptHomes(t *testing.T) {
 	dir := t.TempDir()
 	open := func(name string) *KeptHome {
@@ -224,7 +225,7 @@ func names(t *testing.T, dir string) (all []string) {
 	return all
 }
 
-// TestKeptHomeOverflows: a home that is kept counts for the disk, and is emptied.
+// TestKeptHomeOverflows: the size of a kept home counts for the disk limit, and a home that is too large is emptied.
 func TestKeptHomeOverflows(t *testing.T) {
 	k := must.Get(KeepHome(t.TempDir(), "full"))(t)
 	defer k.Close()
@@ -236,8 +237,8 @@ func TestKeptHomeOverflows(t *testing.T) {
 	poll.Eventually(t, "it is empty", func() bool { return k.Size() == 0 })
 }
 
-// TestNetworkEnvironment: certificates, proxies and registries of the machine are for
-// children with network, those with a password in them for programs of the config alone.
+// TestNetworkEnvironment: children with network get the machine's certificates, proxies and registries. Only programs
+// of the config get those that contain a password.
 func TestNetworkEnvironment(t *testing.T) {
 	base := realTemp(t)
 	cert := filepath.Join(base, "ca.pem")
@@ -290,8 +291,8 @@ func TestNetworkEnvironment(t *testing.T) {
 	}
 }
 
-// TestReadOnly shows that no way to change a folder works where the policy takes it away,
-// on every level, and that what stays open works.
+// TestReadOnly: no way to change a folder works if the policy makes it read-only, on every level, and other access
+// still works.
 func TestReadOnly(t *testing.T) {
 	acts := []string{
 		`echo x > new`, `echo x >> old`, `: > old`, `rm old`, `mv old other`, `mkdir d`, `rmdir empty`, `ln old hard`,
@@ -302,7 +303,7 @@ func TestReadOnly(t *testing.T) {
 	}
 	for i, lv := range usable(t) {
 		if lv.mechanism == MechanismSubreaper || i > 0 && lv.mechanism != MechanismPIDNamespace {
-			continue // without a mount namespace Landlock alone holds: TestReadOnlyWeakly
+			continue // without a mount namespace only Landlock works: see TestReadOnlyWeakly
 		}
 		t.Run(string(lv.mechanism), func(t *testing.T) {
 			l, workspace, _ := walled(t, Options{})
@@ -330,8 +331,8 @@ func TestReadOnly(t *testing.T) {
 	}
 }
 
-// TestReadOnlyWeakly shows the same on the weakest level. For a host that is not root that
-// is without mounts of its own.
+// TestReadOnlyWeakly: a folder is also read-only on the weakest level: a host that is not root and has no mounts of
+// its own.
 func TestReadOnlyWeakly(t *testing.T) {
 	l, workspace, _ := walled(t, Options{})
 	all := levels(BestEffort)
@@ -349,8 +350,8 @@ func TestReadOnlyWeakly(t *testing.T) {
 	holdsReadOnly(t, workspace)
 }
 
-// TestReadOnlyView: Landlock goes by the grants alone, and what one grant allows no other
-// one takes back. So a read-only workspace must have no grant to write.
+// TestReadOnlyView: a read-only workspace has no grant to write, because in Landlock no grant can take back what
+// another one allows.
 func TestReadOnlyView(t *testing.T) {
 	base := t.TempDir()
 	var paths []string
@@ -362,7 +363,7 @@ func TestReadOnlyView(t *testing.T) {
 	v := newView(&Options{Workspace: workspace}, nil, home, tmp)
 	for _, c := range []struct {
 		policy Policy
-		write  []string // the sources that may be changed
+		write  []string // sources of the grants to write
 	}{
 		{Policy{}, []string{home, tmp, tmp, workspace}},
 		{Policy{ReadOnly: []string{workspace}}, []string{home, tmp, tmp}},
@@ -372,7 +373,7 @@ func TestReadOnlyView(t *testing.T) {
 			[]string{scratch, scratch, part},
 		},
 		{Policy{Scratch: scratch}, []string{scratch, scratch, workspace}},
-		{Policy{}, []string{home, tmp, tmp, workspace}}, // what one child is denied, the next one has
+		{Policy{}, []string{home, tmp, tmp, workspace}}, // the next child has again what another was denied
 	} {
 		c.policy.Path = program(t, "sh")
 		var write []string
@@ -386,7 +387,7 @@ func TestReadOnlyView(t *testing.T) {
 	}
 }
 
-// TestScratch: what one child leaves in its home or temporary folder is found by no other.
+// TestScratch: files that a child leaves in its home or temporary folder are not seen by other children.
 func TestScratch(t *testing.T) {
 	l, workspace, _ := walled(t, Options{Home: t.TempDir()})
 	home, shared, err := l.env.home.get()
@@ -421,7 +422,7 @@ func fillReadOnly(t *testing.T, dir string) {
 		0o644))
 }
 
-// holdsReadOnly looks from outside whether the folder is as it was made.
+// holdsReadOnly checks from outside that the folder is unchanged.
 func holdsReadOnly(t *testing.T, dir string) {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(dir, "old"))

@@ -22,8 +22,8 @@ import (
 	"a2e/host/hosttest/must"
 )
 
-// pathStage is a machine in small: a home with secrets and programs in it, a workspace,
-// and more. Names are relative to its base; that of the workspace is src/work.
+// pathStage makes a small machine: a home with secrets and programs, a workspace and more. The names in it are
+// relative to its base; the workspace is src/work.
 func pathStage(t *testing.T) (base string) {
 	t.Helper()
 	base = realTemp(t)
@@ -59,7 +59,7 @@ func pathStage(t *testing.T) (base string) {
 	return base
 }
 
-// onPath starts a child with a folder on its PATH, and returns what it prints.
+// onPath runs a script in a child with a folder on its PATH, and returns the output.
 func onPath(t *testing.T, base, entry, script string) string {
 	t.Helper()
 	work := filepath.Join(base, "src/work")
@@ -68,7 +68,7 @@ func onPath(t *testing.T, base, entry, script string) string {
 	return out
 }
 
-// TestWallPath: what lies beside programs is not shown to children for the sake of a PATH.
+// TestWallPath: a folder on the PATH does not let children see files beside the programs in it.
 func TestWallPath(t *testing.T) {
 	const home = "BASE/users/me"
 	for _, try := range []struct{ entry, secret string }{
@@ -119,7 +119,7 @@ func TestWallPath(t *testing.T) {
 			base := pathStage(t)
 			secret := filepath.Join(base, "users/me", try.secret)
 			if text, err := os.ReadFile(secret); string(text) != secretText {
-				t.Fatal(err) // the control
+				t.Fatal(err) // a check that the file can be read outside
 			}
 			out := onPath(t, base, strings.ReplaceAll(try.entry, "BASE", base), "cat "+secret)
 			assert.That(t, !strings.Contains(out, secretText), "a child read %s", secret)
@@ -127,7 +127,7 @@ func TestWallPath(t *testing.T) {
 	}
 }
 
-// TestWallPathPrograms: nor is it for the sake of a program that is started by its path.
+// TestWallPathPrograms: a program that is started by its path does not let children see files beside it either.
 func TestWallPathPrograms(t *testing.T) {
 	for _, try := range []struct{ program, secret string }{
 		{"users/me/tool", "users/me/documents/secret"},
@@ -151,7 +151,7 @@ func TestWallPathPrograms(t *testing.T) {
 	}
 }
 
-// TestPathPrograms: where people install programs for themselves, they work.
+// TestPathPrograms: programs work in the places where people install them for themselves.
 func TestPathPrograms(t *testing.T) {
 	for entry, needs := range map[string]string{
 		".local/bin": "", ".cargo/bin": "", "go/bin": "go/pkg/data", ".pyenv/shims": ".pyenv/versions/3.9/lib/data",
@@ -176,7 +176,7 @@ func TestPathPrograms(t *testing.T) {
 		"a tool of uv: %q, %v", path, err)
 }
 
-// TestSortPath: what is left out is said, with the reason.
+// TestSortPath: folders that are left out of the PATH are named with the reason.
 func TestSortPath(t *testing.T) {
 	base := pathStage(t)
 	work := filepath.Join(base, "src/work")
@@ -204,8 +204,7 @@ func TestSortPath(t *testing.T) {
 	}
 }
 
-// TestWallPathBeside: where the workspace lies among what belongs to programs, what lies
-// beside it stays unseen.
+// TestWallPathBeside: files beside a workspace that lies in the folder of a program stay hidden.
 func TestWallPathBeside(t *testing.T) {
 	base := pathStage(t)
 	work := filepath.Join(base, "app/src/work")
@@ -224,11 +223,11 @@ func TestWallPathBeside(t *testing.T) {
 	}
 }
 
-// setIDAct is one way to a file with the set-user-ID or set-group-ID bit. Each runs in a
-// folder with an executable f, a folder d and an archive of a file with the bit.
+// setIDAct is an attempt to make a file with the set-user-ID or set-group-ID bit. Each runs in a folder with an
+// executable f, a folder d and an archive that has a file with the bits.
 type setIDAct struct {
 	name, act string
-	arch      string // it is for this processor only
+	arch      string // the only architecture that has it; "" = all
 }
 
 func setIDActs() []setIDAct {
@@ -281,8 +280,8 @@ os.setxattr("f", "security.capability", struct.pack("<IIIII", 0x02000001, 0xFFFF
 	}
 }
 
-// TestWallSetID: no child leaves a file behind that lends the host's rights to whoever
-// runs it, not even in a folder that only it writes to.
+// TestWallSetID: no child leaves a file behind that gives the host's rights to anybody who runs it, not even in a
+// folder that only this child writes to.
 func TestWallSetID(t *testing.T) {
 	for _, network := range []Network{NetworkNone, NetworkHost} {
 		for _, act := range setIDActs() {
@@ -317,7 +316,7 @@ var plainContainer = sync.OnceValue(func() bool {
 	return cmd.Run() != nil
 })
 
-// usable are the levels that this machine has: all, where it has namespaces.
+// usable returns the levels that work on this machine: all of them, if it has namespaces.
 func usable(t *testing.T) []level {
 	t.Helper()
 	l, workspace, _ := walled(t, Options{})
@@ -329,7 +328,7 @@ func usable(t *testing.T) []level {
 	return found
 }
 
-// tryBit runs an act, and looks for a file with the bit that was not there before.
+// tryBit runs an act, and fails if a new file has the bit afterwards.
 func tryBit(t *testing.T, l *Launcher, workspace, act string, network Network) {
 	t.Helper()
 	fillSetID(t, workspace)
@@ -352,7 +351,7 @@ func tryBit(t *testing.T, l *Launcher, workspace, act string, network Network) {
 	}))
 }
 
-// fillSetID makes what the acts begin with. The owner's own file keeps its bit.
+// fillSetID makes the files for the acts. The owner's own file must keep its bit.
 func fillSetID(t *testing.T, dir string) {
 	t.Helper()
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -361,14 +360,14 @@ func fillSetID(t *testing.T, dir string) {
 		os.Chmod(at("owned"), 0o755|fs.ModeSetuid), os.WriteFile(at("archive.tar"), setIDArchive(t), 0o644)))
 }
 
-// runAct runs Python with the prelude of the escapes.
+// runAct runs Python with the prelude of the escapes, and returns its output.
 func runAct(t *testing.T, l *Launcher, dir, act string, network Network) []byte {
 	t.Helper()
 	numbers := map[string]int{
 		"fchmod": unix.SYS_FCHMOD, "fchmodat2": unix.SYS_FCHMODAT2, "openat2": unix.SYS_OPENAT2,
 		"mknodat": unix.SYS_MKNODAT,
 		"fchown":  unix.SYS_FCHOWN, "utimensat": unix.SYS_UTIMENSAT,
-		"chmod": 90, "open": 2, "creat": 85, "mknod": 133, // of amd64 alone
+		"chmod": 90, "open": 2, "creat": 85, "mknod": 133, // only on amd64
 	}
 	text := must.Get(json.Marshal(map[string]any{"nr": numbers}))(t)
 	var out bytes.Buffer
@@ -380,16 +379,16 @@ func runAct(t *testing.T, l *Launcher, dir, act string, network Network) []byte 
 	return out.Bytes()
 }
 
-// TestWallSetIDDevices: a device of the machine keeps its owner, mode and times, also
-// where the host is root and so owns it, and goes on working.
+// TestWallSetIDDevices: a child cannot change the owner, mode or times of the machine's devices, even if the host is
+// root and owns them. The devices still work.
 func TestWallSetIDDevices(t *testing.T) {
 	l, workspace, _ := walled(t, Options{})
 	out := runAct(t, l, workspace, `open("/dev/null", "w").write("x"); open("/dev/full").read(1); open("/dev/urandom", "rb").read(1); ok()`, NetworkNone)
 	must.That(t, bytes.Contains(out, []byte("ESCAPED")), "devices do not work: %s", out)
 	if slices.ContainsFunc(l.Findings(), func(f Finding) bool { return f.Name == findMount && !f.OK }) {
-		return // this is about the mounts that devices come by
+		return // the mounts of devices are under test
 	}
-	// each returns what is there already, so that nothing is harmed where it works
+	// each act sets what is already there, so that it does no harm if it works
 	for name, act := range map[string]string{
 		"chmod":                 `os.chmod(D, S.st_mode & 0o7777)`,
 		"chmod by a descriptor": `os.fchmod(os.open(D, os.O_RDONLY), S.st_mode & 0o7777)`,
@@ -401,7 +400,7 @@ func TestWallSetIDDevices(t *testing.T) {
 	} {
 		for _, device := range []string{"null", "urandom"} {
 			if os.Geteuid() != 0 && name == "times to now" {
-				continue // who may write to a device may say that he did
+				continue // anybody who can write to a device can set its times to now
 			}
 			t.Run(name+" of "+device, func(t *testing.T) {
 				out := runAct(t, l, workspace, `D = "/dev/`+device+`"; S = os.stat(D); `+act+`; ok()`, NetworkNone)
@@ -411,7 +410,7 @@ func TestWallSetIDDevices(t *testing.T) {
 	}
 }
 
-// TestSetIDOrdinary: what people do every day does not trip over the rules.
+// TestSetIDOrdinary: the rules do not disturb ordinary work.
 func TestSetIDOrdinary(t *testing.T) {
 	l, workspace, _ := walled(t, Options{})
 	shared := filepath.Join(workspace, "shared")
@@ -433,7 +432,7 @@ func TestSetIDOrdinary(t *testing.T) {
 	}
 }
 
-// setIDArchive is a tar archive of one file with both bits.
+// setIDArchive returns a tar archive with a file that has both bits.
 func setIDArchive(t *testing.T) []byte {
 	t.Helper()
 	var archive bytes.Buffer

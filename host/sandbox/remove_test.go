@@ -15,7 +15,7 @@ import (
 	"a2e/host/hosttest/poll"
 )
 
-// nest makes folders in folders, the innermost with a file, without long paths.
+// nest makes folders in folders, the innermost with a file, without using long paths.
 func nest(t testing.TB, dir, name string, levels int) {
 	t.Helper()
 	at := must.Get(os.OpenRoot(dir))(t)
@@ -28,7 +28,7 @@ func nest(t testing.TB, dir, name string, levels int) {
 	must.OK(t, at.WriteFile("file", nil, 0o600), at.Close())
 }
 
-// closeRights takes the rights from a folder and all in it, the innermost first.
+// closeRights removes all rights from a folder and the folders in it, the innermost first.
 func closeRights(t testing.TB, dir string) {
 	t.Helper()
 	entries := must.Get(os.ReadDir(dir))(t)
@@ -40,8 +40,8 @@ func closeRights(t testing.TB, dir string) {
 	must.OK(t, os.Chmod(dir, 0))
 }
 
-// What children leave is removed whatever it is, and nothing else is: a name of a file may
-// lead anywhere, and a folder may be deeper than any path or descriptor table is long.
+// TestWallRemoveTree: RemoveTree removes a tree whatever is in it, and nothing else. A link can lead anywhere, and
+// folders can be nested deeper than a path or a descriptor table allows.
 func TestWallRemoveTree(t *testing.T) {
 	for name, leave := range map[string]func(t *testing.T, dir, outside string){
 		"3000 folders deep": func(t *testing.T, dir, _ string) { nest(t, dir, "d", 3000) },
@@ -125,8 +125,8 @@ func TestWallRemoveTree(t *testing.T) {
 	})
 }
 
-// What dead hosts left, however much it is, keeps no child of the next host waiting, nor
-// its end.
+// TestWallStaleFoldersBlockNobody: the folders that dead hosts left, however large, delay neither a child of the next
+// host nor the end of that host.
 func TestWallStaleFoldersBlockNobody(t *testing.T) {
 	temp := t.TempDir()
 	t.Setenv("TMPDIR", temp)
@@ -138,7 +138,7 @@ func TestWallStaleFoldersBlockNobody(t *testing.T) {
 		must.OK(t, os.Chtimes(dir, old, old))
 	}
 	var h homeDir
-	h.sweep.turn.Lock() // no sweep gets anywhere
+	h.sweep.turn.Lock() // so that no sweep makes progress
 	home, tmp, err := h.get()
 	must.That(t, err == nil && home != "" && tmp != "", "%q, %q, %v", home, tmp, err)
 	h.sweep.turn.Unlock()
@@ -151,8 +151,8 @@ func TestWallStaleFoldersBlockNobody(t *testing.T) {
 	takeOver(t, filepath.Join(temp, privatePrefix+"*"))
 }
 
-// takeOver removes what a launcher that has ended had no time for on a busy machine, as the next
-// host does: nobody may have it in use.
+// takeOver removes folders that a closed launcher had no time to remove on a busy machine, as the next host does. It
+// fails if a folder is in use.
 func takeOver(t *testing.T, pattern string) {
 	t.Helper()
 	for _, dir := range must.Get(filepath.Glob(pattern))(t) {
@@ -162,8 +162,8 @@ func takeOver(t *testing.T, pattern string) {
 	}
 }
 
-// What children leave in the sandbox's folders is bounded in total: whoever fills them is
-// ended and what it left is removed, by whatever way it fills them.
+// TestWallDisk: the total size of the sandbox's folders is limited. A child that fills them is ended, and its files
+// are removed, in whatever way it fills them.
 func TestWallDisk(t *testing.T) {
 	const limit = 8 << 20
 	const wait = "; while :; do sleep 1; done"
@@ -224,7 +224,7 @@ func TestWallDisk(t *testing.T) {
 		proc := must.Get(two.Command(t.Context(), Policy{Path: "/bin/sh", Args: []string{
 			"sh", "-c",
 			"head -c 7000000 /dev/zero > $HOME/big" + wait,
-		}}))(t) // there is too much only once it has the most
+		}}))(t) // the child that is ended must have the most
 		_, err := proc.Wait()
 		assert.That(t, errors.Is(err, ErrDisk), "it ended by %v", err)
 	})

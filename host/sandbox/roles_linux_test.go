@@ -21,7 +21,7 @@ import (
 	"a2e/host/hosttest/plain"
 )
 
-// marks makes numbers of seconds that no other sleeping process uses.
+// marks makes numbers of seconds for sleep that no other process uses.
 type marks struct{ next atomic.Int64 }
 
 var mark marks
@@ -30,7 +30,7 @@ func (m *marks) new() string {
 	return strconv.FormatInt(100_000_000+int64(os.Getpid())*10_000+m.next.Add(1), 10)
 }
 
-// sleepers lists the processes that sleep for exactly that long.
+// sleepers returns the pids of the processes that sleep for exactly this number of seconds.
 func sleepers(t *testing.T, seconds string) []int {
 	t.Helper()
 	files := must.Get(filepath.Glob("/proc/[0-9]*/cmdline"))(t)
@@ -46,8 +46,8 @@ func sleepers(t *testing.T, seconds string) []int {
 	return pids
 }
 
-// treeScript grows children, sessions of their own, and orphans of both kinds:
-// treeSize processes that sleep $1 seconds.
+// treeScript starts children, sessions of their own, and orphans of both kinds: treeSize processes that sleep for $1
+// seconds.
 const (
 	treeScript = `
 trap '' TERM HUP INT
@@ -62,17 +62,17 @@ sleep "$1"`
 	treeSize = 50
 )
 
-// The roles that the test binary plays when roleVar says so.
+// The roles that the test binary can play, by the value of roleVar.
 const (
 	roleVar   = "SANDBOX_TEST_ROLE"
-	homeVar   = "SANDBOX_TEST_HOME" // the home of its children
-	roleHost  = "host"              // starts the tree through a Launcher and waits to be killed
-	roleLoose = "loose"             // the same without a Launcher
-	rolePrint = "print"             // runs one script and passes on its output
-	roleWhere = "where"             // prints where the kernel says that it is
+	homeVar   = "SANDBOX_TEST_HOME" // home of its children
+	roleHost  = "host"              // starts the tree through a Launcher and waits until it is killed
+	roleLoose = "loose"             // starts the tree without a Launcher
+	rolePrint = "print"             // runs a script and passes on its output
+	roleWhere = "where"             // prints the kernel's name of its working directory
 	rolePlain = "plain"             // becomes another role, as in a plain container
-	roleBare  = "bare"              // the same where the kernel has no Landlock either
-	roleOne   = "one"               // starts one command through a Launcher, as JSON says
+	roleBare  = "bare"              // the same, on a kernel without Landlock
+	roleOne   = "one"               // starts the command that its JSON argument describes through a Launcher
 )
 
 func play(role string, args []string) int {
@@ -136,7 +136,7 @@ func playRole(role string, args []string) error {
 	return err
 }
 
-// one is what roleOne starts.
+// one is a command that roleOne starts.
 type one struct {
 	Launcher  string
 	Mode      Mode
@@ -170,8 +170,7 @@ func playOne(text string) error {
 	return err
 }
 
-// inPlain runs a command through a Launcher of a host in a plain container, and returns what
-// both print.
+// inPlain runs a command through a Launcher of a host in a plain container, and returns the output of both.
 func inPlain(t *testing.T, o *one) string {
 	t.Helper()
 	return inContainer(t, rolePlain, o)
@@ -190,7 +189,7 @@ func inContainer(t *testing.T, role string, o *one) string {
 	return string(out)
 }
 
-// asRole makes a command that runs this test binary as a role.
+// asRole returns a command that runs this test binary in a role.
 func asRole(t *testing.T, role string, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe", args...)
