@@ -22,10 +22,10 @@ import (
 	"a2e/host/state/checkpoint"
 )
 
-// picture is a workspace as git finds it, by path.
+// picture is the content of a workspace by path: files and links, as git sees them.
 type picture map[string]string
 
-// pictureOf describes every file and link: what it is, whether it is a program, its content.
+// pictureOf describes every file and link: its kind, whether it is a program, its content.
 func pictureOf(t testing.TB, dir string) picture {
 	t.Helper()
 	p := picture{}
@@ -62,7 +62,7 @@ func (p picture) want(t testing.TB, dir, when string) {
 	}
 }
 
-// stage is a workspace and its keeper.
+// stage is a workspace with its keeper.
 type stage struct {
 	testing.TB
 	dir  string
@@ -82,7 +82,8 @@ func newStage(t testing.TB, change func(*checkpoint.Options)) *stage {
 	return s
 }
 
-// launchers makes what starts git, anew for a workspace that was made again.
+// launchers returns a function that returns the launcher of git. It makes a new launcher if the workspace was deleted
+// and made again.
 func launchers(t testing.TB, workspace string) func() (*sandbox.Launcher, error) {
 	var mu sync.Mutex
 	var last *sandbox.Launcher
@@ -99,7 +100,7 @@ func launchers(t testing.TB, workspace string) func() (*sandbox.Launcher, error)
 	}
 }
 
-// another is a further keeper of the same workspace, as of another host.
+// another opens a further keeper of the same workspace, as another host would.
 func (s *stage) another() *checkpoint.Keeper {
 	k := checkpoint.Open(s.opts)
 	s.Cleanup(func() { must.OK(s, k.Close()) })
@@ -130,8 +131,8 @@ func (s *stage) restore(o checkpoint.RestoreOptions) checkpoint.Restored {
 	return done
 }
 
-// TestRandomRounds changes a workspace at random in every way that there is, and goes back to a state
-// at random, by turns with keepers that live on and that begin anew.
+// TestRandomRounds: a restore brings back exactly the state of its checkpoint, after random changes of all kinds,
+// with keepers that stay open and keepers that are new.
 func TestRandomRounds(t *testing.T) {
 	rounds := poll.Soak(t, "A2E_SOAK_CHECKPOINT_ROUNDS", 12)
 	for seed := range 2 {
@@ -165,7 +166,7 @@ func TestRandomRounds(t *testing.T) {
 				done := s.restore(checkpoint.RestoreOptions{To: to})
 				must.That(t, len(done.Problems) == 0, "problems %v", done.Problems)
 				states[to].want(t, s.dir, fmt.Sprintf("seed %d round %d to %d", seed, round, to))
-				if chaos.r.IntN(2) == 0 { // undo is undoable
+				if chaos.r.IntN(2) == 0 { // an undo can be undone
 					s.restore(checkpoint.RestoreOptions{To: done.From})
 					before.want(t, s.dir, fmt.Sprintf("seed %d round %d back to %d", seed, round, done.From))
 				}
@@ -174,13 +175,13 @@ func TestRandomRounds(t *testing.T) {
 	}
 }
 
-// chaos changes a workspace.
+// chaos makes random changes in a workspace.
 type chaos struct {
 	*stage
 	r *rand.Rand
 }
 
-// name is one of a few, so that files, folders and links take each other's places; some are odd.
+// name returns one of a few paths, so that files, folders and links replace each other. Some of the names are odd.
 func (c *chaos) name() string {
 	names := []string{"a", "b", "with space", "new\nline", "-dash", "\xff\xfe", "ünï", ".hidden", "*?[", "c.txt"}
 	path := names[c.r.IntN(len(names))]
@@ -190,11 +191,11 @@ func (c *chaos) name() string {
 	return filepath.Join(c.dir, path)
 }
 
-// step makes so many changes; one that cannot be made is another time.
+// step makes up to the given number of changes; changes that are not possible are skipped.
 func (c *chaos) step(changes int) {
 	for range changes {
 		at, other := c.name(), c.name()
-		info, _ := os.Lstat(at) // nothing is written through a link, which may lead anywhere
+		info, _ := os.Lstat(at) // the code does not write through links, which may lead anywhere
 		isLink := info != nil && info.Mode()&fs.ModeSymlink != 0
 		switch c.r.IntN(12) {
 		case 0, 1, 2:
@@ -206,7 +207,7 @@ func (c *chaos) step(changes int) {
 			if !isLink {
 				_ = os.WriteFile(at, content, 0o644)
 			}
-		case 3: // the same size, in place
+		case 3: // same size, in place
 			if f, err := os.OpenFile(at, os.O_RDWR|syscall.O_NOFOLLOW, 0); err == nil {
 				_, _ = f.WriteAt([]byte{byte(c.r.IntN(256))}, 0)
 				f.Close()

@@ -24,7 +24,7 @@ import (
 	"a2e/host/state/checkpoint"
 )
 
-// changes returns what an undo would do, as "kind path".
+// changes returns the changes of a restore, each as "kind path".
 func changes(r checkpoint.Restored) string {
 	var all []string
 	for _, c := range r.Changes {
@@ -50,7 +50,7 @@ func TestIgnored(t *testing.T) {
 	} {
 		s.write(name, "another")
 	}
-	s.write(".gitignore", "!a.log\n*.x\n") // what was ignored is seen now, what was kept stays so
+	s.write(".gitignore", "!a.log\n*.x\n") // files that were ignored are seen now; files that were kept stay kept
 	done := s.restore(checkpoint.RestoreOptions{To: first.ID})
 	assert.Equal(t, changes(done), "changed .gitignore, changed a.x, changed keep.log, changed sub/deep.log, "+
 		"changed sub/top")
@@ -70,7 +70,7 @@ func TestIgnored(t *testing.T) {
 		first.Files)
 }
 
-// TestLeftAlone has what is no file, folder or link in the way, and what the host hides.
+// TestLeftAlone: pipes are not replaced or removed by a restore, and hidden files are neither kept nor changed.
 func TestLeftAlone(t *testing.T) {
 	s := newStage(t, func(o *checkpoint.Options) { o.Hidden = []string{"a2e.yaml", "own/state"} })
 	must.OK(t, syscall.Mkfifo(filepath.Join(s.dir, "pipe"), 0o600))
@@ -80,7 +80,7 @@ func TestLeftAlone(t *testing.T) {
 	first := s.take("")
 	assert.Equal(t, first.Files, 1)
 	must.OK(t, os.Remove(filepath.Join(s.dir, "file")))
-	must.OK(t, syscall.Mkfifo(filepath.Join(s.dir, "file"), 0o600)) // it takes the place of a file
+	must.OK(t, syscall.Mkfifo(filepath.Join(s.dir, "file"), 0o600)) // the pipe takes the place of a file
 	s.write("new/file", "one")
 	must.OK(t, syscall.Mkfifo(filepath.Join(s.dir, "new", "pipe"), 0o600))
 	s.write("a2e.yaml", "two")
@@ -94,7 +94,8 @@ func TestLeftAlone(t *testing.T) {
 	assert.That(t, err == nil && string(text) == "two", "%q %v", text, err)
 }
 
-// TestBounds has contents that are too large, too many of them and too many checkpoints.
+// TestBounds: files that are too large are left out, and the oldest checkpoints are removed when there are too many
+// or when they take too much room.
 func TestBounds(t *testing.T) {
 	s := newStage(t, func(o *checkpoint.Options) { o.MaxFileBytes, o.MaxBytes, o.MaxCount = 100<<10, 1<<20, 8 })
 	s.write("large", strings.Repeat("x", 200<<10))
@@ -129,7 +130,7 @@ func TestBounds(t *testing.T) {
 	assert.Fails(t, err, "more than 3 files")
 }
 
-// noise is text that cannot be made shorter.
+// noise returns text that cannot be compressed well.
 func noise(size int) string {
 	var b strings.Builder
 	for b.Len() < size {
@@ -138,7 +139,7 @@ func noise(size int) string {
 	return b.String()
 }
 
-// TestBusy has files that change all the time, several keepers and a restore at once.
+// TestBusy: several keepers and a restore work at the same time while files change all the time.
 func TestBusy(t *testing.T) {
 	s := newStage(t, nil)
 	for i := range 30 {
@@ -180,8 +181,8 @@ func TestBusy(t *testing.T) {
 	}
 }
 
-// TestFolderForALink puts a folder in the place of a file that got another name: it is read once, as each of its
-// names may be looked at.
+// TestFolderForALink: a folder that takes the place of a hard-linked file is read once and restored, although each
+// name of the file may be looked at.
 func TestFolderForALink(t *testing.T) {
 	s := newStage(t, func(o *checkpoint.Options) { o.MaxFiles = 8 })
 	s.write("x", "one")
@@ -196,7 +197,8 @@ func TestFolderForALink(t *testing.T) {
 	want.want(t, s.dir, "before the folder")
 }
 
-// TestGivenUp has contexts end at any moment of the work: who gave up gets that alone, and the next one a checkpoint.
+// TestGivenUp: if a context ends at any moment of Take, the caller gets only the error of the context, and the next
+// caller gets a checkpoint.
 func TestGivenUp(t *testing.T) {
 	s := newStage(t, nil)
 	s.write("a", "")
@@ -207,7 +209,7 @@ func TestGivenUp(t *testing.T) {
 		made, err := s.Take(ctx, "")
 		assert.That(t, err == nil && made.ID > 0 || errors.Is(err, context.DeadlineExceeded) &&
 			made == checkpoint.Info{}, "%+v, %v", made, err)
-		_, _ = s.Diff(ctx, checkpoint.DiffOptions{From: 1}) // mostly given up as well
+		_, _ = s.Diff(ctx, checkpoint.DiffOptions{From: 1}) // most of these are given up as well
 		cancel()
 	}
 	s.write("a", "last")
@@ -217,7 +219,8 @@ func TestGivenUp(t *testing.T) {
 	s.want("a", "last")
 }
 
-// TestNothingThere asks for what there is not, and damages what there is.
+// TestNothingThere: without an earlier checkpoint, or with a damaged one, an undo returns an error and changes no
+// file.
 func TestNothingThere(t *testing.T) {
 	s := newStage(t, nil)
 	_, err := s.Restore(context.Background(), checkpoint.RestoreOptions{Steps: 1})
@@ -247,8 +250,8 @@ func TestNothingThere(t *testing.T) {
 	assert.Fails(t, err, "too late")
 }
 
-// TestWorkspaceMadeAgain: what changes in a workspace that was deleted and made again is noticed, also
-// while something holds the old folders open, and the old files can be put back.
+// TestWorkspaceMadeAgain: changes in a workspace that was deleted and made again are noticed, even while something
+// holds the old folders open, and the old files can be restored.
 func TestWorkspaceMadeAgain(t *testing.T) {
 	s := newStage(t, func(o *checkpoint.Options) { o.Workspace += "/work" })
 	top := s.dir
@@ -256,7 +259,7 @@ func TestWorkspaceMadeAgain(t *testing.T) {
 	s.write("dir/a", "one")
 	s.take("")
 	s.write("dir/a", "two")
-	old := s.take("") // from here on only what the kernel tells is looked at
+	old := s.take("") // from here on the keeper looks only at what the kernel reports
 	was := pictureOf(t, s.dir)
 	for _, name := range []string{"", "dir"} {
 		held := must.Get(os.Open(filepath.Join(s.dir, name)))(t)
@@ -277,7 +280,8 @@ func TestWorkspaceMadeAgain(t *testing.T) {
 	was.want(t, s.dir, "after a restore of what the old folder held")
 }
 
-// TestPathsInNoUTF8: a file whose name is no UTF-8 is put back by its name, and by what is shown of it.
+// TestPathsInNoUTF8: a file whose name is not UTF-8 can be restored by its name, and by the name that is shown for
+// it.
 func TestPathsInNoUTF8(t *testing.T) {
 	const raw, shown = "d\xff/a\xfe", "d\uFFFD/a\uFFFD"
 	for _, name := range []string{raw, shown, "d\uFFFD", "d\xff"} {
@@ -300,7 +304,8 @@ func (s *stage) want(name, content string) {
 	assert.That(s, err == nil && string(text) == content, "%s is %.20q (%v), not %q", name, text, err, content)
 }
 
-// TestNothingLost goes back where the files of now are in no checkpoint, so that an undo would lose them.
+// TestNothingLost: a restore keeps current files that are in no checkpoint, because an undo could not bring them
+// back.
 func TestNothingLost(t *testing.T) {
 	s := newStage(t, func(o *checkpoint.Options) { o.MaxFileBytes = 100 })
 	long := strings.Repeat("x", 200)
@@ -311,7 +316,7 @@ func TestNothingLost(t *testing.T) {
 	must.OK(t, os.Remove(filepath.Join(s.dir, "env")))
 	s.write(".gitignore", "env\n")
 	s.take("")
-	s.write("env", "two") // it is ignored by now
+	s.write("env", "two") // env is ignored by now
 	s.write("grows", long)
 	s.write("video", long)
 	s.write("host.yaml", "two")
@@ -326,7 +331,8 @@ func TestNothingLost(t *testing.T) {
 	assert.Contains(t, done.Problems[1].Why, "larger than max_file_bytes")
 }
 
-// TestSwapped has a program put a link to a folder of the host's in place of the one whose files are put back.
+// TestSwapped: a program that replaces the folder under restore by a link to a hidden folder does not make the host
+// write there.
 func TestSwapped(t *testing.T) {
 	s := newStage(t, func(o *checkpoint.Options) { o.Hidden = []string{"own"} })
 	s.write("own/f", "the host's")
@@ -362,8 +368,8 @@ func TestSwapped(t *testing.T) {
 	swaps.Wait()
 }
 
-// TestDamaged has the name of the last commit be another, a commit be gone, and the index be damaged and gone:
-// none may lead to a wrong state.
+// TestDamaged: a restore never leads to a wrong state if the name of the last commit is wrong, or if the index is
+// damaged or missing.
 func TestDamaged(t *testing.T) {
 	s := newStage(t, nil)
 	for _, content := range []string{"one", "two", "three"} {
@@ -392,7 +398,7 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
-// TestStateInside has the state of the host lie in the workspace: undo must not put that back.
+// TestStateInside: a restore does not change the host's own state if that lies in the workspace.
 func TestStateInside(t *testing.T) {
 	s := newStage(t, nil)
 	s.opts.StateDir = filepath.Join(s.dir, "state")
@@ -406,8 +412,8 @@ func TestStateInside(t *testing.T) {
 	s.want("a", "one")
 }
 
-// TestRepositories: what a folder of version control holds is not kept, and an undo says so where one has gone;
-// so it is with the file .git of a submodule or work tree.
+// TestRepositories: the contents of version control folders, and of the file .git of a submodule or worktree, are not
+// kept. An undo reports where such a repository was removed.
 func TestRepositories(t *testing.T) {
 	s := newStage(t, nil)
 	for _, dir := range []string{"nested", "hg", "plain", "sub"} {
@@ -418,7 +424,7 @@ func TestRepositories(t *testing.T) {
 	}
 	s.write("sub/.git", "gitdir: ../.git/modules/sub\n")
 	s.take("")
-	s.write(".git/HEAD", "two") // whatever happens in it is no change
+	s.write(".git/HEAD", "two") // changes in .git do not count as changes
 	s.write("nested/.git/index", "new")
 	same := s.take("")
 	assert.Equal(t, same.ID, uint64(1), "a change in a repository")
@@ -439,8 +445,8 @@ func TestRepositories(t *testing.T) {
 	}
 }
 
-// TestBytes: contents stay as they are, whatever the workspace's .gitattributes say, nothing that it names runs, and
-// git itself shows them.
+// TestBytes: contents stay byte for byte the same, whatever .gitattributes says. No program that it names runs, and
+// git itself can show the contents.
 func TestBytes(t *testing.T) {
 	s := newStage(t, nil)
 	s.write(".gitattributes", "* text=auto eol=crlf ident filter=evil diff=evil\n*.u working-tree-encoding=UTF-16\n")
@@ -462,7 +468,7 @@ func TestBytes(t *testing.T) {
 	assert.Equal(t, string(out), contents["a"], fmt.Sprint("git shows ", err))
 }
 
-// TestUnreadable: a file that git may not read is left out, and the others are kept.
+// TestUnreadable: a file that git cannot read is left out, and the others are kept.
 func TestUnreadable(t *testing.T) {
 	s := newStage(t, nil)
 	s.write("a", "one")

@@ -21,7 +21,8 @@ import (
 	"a2e/host/state/checkpoint"
 )
 
-// what this program does in place of tests: workspace, state, checkpoint to restore
+// killedJob is the variable that makes this program do a job instead of tests: workspace, state, checkpoint to
+// restore (0 = take one).
 const killedJob = "A2E_TEST_CHECKPOINT_JOB"
 
 func TestMain(m *testing.M) {
@@ -50,8 +51,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// killed has another process take a checkpoint, or restore one, and kills it once so many names in a folder
-// have changed, or it is done.
+// killed starts another process that takes a checkpoint, or restores one, and kills it when the given number of names
+// in a folder has changed, or when it is done.
 func (s *stage) killed(to uint64, dir string, changes int) {
 	s.Helper()
 	job := exec.Command(os.Args[0])
@@ -85,7 +86,7 @@ func (s *stage) killed(to uint64, dir string, changes int) {
 	_ = job.Wait()
 }
 
-// entries returns what there is two folders deep, by path.
+// entries returns the entries two folders deep, by path.
 func entries(dir string) map[string]os.FileInfo {
 	all := make(map[string]os.FileInfo)
 	names, _ := filepath.Glob(filepath.Join(dir, "*", "*"))
@@ -97,8 +98,8 @@ func entries(dir string) map[string]os.FileInfo {
 	return all
 }
 
-// TestKilled kills hosts while they make a checkpoint and while they put files back, 1,000 in a soak. What comes
-// after makes the checkpoint, and ends the restore at its goal.
+// TestKilled: after a host is killed while it makes a checkpoint or restores one, the next host can make the
+// checkpoint, and can finish the restore. A soak has more rounds and more files.
 func TestKilled(t *testing.T) {
 	rounds, files := poll.Soak(t, "A2E_SOAK_CHECKPOINT_KILLS", 4), 150
 	if rounds > 4 {
@@ -121,18 +122,18 @@ func TestKilled(t *testing.T) {
 		if round%2 == 0 {
 			s.restore(checkpoint.RestoreOptions{To: goal})
 		} else if undo, err := s.Restore(t.Context(), checkpoint.RestoreOptions{Steps: 1, DryRun: true}); err == nil &&
-			undo.To == goal { // else it was done
+			undo.To == goal { // otherwise the restore was done
 			s.restore(checkpoint.RestoreOptions{Steps: 1})
 		}
 		want.want(t, s.dir, fmt.Sprint("round ", round))
-		if round%4 == 3 { // and the state that was undone is there still
+		if round%4 == 3 { // the state that was undone is still there
 			s.restore(checkpoint.RestoreOptions{To: undone})
 			changed.want(t, s.dir, fmt.Sprint("undone round ", round))
 		}
 	}
 }
 
-// changeAll changes each file in one way or another.
+// changeAll changes each file in some way.
 func (c *chaos) changeAll(round, files int) {
 	for i := range files {
 		path := filepath.Join(c.dir, strconv.Itoa(i%40), strconv.Itoa(i))
@@ -155,8 +156,8 @@ func (c *chaos) changeAll(round, files int) {
 	c.step(20)
 }
 
-// BenchmarkOneChangedFile makes checkpoints of trees of 5,000 and 50,000 files of which one changed: with the
-// keeper of a host that lives on, and the first of all.
+// BenchmarkOneChangedFile makes checkpoints of trees of 5,000 and 50,000 files: the first one with a new keeper, and
+// one after a single change with a keeper that stays open.
 func BenchmarkOneChangedFile(b *testing.B) {
 	for _, files := range []int{5000, 50_000} {
 		s := newStage(b, nil)
@@ -177,7 +178,8 @@ func BenchmarkOneChangedFile(b *testing.B) {
 			for n := 0; b.Loop(); n++ {
 				b.StopTimer()
 				s.write("d07/s007/file_3.go", fmt.Sprint("package y // ", n))
-				time.Sleep(100 * time.Millisecond) // an agent thinks between two requests, and a spare launcher is made
+				// An agent thinks between two requests; meanwhile a spare launcher is made.
+				time.Sleep(100 * time.Millisecond)
 				b.StartTimer()
 				s.take("one")
 			}

@@ -13,7 +13,7 @@ import (
 	"a2e/host/state/checkpoint"
 )
 
-// The attributes of an ACL, and one that hides the rights of the group: the mask, which mode shows, has more.
+// The attributes that hold the ACLs of a file and of a folder.
 const (
 	aclOfFile   = "system.posix_acl_access"
 	aclOfFolder = "system.posix_acl_default"
@@ -41,8 +41,8 @@ func attribute(path, name string) string {
 	return string(buf[:n])
 }
 
-// TestRestoreWidensNothing: a file that is changed back keeps its ACL and attributes. One that is made anew has
-// no ACL, neither its own nor that of the folder, and its group has no right that an ACL had hidden.
+// TestRestoreWidensNothing: a file that is restored in place keeps its ACL and attributes. A file that is made anew
+// has no ACL, neither its own nor the folder's, and its group gets no right that an ACL had hidden.
 func TestRestoreWidensNothing(t *testing.T) {
 	s := newStage(t, nil)
 	for _, name := range []string{"changed", "removed", "plain"} {

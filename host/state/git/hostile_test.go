@@ -17,8 +17,8 @@ import (
 
 func TestMain(m *testing.M) { sandboxtest.Main(m) }
 
-// TestFilters: a filter of the repository's own config does not run, whatever its name, nor
-// one that stands so far behind that it is not found: then git is not run at all.
+// TestFilters: a filter in the repository's own config does not run, whatever its name. If the config is too long to
+// find every filter, git is not run at all.
 func TestFilters(t *testing.T) {
 	var long strings.Builder
 	for i := range 1200 {
@@ -53,7 +53,7 @@ func filter(t *testing.T, config, name, refused string) {
 	put("a.txt", "1\n")
 	run("add", ".")
 	run("commit", "-q", "-m", "x")
-	put("a.txt", "2\n") // as long as before: git has to read it
+	put("a.txt", "2\n") // the size is the same, so git has to read the file
 	put(".gitattributes", "*.txt filter="+name+"\n")
 	old := must.Get(os.ReadFile(filepath.Join(dir, ".git", "config")))(t)
 	put(".git/config", string(old)+config+"[filter \""+name+"\"]\n\tclean = touch ran; cat\n")

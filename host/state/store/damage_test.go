@@ -19,7 +19,7 @@ import (
 
 const damageEntries = 300
 
-// longText is an entry of several pages for every tenth number.
+// longText returns the text of an entry; every tenth takes several pages.
 func longText(i int) string {
 	if i%10 == 0 {
 		return strings.Repeat(fmt.Sprintf("entry %d; ", i), 1000)
@@ -27,7 +27,7 @@ func longText(i int) string {
 	return fmt.Sprintf("entry %d", i)
 }
 
-// fullStore returns a closed file with entries, some removed again.
+// fullStore returns the content of a closed file with entries, some of which were removed again.
 func fullStore(t *testing.T, path string) []byte {
 	t.Helper()
 	s := open(t, path)
@@ -44,9 +44,8 @@ func fullStore(t *testing.T, path string) []byte {
 	return must.Get(os.ReadFile(path))(t)
 }
 
-// TestFlippedBits: of a file with up to 20 bits that fell over, every entry that is served is
-// right. 16 of 40 such files served wrong ones. What lies in other pages is served all the
-// same.
+// TestFlippedBits: a store in whose file up to 20 bits are flipped returns no wrong entry, and still returns the
+// entries in good pages. Without checksums, 16 of 40 such files returned wrong entries.
 func TestFlippedBits(t *testing.T) {
 	dir := t.TempDir()
 	good := fullStore(t, filepath.Join(dir, "good.db"))
@@ -57,12 +56,12 @@ func TestFlippedBits(t *testing.T) {
 		bad := append([]byte(nil), good...)
 		flips := 1 + seed%20
 		if seed == 119 {
-			flips = 0 // which serves all
+			flips = 0 // a good file, from which all entries are served
 		}
 		for range flips {
 			bit := rng.IntN(8 * len(bad))
 			if seed%4 == 0 {
-				bit = rng.IntN(8 * 4096) // of the first page, which says what the others are
+				bit = rng.IntN(8 * 4096) // in the first page, which describes the others
 			}
 			bad[bit/8] ^= 1 << (bit % 8)
 		}
@@ -105,7 +104,7 @@ func TestFlippedBits(t *testing.T) {
 	assert.That(t, served >= 10_000 && refused >= 100 && unopened >= 30, "the damage was not of all kinds")
 }
 
-// oldFile makes a file as a2e made it before pages had checksums.
+// oldFile makes a file like the versions of a2e before pages had checksums.
 func oldFile(t *testing.T, path string) {
 	t.Helper()
 	db := must.Get(sql.Open("sqlite", path))(t)
@@ -120,7 +119,7 @@ func oldFile(t *testing.T, path string) {
 	must.OK(t, db.Close(), os.Chmod(path, 0o600))
 }
 
-// TestOldFilesStayOfUse without checksums, beside an older host and after it.
+// TestOldFilesStayOfUse: files without checksums can still be used, while an older host uses them too and afterwards.
 func TestOldFilesStayOfUse(t *testing.T) {
 	path := filepath.Join(t.TempDir(), store.FileName)
 	oldFile(t, path)
@@ -140,8 +139,8 @@ func TestOldFilesStayOfUse(t *testing.T) {
 	check("[kept of an older host more more]")
 }
 
-// TestAnEmptyFile is not silently a new store: its content is lost. Neither is a log without
-// its file.
+// TestAnEmptyFile: an empty file, or a log without its file, is an error and not a new store, because its content was
+// lost.
 func TestAnEmptyFile(t *testing.T) {
 	for name, beside := range map[string]string{"empty": "", "only the log": "-wal"} {
 		path := filepath.Join(t.TempDir(), store.FileName)
@@ -160,7 +159,8 @@ func TestAnEmptyFile(t *testing.T) {
 	}
 }
 
-// A host that is killed right after SQLite began the file leaves one without a table.
+// TestAFileThatWasOnlyBegun: a store can be opened if a host was killed right after SQLite began the file, when it
+// has no table yet.
 func TestAFileThatWasOnlyBegun(t *testing.T) {
 	path := filepath.Join(t.TempDir(), store.FileName)
 	db, err := sql.Open("sqlite", path)
@@ -176,8 +176,8 @@ func TestAFileThatWasOnlyBegun(t *testing.T) {
 	assert.OK(t, add(s, t.Context(), "first"))
 }
 
-// Hosts that begin and end together find the file being made, written as a whole for the
-// first time and without its log. None takes it for another's or for damaged.
+// TestManyComeAndGoWhileTheFileIsMade: hosts that open and close the store while the file is being made all succeed.
+// None takes the file for a foreign or damaged one.
 func TestManyComeAndGoWhileTheFileIsMade(t *testing.T) {
 	dir := t.TempDir()
 	for i := range 20 {
@@ -198,8 +198,8 @@ func TestManyComeAndGoWhileTheFileIsMade(t *testing.T) {
 	}
 }
 
-// A host that is killed while it moves the log into the file leaves a file that makes sense
-// only together with its log.
+// TestKilledHalfWayThroughACheckpoint: nothing is lost if a host is killed while it moves the log into the file. The
+// file is then valid only together with its log.
 func TestKilledHalfWayThroughACheckpoint(t *testing.T) {
 	path := filepath.Join(t.TempDir(), store.FileName)
 	read := func(path string) []byte {

@@ -1,4 +1,4 @@
 package store
 
-// Checksum is that of a page, for tests that make files.
+// Checksum returns the checksum of a page, for tests that make files.
 var Checksum = checksum

@@ -13,8 +13,8 @@ import (
 	"a2e/host/state/store"
 )
 
-// TestUsable: what keeps a file from being used is found by a look at its front, whether or
-// not this process has other stores open, whose locks it keeps.
+// TestUsable: Usable finds the reasons why a file cannot be used, by reading its first page, whether or not this
+// process has other stores open. It does not release the locks of those stores.
 func TestUsable(t *testing.T) {
 	made := filepath.Join(t.TempDir(), store.FileName)
 	s := open(t, made)
@@ -38,7 +38,7 @@ func TestUsable(t *testing.T) {
 			"others write it": {
 				func(p string, d []byte) []byte { _ = os.Chmod(filepath.Dir(p), 0o777); return d },
 				nil,
-			}, // a try may get over it
+			}, // not an error: a later try may succeed
 		} {
 			path := filepath.Join(t.TempDir(), store.FileName)
 			data := c.change(path, append([]byte(nil), good...))

@@ -20,7 +20,8 @@ CREATE TABLE diary_journals (number BIGINT PRIMARY KEY, owner TEXT NOT NULL, lea
 CREATE TABLE diary_lines (id BIGINT PRIMARY KEY, body TEXT NOT NULL);
 INSERT INTO diary_journals VALUES (1, '', 0), (2, '', 0)`)}
 
-// A journal has one owner. Others take it over when that has ended, and it adds nothing then.
+// TestJournals: a journal has one owner. Others take it over when that owner has ended, and the old owner can then
+// add nothing.
 func TestJournals(t *testing.T) {
 	dir := t.TempDir()
 	s := stores.Open(t, filepath.Join(dir, store.FileName), journals)

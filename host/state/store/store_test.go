@@ -18,13 +18,13 @@ import (
 	"a2e/host/state/store"
 )
 
-// note is a record of notes.
+// note is a record of the part notes.
 type note struct {
 	ID   int    `json:"id"`
 	Text string `json:"text"`
 }
 
-// notes is a part for these tests: texts by number.
+// notes returns a part for these tests: texts by number.
 func notes(migrations ...string) store.Part {
 	if migrations == nil {
 		migrations = []string{"CREATE TABLE notes (id INTEGER PRIMARY KEY, text TEXT)"}
@@ -83,7 +83,7 @@ func TestWritesAreThereAfterReopening(t *testing.T) {
 	}
 }
 
-// One write of a group that fails, or panics, must not take the others with it.
+// TestAFailedWriteLeavesTheOthers: a write that fails or panics does not affect the other writes of its group.
 func TestAFailedWriteLeavesTheOthers(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), store.FileName))
 	var all sync.WaitGroup
@@ -144,7 +144,7 @@ func TestFilesThatAreNotOursStayAsTheyAre(t *testing.T) {
 		copy(data[at:], bytes)
 		return data
 	}
-	whole := func(data []byte) []byte { // with the checksum of what was patched
+	whole := func(data []byte) []byte { // whole sets the checksum that fits the patched page
 		sum := store.Checksum(data[:4096], 0)
 		copy(data[4096-len(sum):], sum[:])
 		return data
@@ -294,8 +294,8 @@ func TestInMemory(t *testing.T) {
 	assert.Is(t, s.Read(t.Context(), func(*store.Tx) error { return nil }), store.ErrClosed, "a read after Close")
 }
 
-// A read that is stopped in the middle, and then again on each connection there may be,
-// leaves the store as usable as before.
+// TestReadsThatAreStopped: reads that are stopped in the middle, more often than there are connections, leave the
+// store usable.
 func TestReadsThatAreStopped(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), store.FileName))
 	must.OK(t, add(s, t.Context(), "x"))
@@ -318,8 +318,7 @@ func TestReadsThatAreStopped(t *testing.T) {
 	}
 }
 
-// TestSynchronousFull: every connection waits for the disk where that was asked for, and none
-// where it was not.
+// TestSynchronousFull: with the option Full every connection waits for the disk, and without it none does.
 func TestSynchronousFull(t *testing.T) {
 	for full, want := range map[bool]int{false: 1, true: 2} {
 		s := must.Get(store.Open(t.Context(), filepath.Join(t.TempDir(), store.FileName),

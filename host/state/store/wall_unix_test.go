@@ -18,9 +18,8 @@ import (
 	"a2e/host/state/store"
 )
 
-// TestWallStoreFiles: a link, a second name or a pipe in the place of the store's files, or of
-// those of SQLite beside it, is not opened; what it leads to stays as it is. A file or folder
-// that others may write is refused.
+// TestWallStoreFiles: a link, a second name or a pipe in place of the store's file, or of SQLite's files beside it,
+// is not opened, and the file that it leads to stays unchanged. A file or folder that others may write is refused.
 func TestWallStoreFiles(t *testing.T) {
 	attacks := map[string]func(victim, at string) error{
 		"a link":             os.Symlink,
@@ -81,7 +80,8 @@ func refusedStore(t *testing.T, path string) {
 	assert.Is(t, err, private.ErrUnsafe, "it")
 }
 
-// Elsewhere nobody can take a file away that is open.
+// TestAFileThatWasTakenAway: a store whose file was moved away refuses reads and writes until the file is back. Only
+// Unix allows this to happen to an open file.
 func TestAFileThatWasTakenAway(t *testing.T) {
 	path := filepath.Join(t.TempDir(), store.FileName)
 	s := open(t, path)
