@@ -22,7 +22,7 @@ import (
 
 const testKey = "sk-test-0123456789abcdef"
 
-// modelServer answers requests by answer, and counts them.
+// modelServer answers each request with a function, and counts the requests.
 type modelServer struct {
 	*httptest.Server
 	count atomic.Int32
@@ -39,7 +39,7 @@ func newModelServer(t *testing.T, answer func(w http.ResponseWriter, r *http.Req
 	return s
 }
 
-// answers says always the same.
+// answers returns a handler that always sends the same answer.
 func answers(status int, body string) func(http.ResponseWriter, *http.Request, int) {
 	return func(w http.ResponseWriter, _ *http.Request, _ int) {
 		w.WriteHeader(status)
@@ -97,12 +97,12 @@ func TestEndpoint(t *testing.T) {
 	assert.Equal(t, bodies[1], want, "sent")
 }
 
-// TestEndpointFails: what is tried again, how often, and what is said at the end.
+// TestEndpointFails: which failures are tried again, how often, and what the error says at the end.
 func TestEndpointFails(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer func(http.ResponseWriter, *http.Request, int)
 		tries  int32
-		says   string // "" = it goes well
+		says   string // part of the error; "" = no error
 		retry  bool
 	}{
 		"fine": {answers(200, fineAnswer), 1, "", false},
@@ -157,7 +157,8 @@ func hangUp(w http.ResponseWriter, _ *http.Request, _ int) {
 	}
 }
 
-// TestEndpointTime: neither a server that is silent nor one that drips holds a caller.
+// TestEndpointTime: neither a silent server nor a cancelled caller waits longer than it should: a silent server ends
+// with the timeout, and a caller that goes away gets its own error.
 func TestEndpointTime(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
@@ -173,7 +174,7 @@ func TestEndpointTime(t *testing.T) {
 		}
 	})
 	defer close(release)
-	// within which a busy machine begins to answer
+	// long enough for a busy machine to begin the answer
 	e := connect(t, EndpointOptions{URL: s.URL, Timeout: 5 * time.Second})
 	if _, err := e.Complete(t.Context(), Request{}); err == nil || !strings.Contains(err.Error(),
 		"the answer stalled: nothing came for 5s") || s.count.Load() != maxModelTries {
@@ -186,7 +187,7 @@ func TestEndpointTime(t *testing.T) {
 	assert.That(t, errors.Is(err, gone), "%v", err)
 }
 
-// TestEndpointSecrets: no secret is shown, whatever fails; and the key goes to one server.
+// TestEndpointSecrets: no failure shows a secret, and the key is not sent to a server to which a redirect leads.
 func TestEndpointSecrets(t *testing.T) {
 	const user, password, token = "bobthebuilder", "hunter2hunter2", "query-token-77"
 	echo := newModelServer(t, func(w http.ResponseWriter, r *http.Request, nth int) {
@@ -218,7 +219,7 @@ func TestEndpointSecrets(t *testing.T) {
 	}
 }
 
-// TestEndpointPrivate: without AllowPrivate no address of this machine is reached.
+// TestEndpointPrivate: without AllowPrivate an endpoint connects to no private address.
 func TestEndpointPrivate(t *testing.T) {
 	s := newModelServer(t, answers(200, fineAnswer))
 	for _, where := range []string{
@@ -249,12 +250,13 @@ func TestEndpointOptions(t *testing.T) {
 	}
 }
 
-// TestServedBy: who serves a model behind an endpoint is asked where it tells that, and nowhere else.
+// TestServedBy: the providers of a model are asked for only at an endpoint that can have them, and only for names of
+// models that are safe in a path.
 func TestServedBy(t *testing.T) {
 	told := `{"data":{"endpoints":[{"provider_name":"Two"},{"provider_name":"One"},{"provider_name":"Two"},{}]}}`
 	for model, c := range map[string]struct {
 		status     int
-		body, path string // "" = it is not asked
+		body, path string // path of the request; "" = there is none
 		want       string
 	}{
 		"a/m 1":     {200, told, "/v1/models/a/m%201/endpoints", "[One Two] false <nil>"},

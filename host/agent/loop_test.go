@@ -21,12 +21,11 @@ import (
 	"a2e/protocol"
 )
 
-// bench is a plugin: its tools are made up, its skill is whatever a test wants to run with
-// a host around it.
+// bench is a plugin with made-up tools. Its skill runs a function of the test within a host.
 type bench struct {
 	run   func(ctx context.Context, emit host.Emitter) error
 	calls chan protocol.ToolCallRequest
-	meet  chan struct{} // with room for two, who wait for each other
+	meet  chan struct{} // has room for two calls, which wait for each other
 }
 
 // DescribeTool implements host.ToolDescriber.
@@ -93,7 +92,7 @@ func (b *bench) tool(ctx context.Context, req *protocol.ToolCallRequest, _ host.
 	return resp, nil
 }
 
-// inHost runs f as a skill of a host, and gives its answer.
+// inHost starts f as a skill of a host, and returns the id of the request.
 func inHost(t *testing.T, f func(ctx context.Context, emit host.Emitter) error) (*hosttest.Pair, *bench, string) {
 	t.Helper()
 	b := &bench{run: f, calls: make(chan protocol.ToolCallRequest, 1000)}
@@ -102,12 +101,12 @@ func inHost(t *testing.T, f func(ctx context.Context, emit host.Emitter) error) 
 	return p, b, p.Go(protocol.TypeSkillCallReq, `{"name":"x","streaming":true}`)
 }
 
-// canned is a model that says what a test wrote down.
+// canned is a model with prepared replies.
 type canned struct {
 	replies []Reply
 	seen    []Request
 	fail    error
-	before  func(nth int, to Listener) // nil = nothing happens before a reply
+	before  func(nth int, to Listener) // nil = do nothing before a reply
 }
 
 // Complete implements Model.
@@ -153,7 +152,7 @@ func benchTools(names ...string) []protocol.ToolDefinition {
 	return defs
 }
 
-// heard is a watcher that keeps what it is told, a line each.
+// heard is a watcher that keeps each event as a line.
 type heard struct{ lines []string }
 
 func (h *heard) add(format string, args ...any) {
@@ -175,7 +174,7 @@ func (h *heard) Calls(round int, calls []ModelCall, results []ModelResult) {
 	h.add("%d calls %d %d", round, len(calls), len(results))
 }
 
-// looped runs Loop within a host.
+// looped runs Loop within a host, and returns its result and the lines of its watcher.
 func looped(t *testing.T, turns Turns) (*Result, []string, *bench, error) {
 	t.Helper()
 	var r *Result
@@ -236,7 +235,7 @@ func TestLoop(t *testing.T) {
 	assert.Equal(t, string(last.Tools[0].Schema), `{"type":"object","properties":{"a":{"type":"integer"}},"required":["a"]}`)
 }
 
-// Guards against a model that takes the part of a result for the whole.
+// TestLoopTellsOfCutResults guards against a model that takes a part of a result for the whole.
 func TestLoopTellsOfCutResults(t *testing.T) {
 	model := &canned{replies: []Reply{{Text: "read", Calls: []ToolCall{
 		{ID: "c", Name: "part"},
@@ -249,7 +248,7 @@ func TestLoopTellsOfCutResults(t *testing.T) {
 	assert.Equal(t, got[len(got)-1].Text, "plain")
 }
 
-// TestLoopEnds: a model that goes on and on, that fails, and a caller that goes away.
+// TestLoopEnds: Loop ends at MaxTurns, if the model fails, and if its caller goes away.
 func TestLoopEnds(t *testing.T) {
 	r, _, b, err := looped(t, Turns{Prompt: "p", Tools: benchTools("add"), MaxTurns: 3, Model: &canned{}})
 	if err != nil || r.End != EndTurns || !strings.Contains(r.Failure, "3 turns") || len(b.calls) != 3 ||
@@ -283,7 +282,8 @@ func TestLoopEnds(t *testing.T) {
 	assert.Equal(t, len(b.calls), 1)
 }
 
-// TestLoopAccept: an answer that is not taken is answered, and another one may be.
+// TestLoopAccept: if Accept refuses an answer, the model is told why and can answer again until its turns are used
+// up.
 func TestLoopAccept(t *testing.T) {
 	for name, c := range map[string]struct {
 		replies []Reply
@@ -310,7 +310,7 @@ func TestLoopAccept(t *testing.T) {
 	}
 }
 
-// TestLoopBounds: a conversation does not grow without end, whatever tools and model say.
+// TestLoopBounds: a conversation stays within the window, however much tools and model say.
 func TestLoopBounds(t *testing.T) {
 	model := &canned{}
 	for range 3 {
@@ -339,7 +339,7 @@ func TestLoopBounds(t *testing.T) {
 	}
 }
 
-// sampled answers the host's requests for samples, the way an agent does.
+// sampled runs Loop with the agent as its model, and answers each request for a sample in turn.
 func sampled(t *testing.T, turns Turns, answers ...string) (*Result, []string, error) {
 	t.Helper()
 	var r *Result
@@ -362,7 +362,7 @@ func sampled(t *testing.T, turns Turns, answers ...string) (*Result, []string, e
 	return r, asked, loopErr
 }
 
-// said makes an agent's answer of text.
+// said returns an agent's answer with a text.
 func said(text string) string {
 	raw, _ := json.Marshal(text)
 	return `{"a2e":"1.0","type":"mcp/sample/resp","id":"a` + fmt.Sprint(len(text)) +
@@ -399,7 +399,7 @@ func TestSampling(t *testing.T) {
 	}
 }
 
-// TestCallsIn reads the ways in which models write calls.
+// TestCallsIn: calls are found in all the forms in which models write them as text.
 func TestCallsIn(t *testing.T) {
 	one := `{"tool":"a","arguments":{"x":1}}`
 	for name, c := range map[string]struct{ text, said, calls string }{
@@ -430,7 +430,7 @@ func TestCallsIn(t *testing.T) {
 	}
 }
 
-// What a run took reaches whoever called the skill.
+// TestLoopTellsWhatItTook: the summary of a run has its turns, calls and tokens.
 func TestLoopTellsWhatItTook(t *testing.T) {
 	call := []ToolCall{{Name: "add", Arguments: object(`{"a":1}`)}}
 	for _, c := range []struct {
@@ -456,7 +456,8 @@ func TestLoopTellsWhatItTook(t *testing.T) {
 	}
 }
 
-// A server may report anything: what is no number of tokens costs no answer.
+// TestReportedTokens: whatever a server reports as tokens, the answer is used; values that are not numbers count as
+// none.
 func TestReportedTokens(t *testing.T) {
 	for usage, want := range map[string]Tokens{
 		`{"prompt_tokens":3,"completion_tokens":2}`:         {Input: 3, Output: 2},
@@ -473,7 +474,7 @@ func TestReportedTokens(t *testing.T) {
 	}
 }
 
-// codeOf returns the code of a client's error, "" of another.
+// codeOf returns the code of a protocol.Error, or "" for another error.
 func codeOf(err error) protocol.ErrorCode {
 	if e := (*protocol.Error)(nil); errors.As(err, &e) {
 		return e.Code
@@ -483,7 +484,7 @@ func codeOf(err error) protocol.ErrorCode {
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A conversation does not outgrow the window of the model, where that is known.
+// TestLoopWindow: a conversation stays within the window of the model, if the window is known.
 func TestLoopWindow(t *testing.T) {
 	model := &canned{replies: append(slices.Repeat([]Reply{{Calls: []ToolCall{{Name: "big"}}}}, 4), Reply{Text: "ok"})}
 	_, _, _, err := looped(t, Turns{Prompt: "p", Tools: benchTools("big"), Window: 15_000, Model: model})

@@ -20,15 +20,15 @@ import (
 	"a2e/protocol/fleet"
 )
 
-// A chunk of a stream, as servers send it.
+// chunk returns an event of a stream, as servers send it.
 func chunk(delta string) string {
 	return `data: {"choices":[{"index":0,"delta":` + delta + `,"finish_reason":null}]}`
 }
 
 const lastChunk = `data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}`
 
-// TestStream: what becomes of each kind of answer, over real HTTP: what the watcher is told,
-// how the run ends, and how often the server was asked.
+// TestStream: each kind of answer, over real HTTP, gives the right events for the watcher, the right end of the run
+// and the right number of requests.
 func TestStream(t *testing.T) {
 	t.Parallel()
 	add := llm.Call{Name: "add", Arguments: `{"a":1}`}
@@ -49,8 +49,8 @@ func TestStream(t *testing.T) {
 		script []llm.Reply
 		refuse []string
 		turns  Turns
-		says   string // what the watcher is told
-		ends   string // how it ends: the end and the failure, or the error
+		says   string // the lines of the watcher
+		ends   string // the end and the failure, or the error
 		tokens Tokens // zero = estimated
 		asked  int
 	}{
@@ -131,7 +131,7 @@ func TestStream(t *testing.T) {
 		"a lasting fault": {
 			script: []llm.Reply{raw(`data: {"error":{"message":"too long for me","type":"invalid_request_error"}}`), raw(`data: {"error":{"message":"too long for me","type":"invalid_request_error"}}`)}, says: "round 1 of 4",
 			ends: "the server says, within its answer: too long for me", asked: 2,
-		}, // once more without stream_options
+		}, // the second try is without stream_options
 		"a fault as an event": {
 			script: []llm.Reply{{Raw: "event: error\ndata: {\"message\":\"gone\"}\n\n"}, ok},
 			says:   "round 1 of 4\nanswer ok", ends: "done", tokens: Tokens{3, 2, false}, asked: 2,
@@ -238,7 +238,7 @@ func TestStream(t *testing.T) {
 			s.Refuse = c.refuse
 			o := EndpointOptions{URL: s.URL}
 			if name == "a stall" {
-				o.Timeout = 5 * time.Second // the second answer has as much time
+				o.Timeout = 5 * time.Second // the second answer has as much time as the first
 			}
 			c.turns.Prompt, c.turns.Tools, c.turns.Model = "p", benchTools("add", "text"), connect(t, o)
 			if c.turns.MaxTurns == 0 {
@@ -265,7 +265,7 @@ func TestStream(t *testing.T) {
 	}
 }
 
-// A model that does the same again and again is told, and is stopped in the end.
+// TestEndlessLoop: a model that makes the same call again and again is told so, and is stopped at the end.
 func TestEndlessLoop(t *testing.T) {
 	s := llm.New(t)
 	s.Answer(func(*llm.Request) llm.Reply { return llm.Calls(llm.Call{Name: "add", Arguments: `{"a":1}`}) })
@@ -285,14 +285,14 @@ func TestEndlessLoop(t *testing.T) {
 	}
 }
 
-// TestRequests: what a model is asked with: the conversation, images, how much it shall think,
-// texts that come in meanwhile.
+// TestRequests: a request to the model has the whole conversation, images, the level of thinking, and the texts that
+// the user sends meanwhile.
 func TestRequests(t *testing.T) {
 	s := llm.New(t, llm.Reply{Calls: []llm.Call{{Name: "add", Arguments: `{"a":1}`}}, Stall: true},
 		llm.Reply{Text: []string{"fin"}, Stall: true}, llm.Text("all"))
 	steer := make(chan Steering, 2)
 	taken := make(chan bool, 2)
-	go func() { // each text comes while the model still answers
+	go func() { // each text is sent while the model still answers
 		for range 2 {
 			s.AwaitStall(t)
 			steer <- Steering{Text: "more", Taken: taken}
@@ -343,7 +343,7 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// onPiece is told each piece of an answer.
+// onPiece calls a function for each piece of an answer.
 type onPiece struct {
 	Unwatched
 	do func(text string)
@@ -352,7 +352,7 @@ type onPiece struct {
 // Piece implements Watcher.
 func (o onPiece) Piece(_ PieceKind, text string) { o.do(text) }
 
-// A caller that goes away ends the request at once, and has the text so far.
+// TestCancelWhileItStreams: if the caller goes away, the request ends at once and the result has the text so far.
 func TestCancelWhileItStreams(t *testing.T) {
 	s := llm.New(t, llm.Reply{Text: []string{"half of ", "it"}, Stall: true})
 	gone := errors.New("gone")
@@ -378,7 +378,8 @@ func TestCancelWhileItStreams(t *testing.T) {
 	hosttest.Eventually(t, "the server sees that the client is gone", func() bool { return !s.Stalls() })
 }
 
-// Calls that only read run at the same time; what is told of them is in their order.
+// TestCallsThatReadRunTogether: calls that only read run at the same time, and their events come in the order of the
+// calls.
 func TestCallsThatReadRunTogether(t *testing.T) {
 	meet := make(chan struct{}, 2)
 	model := &canned{replies: []Reply{{Calls: []ToolCall{
@@ -403,8 +404,8 @@ func TestCallsThatReadRunTogether(t *testing.T) {
 	}
 }
 
-// A text of very many calls is read in proportion to its length, and only as many are kept
-// as are made.
+// TestTextOfManyCallsIsReadOnce: a text with very many calls is read in time proportional to its length, and only one
+// call more than the most that a turn may have is kept.
 func TestTextOfManyCallsIsReadOnce(t *testing.T) {
 	said, calls := callsIn("first\n" + strings.Repeat("{\"tool\":\"x\",\"arguments\":{}}\n\n", 300_000))
 	assert.That(t, said == "first" && len(calls) == maxCalls+1, "%.40q, %d calls", said, len(calls))
@@ -413,8 +414,8 @@ func TestTextOfManyCallsIsReadOnce(t *testing.T) {
 	}
 }
 
-// What a model sends besides the arguments stays in the conversation too: a name and an id
-// of megabytes would be sent along with each turn, and stand in its events.
+// TestNamesAndIDsOfCallsAreBounded: names and ids of calls in the conversation are bounded, because a name of
+// megabytes would be sent again with each turn, and stand in each event.
 func TestNamesAndIDsOfCallsAreBounded(t *testing.T) {
 	model, long := &canned{}, strings.Repeat("n", 2<<20)
 	for range 3 {
@@ -444,8 +445,8 @@ func TestNamesAndIDsOfCallsAreBounded(t *testing.T) {
 		len(of.ID))
 }
 
-// The arguments of calls stand in the conversation once. What is taken out of it to save
-// room must not be held by the results of the calls.
+// TestArgumentsOfCallsAreNotHeldTwice: the results of calls do not keep the arguments, so that arguments that are
+// removed from the conversation no longer take memory.
 func TestArgumentsOfCallsAreNotHeldTwice(t *testing.T) {
 	model := &canned{}
 	for i := range 4 {
@@ -465,7 +466,7 @@ func TestArgumentsOfCallsAreNotHeldTwice(t *testing.T) {
 	}
 }
 
-// An error of a model's arguments is no longer than the result of a tool.
+// TestWrongArgumentsAreToldInShort: an error about a model's arguments is no longer than the result of a tool may be.
 func TestWrongArgumentsAreToldInShort(t *testing.T) {
 	model := &canned{replies: []Reply{
 		{Calls: []ToolCall{{Name: "add", Invalid: strings.Repeat("x", 1<<20)}}},

@@ -26,11 +26,11 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	sandbox.MaybeRunLauncher() // children start through this test binary
+	sandbox.MaybeRunLauncher() // children are started by this test binary
 	goleak.VerifyTestMain(m)
 }
 
-// stage is one process and what the test hears of it.
+// stage is one process, with the output that the test has received from it.
 type stage struct {
 	*child.Process
 	t     testing.TB
@@ -82,7 +82,8 @@ func (s *stage) ends(want string) {
 	assert.That(s.t, got == want, "%q, should be %q", got, want)
 }
 
-// A conversation: lines in, lines out, the end of the input, the end of the process.
+// TestConversation: a child gets lines and sends lines, sees the end of its input, and its exit status and stderr are
+// reported.
 func TestConversation(t *testing.T) {
 	ended := make(chan *child.Ended, 1)
 	s := newStage(t, `while read -r line; do echo "{$line}"; done; echo bye >&2; exit 3`,
@@ -102,7 +103,7 @@ func TestConversation(t *testing.T) {
 	assert.Is(t, s.Send([]byte("late\n"), false), child.ErrInputClosed)
 }
 
-// How a process ends that does not do so by itself.
+// TestEnds: the error of a process that does not end by itself says why it was ended.
 func TestEnds(t *testing.T) {
 	t.Run("killed", func(t *testing.T) {
 		s := newStage(t, `sleep 100`, child.Options{})
@@ -141,7 +142,8 @@ func TestNotStarted(t *testing.T) {
 	}
 }
 
-// What is no message, and what stderr has, goes to the log: bounded, and without secrets.
+// TestLog: lines that are not messages, and lines of stderr, go to the log: only a bounded number per second, and
+// without secrets.
 func TestLog(t *testing.T) {
 	secrets := redact.New(nil)
 	secrets.AddSecret("sesame-open")
@@ -156,7 +158,7 @@ printf '%04090d%s%08000d\n' 0 sesame-open 0 >&2; echo "last sesame-open" >&2`,
 				return time.Unix(1_000_000,
 					0)
 			},
-		}) // all in one moment, as the log has so much in a second
+		}) // all lines in one second, as the log takes only so many a second
 	<-s.Done()
 	text := s.End().Error()
 	assert.That(t, strings.HasSuffix(text, "last [redacted]") && len(text) <= 3000, "%q", text)
@@ -174,13 +176,13 @@ printf '%04090d%s%08000d\n' 0 sesame-open 0 >&2; echo "last sesame-open" >&2`,
 	assert.Equal(t, len(heard), 1002, "… lines of stderr")
 }
 
-// A child that does not read its input costs bounded memory and holds nobody up, also where
-// it seems to have nothing else to read; no line is torn.
+// TestDeaf: a child that does not read its input costs only bounded memory and delays nobody, even if the child seems
+// to have nothing else to read. No line is torn.
 func TestDeaf(t *testing.T) {
 	s := newStage(t, `echo "{}"; until test -e go; do sleep 0.01; done; cat >all`, child.Options{})
 	<-s.lines
 	var want []byte
-	line := append(bytes.Repeat([]byte("x"), 4088), '\n') // fits into no pipe a whole number of times
+	line := append(bytes.Repeat([]byte("x"), 4088), '\n') // no pipe holds a whole number of these lines
 	for range 100 {
 		must.OK(t, s.Send(line, true))
 		want = append(want, line...)
@@ -190,7 +192,7 @@ func TestDeaf(t *testing.T) {
 		if err := s.Send(big, false); errors.Is(err, child.ErrInputFull) {
 			break
 		}
-		if want = append(want, big...); len(want) > 40<<20 { // 16 MiB, and as many in the write under way
+		if want = append(want, big...); len(want) > 40<<20 { // 16 MiB may wait, and as many be in the write under way
 			t.Fatal("it takes more and more")
 		}
 	}
@@ -284,17 +286,17 @@ func TestPending(t *testing.T) {
 	alone("bb", false)
 	req, ok := p.Get("bb")
 	assert.That(t, ok && req == 2 && p.Len() == 2, "%v %v", req, ok)
-	for _, want := range []bool{true, false} { // answered once
+	for _, want := range []bool{true, false} { // only the first Take finds the request
 		req, ok := p.Take("a")
 		assert.That(t, ok == want && (!want || req == 1), "%v %v", req, ok)
 	}
 	assert.That(t, p.Drop("bb") && !p.Drop("bb"), "dropped")
-	alone("c", false) // bb may not have been read
+	alone("c", false) // the child may not have read the end of "bb" yet
 	p.Take("c")
 	alone("d", true)
 	p.Told()
 	p.Take("d")
-	alone("e", false) // what was told may not have been read
+	alone("e", false) // the child may not have read what it was told
 	p.Take("e")
 	alone("f", true)
 	assert.Slice(t, p.End(), []int{1})
@@ -302,7 +304,8 @@ func TestPending(t *testing.T) {
 	assert.That(t, !ok && p.Len() == 0, "taken after the end")
 }
 
-// Each request that was taken in is in what the end takes out, also one that comes at that moment.
+// TestPendingEndsWhileAdded: End returns each request that Add has accepted, also one that is added at the same
+// moment.
 func TestPendingEndsWhileAdded(t *testing.T) {
 	for range 300 {
 		var p child.Pending[int, int]
@@ -318,7 +321,7 @@ func TestPendingEndsWhileAdded(t *testing.T) {
 		<-began
 		ended := p.End()
 		adds.Wait()
-		must.Equal(t, len(ended), added-1) // the last one was refused
+		must.Equal(t, len(ended), added-1) // Add refused the last one
 	}
 }
 
@@ -327,7 +330,7 @@ func TestBackoff(t *testing.T) {
 	const s = time.Second
 	for name, c := range map[string]struct {
 		child.Backoff
-		want []time.Duration // waits after failures in a row
+		want []time.Duration // waits after each failure in a row
 	}{
 		"grows": {child.Backoff{First: s, Most: 5 * s}, []time.Duration{s, 2 * s, 4 * s, 5 * s, 5 * s}},
 		"free":  {child.Backoff{First: s, Most: 5 * s, Free: 2}, []time.Duration{0, 0, s, 2 * s}},
@@ -350,7 +353,7 @@ func TestBackoff(t *testing.T) {
 		}
 		got := b.Reason(now.Add(-s))
 		assert.That(t, strings.HasPrefix(got, "why; it is tried again in "), "%s: %s", name, got)
-		for _, lived := range []time.Duration{10 * s, s} { // long enough, or of use
+		for _, lived := range []time.Duration{10 * s, s} { // it lived long enough, or it was useful
 			if b.Down(now, why, lived, lived == s); b.Wait(now) != 0 || b.Failures != 0 {
 				t.Errorf("%s: %+v", name, b)
 			}
@@ -367,7 +370,7 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
-// events is an Emitter that keeps what it is given.
+// events is an Emitter that keeps its events as text.
 type events []string
 
 func (e *events) Progress(pct float64, message string)      { *e = append(*e, fmt.Sprint(pct, message)) }
@@ -402,7 +405,7 @@ func TestEmit(t *testing.T) {
 func TestSplitter(t *testing.T) {
 	const kept = 4 << 10
 	long := strings.Repeat("x", kept)
-	for _, size := range []int{1, 2, 3, 7, 1 << 20} { // of one write
+	for _, size := range []int{1, 2, 3, 7, 1 << 20} { // bytes of one write
 		var lines []string
 		var over bytes.Buffer
 		s := child.Splitter{
@@ -428,7 +431,7 @@ func TestSplitterHead(t *testing.T) {
 		Max: 3, Head: 2, Line: func(line []byte) { heads = append(heads, string(line)) },
 		Long: func(head []byte) { heads = append(heads, string(head)+"…") },
 	}
-	_, _ = s.Write([]byte("abc\nabcd\n")) // it has no error
+	_, _ = s.Write([]byte("abc\nabcd\n")) // Write never fails
 	want := []string{"abc", "ab…"}
 	assert.That(t, slices.Equal(heads, want), "%v", heads)
 }
@@ -454,11 +457,11 @@ func TestTail(t *testing.T) {
 	assert.Equal(t, tail.String(), "2345\n\uFFFDend")
 }
 
-// TestTailOfAStream: what is written in pieces is kept as one text, whose first character
-// is whole and which tells how much is missing before it.
+// TestTailOfAStream: a Tail keeps the end of all pieces as one text, which begins with a whole character. Left
+// returns how many bytes are missing before it.
 func TestTailOfAStream(t *testing.T) {
 	const text = "the begin, ü and the end \n"
-	for _, size := range []int{1, 2, 5, 1 << 20} { // of one write
+	for _, size := range []int{1, 2, 5, 1 << 20} { // bytes of one write
 		for _, kept := range []int{len(text) - 11, len(text) - 12, len(text) - 13} { // ü is the bytes 11 and 12
 			tail := child.Tail{Size: kept}
 			for rest := text; rest != ""; {
@@ -481,7 +484,7 @@ func TestTailOfAStream(t *testing.T) {
 		t.Errorf("nothing is %q", tail.String())
 	}
 	for range 100 {
-		_, _ = tail.Write([]byte(strings.Repeat("x", 100_000))) // it has no error
+		_, _ = tail.Write([]byte(strings.Repeat("x", 100_000))) // Write never fails
 	}
 	assert.Equal(t, tail.Left(), 10_000_000-10, "… bytes left out")
 }

@@ -15,11 +15,12 @@ import (
 	"a2e/host/sandbox"
 )
 
-// What the sandbox hides of a program is named by the folder that it needs, links followed, and
-// with that folder in read nothing is hidden any more.
+// TestUnseen: the error names the folder that a program needs and the sandbox hides, with links followed. With the
+// folders of the fix in read, nothing is hidden any more.
 func TestUnseen(t *testing.T) {
 	for name, c := range map[string]struct {
-		files   string // NAME or NAME -> TARGET of a link, or NAME = TEXT, below OUT unless it begins with WS
+		// NAME, NAME = TEXT, or NAME -> TARGET for a link, separated by commas; below OUT unless they begin with WS
+		files   string
 		command string
 		read    []string
 		said    string

@@ -16,7 +16,8 @@ import (
 	"a2e/host/hosttest/must"
 )
 
-// loadUntrusted reads the files of a folder and of the user, of which "" is none.
+// loadUntrusted loads a config with the given contents of the folder's file and of the user's file ("" = no file),
+// while no file is trusted. It returns the config and the warnings.
 func loadUntrusted(t *testing.T, folder, user string) (*Config, string) {
 	t.Helper()
 	dir, home := t.TempDir(), t.TempDir()
@@ -32,7 +33,7 @@ func loadUntrusted(t *testing.T, folder, user string) (*Config, string) {
 			if name == "OWN" {
 				return "own"
 			}
-			return "" // and LEAK is asked for by nobody
+			return "" // LEAK is not set: only untrusted files name it
 		},
 		Trust: func(string, []byte) error { return errors.New("nobody has") },
 	})
@@ -41,7 +42,8 @@ func loadUntrusted(t *testing.T, folder, user string) (*Config, string) {
 	return c, strings.Join(texts(warnings), "\n")
 }
 
-// Nothing counts of a file in the folder that nobody has trusted, and one line says what it asks for.
+// TestUntrustedFileCountsForNothing: nothing in the file of an untrusted folder takes effect, and one warning says
+// what the file asks for.
 func TestUntrustedFileCountsForNothing(t *testing.T) {
 	const own = "auth_token: ${OWN}\nmax_parallel: 2\nchildren: {processes: 100}\nplugins: {proc: {timeout: 5}}\n"
 	for folder, asks := range map[string]string{
@@ -68,7 +70,7 @@ func TestUntrustedFileCountsForNothing(t *testing.T) {
 			c, warned := loadUntrusted(t, folder, user)
 			must.Equal(t, len(c.Plugins), len(want.Plugins))
 			got, without := *c, *want
-			for _, c := range []*Config{&got, &without} { // what differs between two folders, or cannot be compared
+			for _, c := range []*Config{&got, &without} { // fields that differ by folder, or cannot be compared
 				c.Untrusted, c.File, c.Workspace, c.UserDir, c.Wall, c.Secrets, c.Plugins = nil, "", "", "", nil, nil,
 					nil
 			}
@@ -88,7 +90,7 @@ func TestUntrustedFileCountsForNothing(t *testing.T) {
 	}
 }
 
-// said are all settings of options.
+// said returns all settings of the options.
 func said(o Options) []Setting {
 	if o.node == nil {
 		return nil
@@ -96,7 +98,7 @@ func said(o Options) []Setting {
 	return settings(o.node, "", nil)
 }
 
-// No variable of an untrusted file is so much as looked up.
+// TestUntrustedFileExpandsNothing: the variables that an untrusted file names are not even looked up.
 func TestUntrustedFileExpandsNothing(t *testing.T) {
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, FolderFile), "auth_token: ${LEAK}\nhost_id: ${LEAK:-x}\nmax_parallel: ${LEAK:-1}\n"+
@@ -109,7 +111,8 @@ func TestUntrustedFileExpandsNothing(t *testing.T) {
 	assert.That(t, err == nil && len(warnings) == 1, "%v, %v", err, warnings)
 }
 
-// What is trusted are the bytes that were read: Trust gets those that count.
+// TestTrustSeesWhatCounts: Trust gets the same bytes that Load uses, so a file that changes in between is not
+// trusted.
 func TestTrustSeesWhatCounts(t *testing.T) {
 	dir := t.TempDir()
 	path := write(t, filepath.Join(dir, FolderFile), "host_id: looked-at")
@@ -145,7 +148,8 @@ type schemaOptions struct {
 	MaxProcs int  `yaml:"max_procs" min:"1"`
 }
 
-// The schema agrees with Load on good files and on the mistakes that a schema can see.
+// TestSchemaAgreesWithLoad: the schema accepts good files, as Load does, and refuses the mistakes that a schema can
+// express.
 func TestSchemaAgreesWithLoad(t *testing.T) {
 	s := compiled(t, map[string]any{"tools": schemaOptions{MaxProcs: 3}, "env": &schemaOptions{}})
 	load := func(text string) any {
@@ -237,7 +241,8 @@ func TestDecodeText(t *testing.T) {
 	assert.Fails(t, DecodeText("f.yaml", nil, file{}), "", "a struct that cannot be filled was taken")
 }
 
-// A child agent without a depth that makes sense would have children without end.
+// TestAgentBelowZero: a negative depth or max_steps is refused, because such a child agent could have children
+// without end.
 func TestAgentBelowZero(t *testing.T) {
 	t.Parallel()
 	for text, ok := range map[string]bool{

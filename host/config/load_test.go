@@ -30,7 +30,7 @@ func env(pairs ...string) func(string) string {
 	}
 }
 
-// view is a Config that go-cmp can compare: the token revealed, options left out.
+// view returns a copy of a Config that go-cmp can compare, without secrets and options, and the token as text.
 func view(c *Config) (Config, string) {
 	v, token := *c, c.AuthToken.Reveal()
 	v.AuthToken, v.Secrets = Secret{}, nil
@@ -41,7 +41,7 @@ func view(c *Config) (Config, string) {
 	return v, token
 }
 
-// compare leaves out what TestWall looks at.
+// compare ignores the fields that TestWall checks.
 var compare = cmp.Options{cmp.AllowUnexported(Secret{}, Options{}), cmp.FilterPath(func(p cmp.Path) bool {
 	return p.String() == "Wall" || p.String() == "Named"
 }, cmp.Ignore())}
@@ -251,8 +251,8 @@ func TestPythonFilesLoadAsTheyAre(t *testing.T) {
 	}
 }
 
-// A mapping of plugins changes the defaults; a list is all that there is. MCP servers at the
-// top of the file go to the plugin for them.
+// TestBothFormsOfPlugins: a mapping of plugins changes the default plugins; a list replaces them. The MCP servers at
+// the top of the file go to the plugin of type mcp.
 func TestBothFormsOfPlugins(t *testing.T) {
 	dir := t.TempDir()
 	load := func(text string) (*Config, string) {
@@ -309,7 +309,7 @@ func TestBothFormsOfPlugins(t *testing.T) {
 	}
 }
 
-// The options that this build has are usable under their Python names.
+// TestUpperCaseOptions: options of a Python config that this host has work under their Python names.
 func TestUpperCaseOptions(t *testing.T) {
 	c, _, err := Load(Source{Path: mustAbs(t, "python_host.yaml"), Dir: t.TempDir(), Available: []string{"proc"}})
 	must.OK(t, err)
@@ -451,7 +451,7 @@ func TestSecretShowsNothing(t *testing.T) {
 	assert.Equal(t, s.String()+s.GoString(), "[redacted][redacted]")
 }
 
-// allTypes are those of a whole build.
+// allTypes returns the plugin types of a complete build.
 func allTypes() []string {
 	return []string{
 		"tools", "toolkits", "skill", "env", "proc", "memory", "learning", "chains", "mcp", "multi_agent",
@@ -459,7 +459,7 @@ func allTypes() []string {
 	}
 }
 
-// Sizes and durations may have a unit.
+// TestUnits: sizes and durations can have a unit.
 func TestUnits(t *testing.T) {
 	dir := t.TempDir()
 	for text, want := range map[string]int{

@@ -17,7 +17,7 @@ import (
 
 const secret = "hunter2"
 
-// Every wrong file with the whole text of its error; FILE stands for the path.
+// wrongFiles returns wrong files by name, each with the full text of its error. FILE in it stands for the path.
 func wrongFiles() map[string]struct{ content, want string } {
 	types := "tools, env, proc, mcp, exec, skill, toolkits, memory, learning, chains, multi_agent, planning"
 	const hasType = "; options are indented below their plugin, and a plugin of another name gives its type among " +
@@ -396,7 +396,7 @@ func TestWrongFiles(t *testing.T) {
 	}
 }
 
-// Hostile files end in an error, and soon.
+// TestBoundedFiles: files made to use a lot of time or memory end in a short error, soon.
 func TestBoundedFiles(t *testing.T) {
 	laughs := "a0: &a0 [x, x, x, x, x, x, x, x, x]\n"
 	for i := 1; i < 9; i++ {
@@ -553,7 +553,8 @@ func TestWrongOptions(t *testing.T) {
 	assert.That(t, err != nil, "a list was taken for options")
 }
 
-// The text of a plugin's options must not show when a Config is printed.
+// TestPrintedConfigShowsNoOptions: the text of a plugin's options is not visible when a Config is printed, because it
+// may contain secrets.
 func TestPrintedConfigShowsNoOptions(t *testing.T) {
 	o := options(t, "token: "+secret)
 	c := Config{Plugins: []Plugin{{Name: "a", Options: o}}}
@@ -573,7 +574,7 @@ func FuzzConfig(f *testing.F) {
 		data := must.Get(os.ReadFile(name))(f)
 		f.Add(data)
 	}
-	// A value that no input can hold by itself: only a leak shows it.
+	// No input contains this value by chance, so if an output shows it, a variable has leaked.
 	const value = "\u16a0secret\u16a0value\u16a0"
 	src := Source{Dir: f.TempDir(), Getenv: func(string) string { return value }, Available: allTypes()}
 	f.Fuzz(func(t *testing.T, data []byte) {

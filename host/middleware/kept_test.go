@@ -13,7 +13,7 @@ import (
 	"a2e/protocol"
 )
 
-// keeper is a set of tools that counts how often it was asked for its list.
+// keeper is a set of tools that counts the requests for its list.
 type keeper struct {
 	*tools.Set
 	asked atomic.Int64
@@ -38,8 +38,8 @@ func (k *keeper) Routes() []host.Route {
 	})}
 }
 
-// A list of tools is made once for each combination of filters, until a tool comes or goes. A query is
-// answered anew.
+// TestListsAreKeptUntilToolsChange: the list of tools is kept for each combination of filters until a tool is added
+// or removed. A query is always answered anew.
 func TestListsAreKeptUntilToolsChange(t *testing.T) {
 	k := &keeper{Set: tools.NewSet(tools.SetOptions{Name: "keeper"})}
 	replace := func(names ...string) {

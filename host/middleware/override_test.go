@@ -15,7 +15,7 @@ import (
 	"a2e/protocol"
 )
 
-// foreign is a plugin that passes on what another program answers.
+// foreign is a plugin whose answers are JSON that another program wrote.
 type foreign struct{ answers map[protocol.Type]string }
 
 func (f foreign) Info() host.PluginInfo {
@@ -50,13 +50,13 @@ func (f foreign) Routes() []host.Route {
 	}))
 }
 
-// override makes the override of one text.
+// override returns an override of one text.
 func override(name, of, to string) *host.Override {
 	return &host.Override{Texts: map[string]host.Text{name: {Of: sha256.Sum256([]byte(of)), To: to}}}
 }
 
-// What a component was set to shows in every list and call, whoever serves it, as long as the
-// text is the one that it was made for.
+// TestOverrides: the overrides of a component show in every list and call, whoever serves it, as long as the text is
+// the one for which the override was made.
 func TestOverrides(t *testing.T) {
 	yes, no := true, false
 	set := hosttest.Overrides{
@@ -113,7 +113,7 @@ func TestOverrides(t *testing.T) {
 		"/description":             "old p",
 		"/messages/0/content/text": "old text",
 	})
-	synctest.Test(t, func(t *testing.T) { // where no tool is late to say that it had to stop
+	synctest.Test(t, func(t *testing.T) { // in a bubble no tool is late with its own error
 		h := hosttest.Start(t, host.Options{Plugins: []host.Plugin{foreign{answers}, set}})
 		h.Handshake()
 		m := h.Refused(protocol.TypeToolCallReq, `{"tool_name":"slow","arguments":{}}`, protocol.CodeTimeout,
@@ -125,13 +125,13 @@ func TestOverrides(t *testing.T) {
 	})
 }
 
-// A call whose time was up counts as failed, whoever set the time; one that was stopped
-// does not count.
+// TestCallsOutOfTimeAreNotCutShort: a call whose time was over counts as failed, whoever set the time. A call that
+// was cancelled does not count.
 func TestCallsOutOfTimeAreNotCutShort(t *testing.T) {
 	late := protocol.Errorf(protocol.CodeTimeout, "its time was up")
-	request, stop := context.WithCancelCause(t.Context()) // as the host stops a request
+	request, stop := context.WithCancelCause(t.Context()) // the way the host stops a request
 	stop(context.DeadlineExceeded)
-	within, cancel := context.WithTimeoutCause(t.Context(), -time.Second, late) // a call within one
+	within, cancel := context.WithTimeoutCause(t.Context(), -time.Second, late) // a call within a request
 	defer cancel()
 	below, cancel := context.WithCancel(within)
 	defer cancel()

@@ -13,8 +13,8 @@ import (
 	"a2e/protocol"
 )
 
-// catalogue is a set of tools as an agent may meet them: the built-in ones, and
-// the kind that commands and MCP servers add.
+// catalogue is a set of tools as an agent may see them: built-in ones, and the kind that commands and MCP servers
+// add.
 var catalogue = []struct {
 	name, description string
 	tags              []string
@@ -63,7 +63,7 @@ var catalogue = []struct {
 	{"日程表", "查看今天的会议安排。", nil},
 }
 
-// shelf is a plugin that lists tools, and knows their weights.
+// shelf is a plugin that lists tools and has a weight for each.
 type shelf struct {
 	defs    []protocol.ToolDefinition
 	weights map[string]float64
@@ -91,7 +91,7 @@ func (s *shelf) Weight(_, name string) float64 {
 	return 1
 }
 
-// searched is a host with some tools, whose weights are set.
+// searched starts a host with these tools and weights, and returns a function that searches them.
 func searched(t *testing.T, weights map[string]float64, defs ...protocol.ToolDefinition) func(query string) []string {
 	h := hosttest.New(t, host.Options{Plugins: []host.Plugin{&shelf{defs, weights}}})
 	h.Handshake(protocol.CapTools)
@@ -161,7 +161,7 @@ func TestSearchFindsTheRightTool(t *testing.T) {
 		{"会议", "日程表"},
 		{"gitcommit", "gitCommit"},
 		{"HTTPServer2go http get", "http_get"},
-		{"commit " + strings.Repeat("é", 1<<20), "gitCommit"}, // only the beginning counts
+		{"commit " + strings.Repeat("é", 1<<20), "gitCommit"}, // only the beginning of a query is used
 	} {
 		if got := found(tc.query); len(got) == 0 || got[0] != tc.want {
 			t.Errorf("query %q: want %s first, got %v", tc.query, tc.want, got[:min(len(got), 4)])
@@ -169,9 +169,9 @@ func TestSearchFindsTheRightTool(t *testing.T) {
 	}
 }
 
-// Weights order tools that fit a query alike, and those of one group that fit about as well;
-// no weight puts one before a stranger that fits better. What a plugin has found in a way of
-// its own comes last.
+// TestWeightsInASearch: weights order tools that match a query equally well, and tools of one group that match about
+// as well. No weight puts a tool before one of another group that matches better. Tools that a plugin has found by
+// itself come last.
 func TestWeightsInASearch(t *testing.T) {
 	def := func(name, description, task string) protocol.ToolDefinition {
 		return protocol.ToolDefinition{Name: name, Description: description, Task: task}

@@ -14,8 +14,8 @@ import (
 	"a2e/host/schema"
 )
 
-// oddSchema is one of those in testdata/peers/schemas.json: the schemas of a tool, and what the
-// host offers of them. What is not given is as the server gave it.
+// oddSchema is an entry of testdata/peers/schemas.json: the schemas of a tool, and the schemas that the host offers
+// instead. Without Offered or Shaped, the host offers the server's schema unchanged.
 type oddSchema struct {
 	Name     string         `json:"name"`
 	Input    jsontext.Value `json:"input"`
@@ -69,7 +69,8 @@ func TestNormalise(t *testing.T) {
 	}
 }
 
-// TestNormaliseBounds: what clients cannot read is cut off where all is allowed then, or refused.
+// TestNormaliseBounds: parts of a schema that clients cannot read are cut off where this allows more values, or the
+// schema is refused.
 func TestNormaliseBounds(t *testing.T) {
 	nested := func(n int, open, shut string) string {
 		return strings.Repeat(open, n) + `{"type":"string"}` + strings.Repeat(shut, n)
@@ -79,8 +80,8 @@ func TestNormaliseBounds(t *testing.T) {
 	parens := strings.Repeat("(", 99) + strings.Repeat(")", 99)
 	for name, c := range map[string]struct {
 		in     jsontext.Value
-		input  string // a part of what becomes of arguments
-		output bool   // whether it is possible for results
+		input  string // a part of the normalised input schema
+		output bool   // whether the schema can be normalised as an output schema
 	}{
 		"some levels": {object(nested(30, `{"items":`, `}`)), `"string"`, true},
 		"many levels": {object(nested(900, `{"items":`, `}`)), `{"items":{}}`, false},
@@ -106,8 +107,8 @@ func TestNormaliseBounds(t *testing.T) {
 	}
 }
 
-// chained is a schema with references of which each leads to a schema within the one that the
-// reference before it stands in, where the last one leads nowhere.
+// chained returns a schema with n references. Each leads to a schema that contains the next reference, and the last
+// one leads nowhere.
 func chained(n int) string {
 	text := `{"type":"object","$defs":{"d0":{"not":{"$ref":"#/none"}}`
 	for i := range n {
@@ -116,7 +117,8 @@ func chained(n int) string {
 	return text + `}}`
 }
 
-// FuzzNormalise: what comes of any text is a fixed point, and no schema of an object allows less.
+// FuzzNormalise: normalising a normalised schema changes nothing, and no normalised schema of an object refuses a
+// value that the original allows.
 func FuzzNormalise(f *testing.F) {
 	for _, c := range oddSchemas(f) {
 		f.Add([]byte(c.Input), []byte(`{"a":"x","n":1,"s":[null,{}]}`))

@@ -15,7 +15,7 @@ import (
 	"a2e/protocol"
 )
 
-// doubling is a schema that comes to twice as much with each step.
+// doubling returns a schema whose size doubles with each of 30 references.
 func doubling() string {
 	text := `{"properties":{"a":{"$ref":"#/$defs/d0"}},"$defs":{"d30":{"type":"string"}`
 	for i := range 30 {
@@ -60,7 +60,7 @@ func TestCompileRefuses(t *testing.T) {
 	}
 }
 
-// Each problem stands where it is, and says what would be right.
+// TestCheck: each problem has its path and says what would be right.
 func TestCheck(t *testing.T) {
 	const choice = `{"oneOf":[{"properties":{"k":{"const":"a"},"n":{"type":"integer"}},"required":["k","n"]},{"properties":{"k":{"const":"b"},"s":{"maxLength":3}},"required":["k"]}]}`
 	for name, c := range map[string]struct {
@@ -163,7 +163,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// Values are held against schemas of older dialects as those say.
+// TestDialects: a schema of an older dialect is applied by the rules of that dialect.
 func TestDialects(t *testing.T) {
 	draft := func(name, schema string) string {
 		return `{"$schema":"http` + name + `",` + schema[1:]
@@ -326,7 +326,8 @@ func TestSuggest(t *testing.T) {
 		"nearest of many")
 }
 
-// Names that models' APIs take stand for one tool each, and a name that fits is kept.
+// TestNames: each tool gets a different name that the APIs of models accept, and a name that they accept already is
+// kept.
 func TestNames(t *testing.T) {
 	long := strings.Repeat("x", 100)
 	tools := []string{"a.b", "a/b", "a_b", "日本", "", long, long + "y", "read_file"}
@@ -342,7 +343,8 @@ func TestNames(t *testing.T) {
 	assert.Equal(t, names.Here("no_tool"), "no_tool", "one that stands for nothing")
 }
 
-// What a model's API is given of a schema says no more than its words can, and never less is allowed.
+// TestFit: a schema for a model's API uses only keywords that such APIs know, and never allows less than the
+// original.
 func TestFit(t *testing.T) {
 	for in, want := range map[string]string{
 		`{"$schema":"x","$id":"y","type":"object","properties":{"b":{"type":"string","x-a":1},"a":true},"required":["b"],"additionalProperties":false}`:

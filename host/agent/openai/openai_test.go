@@ -33,7 +33,7 @@ func connect(t *testing.T, o Options) *Client {
 	return c
 }
 
-// TestPost: the request, and what of it is shown.
+// TestPost: a request has the right path, headers and body, and Where does not show secrets.
 func TestPost(t *testing.T) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
@@ -64,12 +64,13 @@ func TestPost(t *testing.T) {
 	}
 }
 
-// TestFault: what a failure is, after how many tries, and that the answer has a bound.
+// TestFault: a failure is tried again as often as makes sense, its Fault says what it is without secrets, and an
+// answer that is too long is refused.
 func TestFault(t *testing.T) {
 	for name, c := range map[string]struct {
 		status int
 		body   string
-		after  string // Retry-After
+		after  string // the header Retry-After
 		tries  int32
 		want   Fault
 	}{
@@ -122,12 +123,12 @@ func TestFault(t *testing.T) {
 	}
 }
 
-// TestEnds: a caller that goes away gets its own reason, a silent server the timeout.
+// TestEnds: a caller that goes away gets its own error, and a silent server ends with the timeout.
 func TestEnds(t *testing.T) {
 	arrived := make(chan struct{}, 1)
 	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		arrived <- struct{}{}
-		_, _ = io.Copy(io.Discard, r.Body) // else the server does not notice the end
+		_, _ = io.Copy(io.Discard, r.Body) // otherwise the server does not notice that the client has gone
 		<-r.Context().Done()
 	}))
 	defer s.Close()

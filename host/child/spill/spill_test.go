@@ -24,13 +24,13 @@ import (
 	"a2e/protocol"
 )
 
-// spilled writes one file through k and gives its path.
+// spilled writes a file through k and returns its path.
 func spilled(t testing.TB, k *Keeper, what, text string) string {
 	t.Helper()
 	return must.Get(k.Keep(t.Context(), what, []byte(text)))(t).Path()
 }
 
-// own is the folder of calls without a session.
+// own returns the folder for calls without a session.
 func (k *Keeper) own() string { return filepath.Join(k.dir, "none") }
 
 func names(t testing.TB, dir string) []string {
@@ -69,8 +69,8 @@ func TestTheOldestGoFirst(t *testing.T) {
 	}
 }
 
-// Only what a Keeper made is removed: what is too old, too much, or of a host of an older version,
-// and the folders of sessions that are empty then.
+// TestOnlyItsOwnFilesGo: a Keeper removes only files that a Keeper made: those that are too old, beyond its bounds,
+// or made by an older version of the host. It also removes session folders that have become empty.
 func TestOnlyItsOwnFilesGo(t *testing.T) {
 	k := New(t.TempDir(), nil)
 	k.maxFiles = 1
@@ -138,7 +138,7 @@ func TestWithoutAFolder(t *testing.T) {
 	assert.That(t, err != nil, "the folder cannot be made, yet a file was")
 }
 
-// Files that are written at the same time take together no more than all may have, however
+// TestWallSpillsTogether: all files that are written at the same time take together no more than maxBytes, however
 // many there are.
 func TestWallSpillsTogether(t *testing.T) {
 	k := New(t.TempDir(), nil)
@@ -168,7 +168,7 @@ func TestWallSpillsTogether(t *testing.T) {
 	assert.That(t, err == nil && len(text) == 10_000, "after it: %d bytes, %v", len(text), err)
 }
 
-// A session opens its own files, and none of another's.
+// TestASessionHasItsOwnFiles: a session can open its own files, and no files of other sessions.
 func TestASessionHasItsOwnFiles(t *testing.T) {
 	k := New(t.TempDir(), nil)
 	in := func(id string) context.Context { return host.InSession(t.Context(), &host.Session{ID: id}) }
@@ -190,9 +190,9 @@ func TestASessionHasItsOwnFiles(t *testing.T) {
 
 var missingLine = regexp.MustCompile(`(?m)^\[(\d+) bytes are missing here; all of it is in (spill:///\S+)\]\n`)
 
-// Whatever two streams bring, in whatever pieces: what fits is given as it came. Else the text has
-// the beginning and the end, each to the byte, takes no more room than it may, and says how much is
-// missing; the file has all of it, in order.
+// TestOutputKeepsBothEnds: output that fits is returned unchanged, whatever the streams and pieces. Otherwise the
+// text has the exact beginning and end, stays within its room, and says how many bytes are missing; the file has all
+// of the output, in order.
 func TestOutputKeepsBothEnds(t *testing.T) {
 	k := New(t.TempDir(), nil)
 	piece := rapid.OneOf(rapid.String(), rapid.StringMatching(`([a-zé世"\\]{0,30}\n){0,8}`),

@@ -41,7 +41,7 @@ func TestTrustIsForOneContentAtOnePath(t *testing.T) {
 	assert.That(t, err != nil && list.Check("/v/a2e.yaml", []byte("/v/a2e.yaml")) == nil, "removed again: %v", err)
 }
 
-// A list that somebody else could have written is not believed, and not written over.
+// TestWallTrustListOfAnother: a trust list that another user could have written is neither used nor overwritten.
 func TestWallTrustListOfAnother(t *testing.T) {
 	type spoilt struct {
 		spoil func(t *testing.T, dir, file string)
@@ -84,7 +84,7 @@ func TestWallTrustListOfAnother(t *testing.T) {
 			must.OK(t, os.WriteFile(dir, nil, 0o600))
 		}, "cannot be read"},
 	}
-	if os.Geteuid() == 0 { // nobody else can give files away
+	if os.Geteuid() == 0 { // only root can give files to another user
 		cases["file of another user"] = spoilt{func(t *testing.T, _, file string) {
 			must.OK(t,
 				os.Chown(file, 12345, -1))
@@ -107,7 +107,7 @@ func TestWallTrustListOfAnother(t *testing.T) {
 	}
 }
 
-// What several change at once is all kept.
+// TestListIsChangedAtOnce: concurrent changes of the list are all kept.
 func TestListIsChangedAtOnce(t *testing.T) {
 	list := trust.List{Dir: filepath.Join(t.TempDir(), "a2e")}
 	var all sync.WaitGroup
@@ -119,7 +119,8 @@ func TestListIsChangedAtOnce(t *testing.T) {
 	assert.Equal(t, len(entries), 20, "files that are trusted")
 }
 
-// Modes do not depend on the umask, and nothing else is left in the folder.
+// TestListIsTheUsersOnly: the modes of the list and its folder do not depend on the umask, and no other file is left
+// in the folder.
 func TestListIsTheUsersOnly(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a2e")
 	for range 2 {

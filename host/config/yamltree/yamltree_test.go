@@ -11,7 +11,7 @@ import (
 	"a2e/host/hosttest/must"
 )
 
-// shown writes a value on one line, each with the line that it is in.
+// shown returns a value as one line, with the line of the file after each part.
 func shown(n *Node) string {
 	if n == nil {
 		return "nil"
@@ -93,8 +93,8 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// Lines are kept for messages. Paths of all values of a small file may take gigabytes:
-// each is as long as all the keys above it.
+// TestLinesOfDeepFilesAreBounded: the paths that are kept for error messages take no more memory than the file. Paths
+// of all values of a small file could take gigabytes, because each path contains all keys above it.
 func TestLinesOfDeepFilesAreBounded(t *testing.T) {
 	key := strings.Repeat("k", 1000)
 	text := "nodes: " + strings.Repeat("{"+key+": ", 40) + "[" + strings.Repeat("a,", 10_000) + "a]" +
@@ -108,7 +108,7 @@ func TestLinesOfDeepFilesAreBounded(t *testing.T) {
 	assert.That(t, held <= len(text), "%d bytes of paths for a file of %d", held, len(text))
 }
 
-// Problems of nodes are told with their line all the same.
+// TestLinesOfNodesAreKept: the lines of the nodes of a large file are still known, for error messages.
 func TestLinesOfNodesAreKept(t *testing.T) {
 	var text strings.Builder
 	text.WriteString("nodes:\n")
@@ -126,7 +126,7 @@ func TestLinesOfNodesAreKept(t *testing.T) {
 	}
 }
 
-// What cannot be JSON, and what would never end, is told with its line.
+// TestToJSON: a value that JSON cannot express, or that has no end, is an error with its line.
 func TestToJSON(t *testing.T) {
 	deep := strings.Repeat("[", maxDepth+2) + strings.Repeat("]", maxDepth+2)
 	for text, want := range map[string]string{

@@ -29,7 +29,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// spy is a plugin that notes as which agent it is asked, by each protocol.
+// spy is a plugin that notes, in each protocol, the agent that asks it.
 type spy struct {
 	mu    sync.Mutex
 	asked []string // guarded by mu
@@ -90,7 +90,7 @@ func (s *spy) RunTask(_ context.Context, task workers.WorkerTask) (*wire.Result,
 	}, nil
 }
 
-// stage is a host that speaks all protocols, with tokens for everybody, for alice and for bob.
+// stage is a host that speaks all protocols, with a token for everybody, one for alice and one for bob.
 type stage struct {
 	t    *testing.T
 	spy  *spy
@@ -137,7 +137,7 @@ func (s *stage) Write(b []byte) (int, error) {
 	return s.said.Write(b)
 }
 
-// say sends a line and waits for a further one that has a word in it.
+// say sends a line and waits until the host sends a text with the given word.
 func (s *stage) say(line, word string) {
 	s.t.Helper()
 	s.mu.Lock()
@@ -151,7 +151,7 @@ func (s *stage) say(line, word string) {
 	})
 }
 
-// The steps of a client, in each protocol. They take whatever is answered.
+// a2e, rpc, mcp and fleet do the steps of a client in each protocol. They accept any answer.
 func (s *stage) a2e(fields string) {
 	s.say(`{"type":"handshake/req","id":"h","agent_caps":["tools"]`+fields+`}`, `"req_id":"`)
 	s.say(`{"type":"tool/call/req","id":"c","tool_name":"look","arguments":{}}`, `"req_id":"c"`)
@@ -181,7 +181,7 @@ func agent(id string) string {
 	return fmt.Sprintf(`,"agent":{"agent_id":%q,"tool_scope":"shared","memory_scope":"shared","depth":1}`, id)
 }
 
-// childToken proves the child agent childID.
+// childToken is the token that proves the child agent childID.
 const (
 	childID    = "sub_e2a23adf4bf9b7740e62cf0dff55a549"
 	childToken = "00112233445566778899aabbccddeeff"
@@ -198,8 +198,8 @@ func proven() string {
 
 func token(text string) string { return fmt.Sprintf(`,"auth_token":%q`, text) }
 
-// With a token for each agent nobody else can be that agent: not by a name, not by another's
-// token, not by a second handshake, in none of the protocols.
+// TestWallAuthAnotherAgent: if each agent has its own token, nobody else can act as that agent in any protocol: not
+// with its name, not with another token, not with a second handshake.
 func TestWallAuthAnotherAgent(t *testing.T) {
 	hash := func() string { sum := sha256.Sum256([]byte(ofAlice)); return hex.EncodeToString(sum[:]) }()
 	for name, try := range map[string]func(s *stage){
@@ -286,8 +286,8 @@ func TestWallAuthAnotherAgent(t *testing.T) {
 	}
 }
 
-// Each token lets in whom it is for, in each protocol, and the one of everybody whoever has
-// none of his own.
+// TestTokensLetIn: in each protocol a token lets in its own agent, and the token of everybody lets in any agent that
+// has no token of its own.
 func TestTokensLetIn(t *testing.T) {
 	for name, tc := range map[string]struct {
 		try  func(s *stage)

@@ -17,7 +17,7 @@ import (
 	"a2e/host/hosttest/must"
 )
 
-// ascii is a text as Python and PHP write it into JSON.
+// ascii quotes a text as JSON in the way that Python and PHP do: with escapes for all but ASCII.
 func ascii(text string) []byte {
 	out := []byte{'"'}
 	for _, r := range text {
@@ -36,7 +36,7 @@ func ascii(text string) []byte {
 	return append(out, '"')
 }
 
-// holds reports whether a decoded value has the secret in one of its texts.
+// holds reports whether a decoded value contains the secret in one of its texts.
 func holds(v any, secret string) bool {
 	switch v := v.(type) {
 	case string:
@@ -57,8 +57,8 @@ func holds(v any, secret string) bool {
 	return false
 }
 
-// FuzzRedact: no secret is left of a text, however it is quoted and cut, and a line of JSON
-// stays one.
+// FuzzRedact: no secret is left in a text, however the text is quoted and cut, and a line of JSON stays a line of
+// JSON.
 func FuzzRedact(f *testing.F) {
 	f.Add("hunter22", "aab-aaab", "x hunter22 hunter2hunter22", uint8(3))
 	f.Add(`a"b\c<d>&'=/`, "pässwörd😀", "\\\"", uint8(1))
@@ -69,7 +69,7 @@ func FuzzRedact(f *testing.F) {
 		s.AddSecret(one)
 		base.AddSecret(two)
 		for _, secret := range []string{one, two} {
-			// what is shorter is not looked for, and what stands in place of a secret may look like another
+			// shorter secrets are not looked for, and the text that replaces a secret may look like another secret
 			if len(strings.TrimSpace(secret)) < 4 || !utf8.ValidString(secret) || strings.ContainsAny(secret, "[]") ||
 				strings.Contains(redact.Text, strings.TrimSpace(secret)) {
 				continue
@@ -90,7 +90,7 @@ func FuzzRedact(f *testing.F) {
 	})
 }
 
-// inPieces writes a text n bytes at a time.
+// inPieces fails if the secret is left when the text is written n bytes at a time.
 func inPieces(t *testing.T, s *redact.Set, whole, secret string, n int) {
 	var out bytes.Buffer
 	w := s.Writer(&out)
@@ -101,7 +101,8 @@ func inPieces(t *testing.T, s *redact.Set, whole, secret string, n int) {
 	must.That(t, !strings.Contains(out.String(), secret), "in pieces of %d: %q", n, out.String())
 }
 
-// inLines puts a text into JSON as several encoders write it, and that into a text of JSON once more.
+// inLines fails if the secret is left in a line of JSON that has the text as several encoders write it, or as JSON in
+// a string of JSON.
 func inLines(t *testing.T, s *redact.Set, whole, secret string) {
 	plain := must.Get(jsontext.AppendQuote(nil, whole))(t)
 	html := must.Get(stdjson.Marshal(whole))(t)

@@ -51,7 +51,7 @@ func TestValuesAreHidden(t *testing.T) {
 	}
 }
 
-// Names tell secrets from settings in all cases and spellings.
+// TestNames: names of secrets are distinguished from names of settings in all cases and spellings.
 func TestNames(t *testing.T) {
 	for _, name := range strings.Fields(`
 		TOKEN token auth_token authToken AuthToken AUTH-TOKEN a2e/auth_token _authToken GITHUB_TOKEN githubToken
@@ -84,7 +84,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// What a message has in confidence is found wherever and however it stands there.
+// TestMessages: the secrets in a message are found wherever they are and however they are written.
 func TestMessages(t *testing.T) {
 	const secret = "Zk7Q2mXv9Rt4Lp8Wc3Yb"
 	for _, message := range []string{
@@ -106,7 +106,8 @@ func TestMessages(t *testing.T) {
 	assert.Equal(t, s.Longest(), 0, "something is looked for")
 }
 
-// What is no secret stays readable: to hide it would spoil every second answer, and what an agent writes back.
+// TestSettingsStay: values that are not secrets stay readable. Hiding them would spoil many answers, and the files
+// that an agent writes back.
 func TestSettingsStay(t *testing.T) {
 	s := redact.New(nil)
 	dir := t.TempDir()
@@ -163,7 +164,7 @@ func TestSettingsStay(t *testing.T) {
 	assert.That(t, none.Text("hunter") == "hunter" && none.Longest() == 0, "a nil set hides something")
 }
 
-// What looks like a secret is one under any name that is not that of a setting.
+// TestLooks: a value that looks like a secret is treated as one, unless its name is that of a setting.
 func TestLooks(t *testing.T) {
 	for _, value := range []string{
 		"Zk7Q2mXv9Rt4Lp8Wc3Yb", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "9f86d081884c7d659a2feaa0c55ad015",
@@ -176,7 +177,7 @@ func TestLooks(t *testing.T) {
 	}
 }
 
-// A secret that looks like a part of JSON must not break a line.
+// TestLinesStayValid: a secret that looks like a part of JSON does not break a line.
 func TestLinesStayValid(t *testing.T) {
 	property.Check(t, func(t *rapid.T) {
 		secret := rapid.SampledFrom([]string{
@@ -194,7 +195,7 @@ func TestLinesStayValid(t *testing.T) {
 	})
 }
 
-// A base set goes on growing after others were made of it.
+// TestBaseGrows: a secret that is added to a base set later is also hidden by the sets that were made from it.
 func TestBaseGrows(t *testing.T) {
 	base := redact.New(nil)
 	s := redact.New(base)
@@ -216,8 +217,8 @@ func TestHeadShowsNoPart(t *testing.T) {
 	}
 }
 
-// However a stream is cut, it is hidden as in one piece; what Flush passes on in between can only be the beginning of
-// a secret.
+// TestWriterSeesPieces: a text that is written in pieces is hidden like a text in one piece. The bytes that Flush
+// passes on can only be the beginning of a secret.
 func TestWriterSeesPieces(t *testing.T) {
 	property.Check(t, func(t *rapid.T) {
 		secrets := []string{"aaab-secret", "aab-other", "aaab-secret-and-more", "rets-aab", "abababab"}
@@ -253,8 +254,8 @@ func TestWriterSeesPieces(t *testing.T) {
 	})
 }
 
-// An answer whose id has a secret in it would find no request: a client may well number its
-// messages by a name that it was given in a variable.
+// TestAddressesStay: ids of messages are not changed, even if they contain a secret, because an answer with a changed
+// id would find no request. A client may well use the value of a variable in its ids.
 func TestAddressesStay(t *testing.T) {
 	s := redact.New(nil)
 	s.AddSecret("demo-1")

@@ -17,7 +17,7 @@ import (
 
 const secret = "SECRET"
 
-// ground returns a folder with something hidden in it, and what guards that.
+// ground returns a folder with a hidden folder "own" in it, its root, and the guard of that root.
 func ground(t *testing.T) (dir string, root *os.Root, guard *wall.Guard) {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
@@ -40,7 +40,8 @@ func ground(t *testing.T) (dir string, root *os.Root, guard *wall.Guard) {
 	return dir, root, w.In(root)
 }
 
-// No path, and no links on it, lead to what is hidden; those that do not go on working.
+// TestWallGuardOpens: no path leads to a hidden file, not even through links. Paths and links to other files still
+// work.
 func TestWallGuardOpens(t *testing.T) {
 	dir, _, guard := ground(t)
 	for name, to := range map[string]string{
@@ -85,8 +86,8 @@ func TestWallGuardOpens(t *testing.T) {
 	}
 }
 
-// A name that is now a file and now a link to what is hidden never gives that, however often
-// it changes; nor does a folder.
+// TestWallGuardRaces: a name that changes all the time between a file and a link to hidden content never opens the
+// hidden content, whether the link leads to a file or to a folder.
 func TestWallGuardRaces(t *testing.T) {
 	for name, race := range map[string]struct{ good, bad, open string }{
 		"of a file":   {"f", "own/secret", "x"},
@@ -134,12 +135,11 @@ func TestWallGuardRaces(t *testing.T) {
 	}
 }
 
-// What is hidden is known by what it is as well: under another name that the machine gives
-// it, and when it comes anew.
+// TestWallGuardKnowsTheFolder: a hidden folder is also recognised as the same folder on disk under another name.
 func TestWallGuardKnowsTheFolder(t *testing.T) {
 	dir, root, guard := ground(t)
 	must.OK(t, os.Rename(filepath.Join(dir, "own"), filepath.Join(dir, "moved")))
-	if err := os.Symlink("moved", filepath.Join(dir, "own")); err != nil { // by the user: state_dir leads there now
+	if err := os.Symlink("moved", filepath.Join(dir, "own")); err != nil { // as a user does who moves state_dir
 		t.Fatal(err)
 	}
 	info, err := root.Lstat("moved")
@@ -149,7 +149,8 @@ func TestWallGuardKnowsTheFolder(t *testing.T) {
 	}
 }
 
-// A Wall with nothing in a folder costs nothing, and one around a folder leaves it open.
+// TestWallIn: In returns nil if a Wall hides nothing in the folder, and if the Wall is the folder or around it. A
+// folder in Open is not hidden by a Wall around it.
 func TestWallIn(t *testing.T) {
 	dir, root, _ := ground(t)
 	for name, c := range map[string]struct {
@@ -173,7 +174,7 @@ func TestWallIn(t *testing.T) {
 	}
 }
 
-// TestWallReadFile: regular files of the folder are read up to a size, and nothing that is hidden.
+// TestWallReadFile: ReadFile reads regular files in the folder up to a size, but no hidden files.
 func TestWallReadFile(t *testing.T) {
 	dir, root, _ := ground(t)
 	must.OK(t, os.Symlink("own/secret", filepath.Join(dir, "in")), os.Symlink("/", filepath.Join(dir, "out")))

@@ -12,8 +12,7 @@ import (
 	"a2e/protocol"
 )
 
-// TestGuardAddresses goes through the kinds of address there are. The same
-// guard lets the public ones pass.
+// TestGuardAddresses: the guard refuses all kinds of addresses that are not public, and lets public ones pass.
 func TestGuardAddresses(t *testing.T) {
 	_, own, err := net.ParseCIDR("185.199.108.153/24")
 	must.OK(t, err)
@@ -51,8 +50,8 @@ func TestGuardAddresses(t *testing.T) {
 	}
 }
 
-// TestGuardParse checks the form that a good URL gets, and what is refused
-// in a URL to a public host.
+// TestGuardParse: good URLs are returned in a normal form, and URLs that are refused do not show their password in
+// the error.
 func TestGuardParse(t *testing.T) {
 	g := New(Options{})
 	for raw, want := range map[string]string{
@@ -90,7 +89,8 @@ func TestGuardParse(t *testing.T) {
 	}
 }
 
-// TestGuardPorts checks the ports on a public address.
+// TestGuardPorts: on a public address only the usual web ports and high ports are open, unless private addresses are
+// allowed.
 func TestGuardPorts(t *testing.T) {
 	g := New(Options{})
 	open := New(Options{AllowPrivate: true})
@@ -108,8 +108,8 @@ func TestGuardPorts(t *testing.T) {
 	}
 }
 
-// TestGuardDialer checks that the dialer itself refuses, whatever happened
-// before it: what it gets is the address that the kernel would connect to.
+// TestGuardDialer: the dialer itself refuses private addresses, whatever was checked before it, because it sees the
+// address to which the kernel would connect.
 func TestGuardDialer(t *testing.T) {
 	inner := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer inner.Close()

@@ -21,7 +21,7 @@ import (
 	"a2e/host/observe/event"
 )
 
-// notes collects what a Log tells its Logger.
+// notes collects the messages that a Log passes to its Logger.
 type notes struct {
 	mu    sync.Mutex
 	lines []string
@@ -44,13 +44,13 @@ func open(t testing.TB, o Options) *Log {
 	return must.Get(Open(o))(t)
 }
 
-// closeLog closes a Log that must write everything, however long this machine takes over it.
+// closeLog closes a Log and waits until it has written everything, however slow this machine is.
 func closeLog(t testing.TB, l *Log) {
 	t.Helper()
 	eventually(t, "all is written and the log closed", func() bool { return l.Close() == nil })
 }
 
-// verified checks the chain at path and gives the report.
+// verified checks the chain at path and returns the report.
 func verified(t testing.TB, path string) Report {
 	t.Helper()
 	r := must.Get(Verify(path, Key{}))(t)
@@ -114,7 +114,7 @@ func TestEntryIsWrittenAsDocumented(t *testing.T) {
 	}
 }
 
-// Any string survives as JSON, one line, bounded.
+// TestAnyText: an entry with any text is valid JSON, one line, and bounded in size.
 func TestAnyText(t *testing.T) {
 	property.Check(t, func(t *rapid.T) {
 		s := string(rapid.SliceOfN(rapid.Byte(), 0, 40).Draw(t, "bytes"))
@@ -146,7 +146,7 @@ func TestTakeKeepsNoStringAndAllocatesNothing(t *testing.T) {
 	id := []byte("caller's buffer")
 	e := sample(1)
 	e.ReqID = string(id)
-	// The goroutine would add its own allocations; with the lock held, by another log, it only waits.
+	// Take alone is measured: the log's goroutine waits for the lock, so it allocates nothing meanwhile.
 	unlock := must.Get(open(t, Options{Path: path}).file.lock(nil, time.Second))(t)
 	assert.Equal(t, testing.AllocsPerRun(2000, func() { l.Take(e) }), 0, "Take makes … allocations")
 	unlock()
@@ -169,8 +169,9 @@ func TestCloseIsIdempotentAndEndsRecording(t *testing.T) {
 	assert.That(t, err != nil, "a Log without a path was opened")
 }
 
-// The log is moved, as logrotate does it, and the chain goes on in a new file: also of a host that
-// begins then, of one that wrote nothing for two moves, and after hosts that numbered their files.
+// TestMoved: when the log is moved, as logrotate does, the chain continues in a new file. This also holds for a host
+// that starts then, for a host that wrote nothing between two moves, and after hosts that numbered the files
+// themselves.
 func TestMoved(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
 	move := func() {
@@ -194,7 +195,7 @@ func TestMoved(t *testing.T) {
 	verified(t, path)
 	write(lasting, 3)
 	move()
-	must.OK(t, os.WriteFile(path, nil, 0o600)) // as "create" of logrotate has it
+	must.OK(t, os.WriteFile(path, nil, 0o600)) // as the option "create" of logrotate does
 	write(other, 1)
 	move()
 	closeLog(t, other)
@@ -210,8 +211,8 @@ func TestMoved(t *testing.T) {
 	assert.That(t, r.Entries == 6 && r.Anchor != "", "report %+v", r)
 }
 
-// Wherever a kill cuts the last line, the next start repairs the file and
-// keeps every whole entry.
+// TestHalfLineIsRepaired: wherever a kill cuts the last line, the next start repairs the file and keeps every whole
+// entry.
 func TestHalfLineIsRepaired(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "audit.jsonl")
@@ -231,7 +232,7 @@ func TestHalfLineIsRepaired(t *testing.T) {
 		want, wantNotes := 2, 1
 		switch cut {
 		case second:
-			wantNotes = 0 // the cut left whole lines
+			wantNotes = 0 // the cut is at the end of a line
 		case len(whole) - 1:
 			want, wantNotes = 3, 0 // only the newline is missing
 		}
@@ -241,7 +242,7 @@ func TestHalfLineIsRepaired(t *testing.T) {
 	}
 }
 
-// The half line is the whole file: the chain goes on from the rotated one.
+// TestHalfLineAlone: if the half line is the whole file, the chain continues from the file before it.
 func TestHalfLineAlone(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
 	l := open(t, Options{Path: path})
@@ -258,8 +259,8 @@ func TestHalfLineAlone(t *testing.T) {
 	assert.That(t, r.Entries == 2 && r.Anchor == "", "%+v", r)
 }
 
-// Lines of somebody else are never deleted; they are a break, and the chain
-// goes on behind them.
+// TestForeignLinesStay: lines that are not entries are never deleted. They break the chain, and the log continues
+// after them.
 func TestForeignLinesStay(t *testing.T) {
 	for name, foreign := range map[string]string{
 		"short line":             "hello\n",
@@ -282,8 +283,8 @@ func TestForeignLinesStay(t *testing.T) {
 	}
 }
 
-// A folder stands where the file should be: requests go on, the Logger hears
-// of it once, and nothing is lost when the folder goes away.
+// TestFailingDiskDelaysNothing: while a folder stands in place of the file, requests continue, the Logger is told
+// once, and no entry is lost when the folder is removed.
 func TestFailingDiskDelaysNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
 	must.OK(t, os.MkdirAll(filepath.Join(path, "in the way"), 0o700))
@@ -304,7 +305,8 @@ func TestFailingDiskDelaysNothing(t *testing.T) {
 		strings.Contains(got[1], "can be written again"), "notes: %q", got)
 }
 
-// Past the bound entries are dropped, counted, and the count is part of the chain.
+// TestMemoryIsBoundedAndDropsAreCounted: entries beyond the memory bound are dropped, and the chain has an entry with
+// their number.
 func TestMemoryIsBoundedAndDropsAreCounted(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
 	must.OK(t, os.Mkdir(path, 0o700))
@@ -341,7 +343,7 @@ func TestMemoryIsBoundedAndDropsAreCounted(t *testing.T) {
 		dropped)
 }
 
-// A lock that another process never gives back bounds Close, too.
+// TestHeldLock: Close ends in bounded time even if another process never releases the lock.
 func TestHeldLock(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
 	unlock := must.Get((&file{path: path}).lock(nil, time.Second))(t)

@@ -22,8 +22,8 @@ import (
 	"a2e/host/hosttest/must"
 )
 
-// A file size limit cuts writes short within a line, as a full disk does, and
-// holds for root as well.
+// TestDiskFull: the chain holds and no entry is lost when the disk is full for a while. A file size limit cuts writes
+// within a line, as a full disk does, and also applies to root.
 func TestDiskFull(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
 	must.OK(t, start(t, "full", path, "", 0).Wait())
@@ -55,7 +55,7 @@ func childFillsDisk(path string) error {
 			return errors.New("the disk never became full")
 		}
 	}
-	// Between two tries the file holds whole lines, as many as fit.
+	// between two tries the file has only whole lines, as many as fit
 	unlock, err := l.file.lock(nil, 10*time.Second)
 	if err != nil {
 		return err
@@ -71,7 +71,7 @@ func childFillsDisk(path string) error {
 	return l.Close()
 }
 
-// TestFewFiles: a host that has no descriptor left for a while breaks no chain.
+// TestFewFiles: a host that has no free file descriptor for a while does not break the chain.
 func TestFewFiles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
 	must.OK(t, start(t, "few files", path, "", 0).Wait())
@@ -79,9 +79,8 @@ func TestFewFiles(t *testing.T) {
 	assert.That(t, r.OK() && r.Entries == 21, "%s", r)
 }
 
-// childLacksFiles has ten hosts write an entry, the first with no descriptor left, each other one with one more. After
-// each
-// of them another one, which has written before, does the same.
+// childLacksFiles has ten new hosts write an entry, the first with no free descriptor, each next one with one more.
+// After each of them a host that has written before does the same.
 func childLacksFiles(path string) error {
 	var old unix.Rlimit
 	next, err := unix.Dup(0)
@@ -109,7 +108,7 @@ func childLacksFiles(path string) error {
 	return err
 }
 
-// The test binary starts itself again in one of these roles.
+// The names of environment variables that give the test binary a role when it starts itself.
 const (
 	childRole  = "AUDIT_TEST_ROLE"
 	childPath  = "AUDIT_TEST_PATH"
@@ -138,8 +137,7 @@ func child(role string) int {
 	return 0
 }
 
-// childWrites records count entries named after this child; 0 means without end. It begins once
-// nobody may write to its stdin any more.
+// childWrites records count entries with the name of this child; 0 means without end. It begins when its stdin ends.
 func childWrites(path, name string, count int) error {
 	l, err := Open(Options{Path: path})
 	if err != nil {
@@ -153,7 +151,7 @@ func childWrites(path, name string, count int) error {
 		e := sample(i)
 		e.SessionID = name
 		l.Take(e)
-		if i%50 == 49 { // let the batches of several children mix
+		if i%50 == 49 { // so that the batches of several children mix
 			for waiting := 1; waiting > 0; {
 				waiting, _ = l.Waiting()
 				time.Sleep(100 * time.Microsecond)
@@ -163,8 +161,8 @@ func childWrites(path, name string, count int) error {
 	return l.Close()
 }
 
-// start starts a child; together are the ends of a pipe that children of the role write share, which
-// begin when all have opened the log.
+// start starts a child. together holds the ends of a pipe that all children of the role "write" share: they begin
+// when each of them has opened the log and closed its end.
 func start(t *testing.T, role, path, name string, count int, together ...*os.File) *exec.Cmd {
 	t.Helper()
 	exe := must.Get(os.Executable())(t)
@@ -209,8 +207,8 @@ func TestSeveralProcessesShareOneFile(t *testing.T) {
 	assert.That(t, changes > children, "the children wrote one after the other: this test shows nothing")
 }
 
-// Hosts killed while they write, again and again: every round the chain holds
-// after a repair, and grows.
+// TestKilledWhileWriting: hosts are killed while they write, several times. After each repair the chain holds and is
+// longer.
 func TestKilledWhileWriting(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.jsonl")
 	entries := 0

@@ -12,7 +12,7 @@ import (
 	"a2e/host/hosttest/must"
 )
 
-// chain writes n entries and gives the lines of the file.
+// chain writes n entries and returns the lines of the file.
 func chain(t *testing.T, path string, n int) []string {
 	t.Helper()
 	l := open(t, Options{Path: path})
@@ -127,7 +127,7 @@ func TestVerifyFindsHalfLineAndMissingFiles(t *testing.T) {
 	rewrite(middle)
 	verified(t, path)
 
-	// Without the oldest file the rest is a good chain with an anchor.
+	// without the oldest file the rest is a valid chain with an anchor
 	must.OK(t, os.Remove(path+".3"))
 	if r := verified(t, path); r.Anchor == "" || !strings.Contains(r.String(), "moved away") {
 		t.Errorf("%+v", r)
@@ -146,8 +146,8 @@ func TestVerifyOfNothing(t *testing.T) {
 	assert.That(t, r.Entries == 0 && r.Last == "", "%+v", r)
 }
 
-// Entries removed while the host runs stay visible: the host goes on from the
-// link it knows, not from what is left in the file.
+// TestRemovalUnderARunningHostShows: the removal of entries is visible even if the host still runs, because the host
+// continues from the last link that it knows and not from the file.
 func TestRemovalUnderARunningHostShows(t *testing.T) {
 	for name, remove := range map[string]func(path string) error{
 		"file removed": os.Remove,

@@ -20,16 +20,16 @@ import (
 	"a2e/host/observe/event"
 )
 
-// signedLog is a log with a key, of several files.
+// signedLog is a log of several files whose entries are signed with a key.
 type signedLog struct {
 	*testing.T
 	path string
 	key  Key
 }
 
-const wallMoved = 4 // files that the log has beside the newest, all of them
+const wallMoved = 4 // older files of the log, besides the newest one
 
-// newSignedLog writes 60 entries, 12 to a file.
+// newSignedLog writes 60 entries, 12 into each file.
 func newSignedLog(t *testing.T) *signedLog {
 	t.Helper()
 	dir := t.TempDir()
@@ -50,7 +50,7 @@ func newSignedLog(t *testing.T) *signedLog {
 	return l
 }
 
-// live writes entries as one host.
+// live opens the log like a host and writes the entries from to to-1.
 func (l *signedLog) live(from, to int) error {
 	l.Helper()
 	log := open(l.T, Options{Path: l.path, Key: l.key, Logger: func(string) {}})
@@ -103,7 +103,7 @@ func (l *signedLog) remove(path string) {
 	must.OK(l, os.Remove(path))
 }
 
-// rehash makes the links of the lines anew, as whoever has no key can.
+// rehash computes the links of the lines again, as anybody without the key can.
 func rehash(lines [][]byte) [][]byte {
 	for i := 1; i < len(lines); i++ {
 		at := bytes.LastIndex(lines[i], []byte(linkStart))
@@ -113,7 +113,7 @@ func rehash(lines [][]byte) [][]byte {
 	return lines
 }
 
-// unsign takes the signatures off.
+// unsign removes the signatures from the lines.
 func unsign(lines [][]byte) [][]byte {
 	for i := range lines {
 		at, link := bytes.LastIndex(lines[i], []byte(numberStart)), bytes.LastIndex(lines[i], []byte(linkStart))
@@ -126,8 +126,8 @@ func edit(line []byte) []byte {
 	return bytes.Replace(line, []byte(`"success":`), []byte(`"success": `), 1)
 }
 
-// TestWallAuditRewritten: whoever may write the log's folder, and has no key, changes nothing
-// between the first entry and the last that the check does not find; also not when a host writes again before.
+// TestWallAuditRewritten: whoever can write in the log's folder, but has no key, can change nothing between the first
+// entry and the last without being found, not even if a host writes again before the check.
 func TestWallAuditRewritten(t *testing.T) {
 	attempts := map[string]func(l *signedLog, s [][]byte){
 		"a field changed":              func(l *signedLog, s [][]byte) { s[1] = edit(s[1]); l.putLines(s) },
@@ -213,8 +213,8 @@ func TestWallAuditRewritten(t *testing.T) {
 	}
 }
 
-// TestWallAuditUnsafeFiles: a link, a second name or a pipe in the place of one of the files
-// had the host write where somebody else chose.
+// TestWallAuditUnsafeFiles: the host does not write through a link, a second name or a pipe that stands in place of
+// one of its files, because somebody else could choose where it writes.
 func TestWallAuditUnsafeFiles(t *testing.T) {
 	places := map[string]func(*signedLog) string{
 		"log":  func(l *signedLog) string { return l.path },
@@ -274,7 +274,7 @@ func writeOpen(path string, mode os.FileMode) error {
 	return os.Chmod(path, mode)
 }
 
-// TestFormerLog: a log that a version with a seal and rotation of its own has written is checked and continued.
+// TestFormerLog: a log of an older version, which had a seal and its own rotation, is checked and continued.
 func TestFormerLog(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"audit.jsonl", "audit.jsonl.1", "audit.jsonl.2", "key"} {
@@ -289,7 +289,7 @@ func TestFormerLog(t *testing.T) {
 	must.That(t, r.OK() && r.Entries == 10 && r.Signed == 10 && len(r.Files) == 3, "continued: %s", r)
 }
 
-// TestKeyForOldLog: a log without a key goes on with one, and is good all the time.
+// TestKeyForOldLog: a log that was begun without a key continues with a key, and the check accepts it all the time.
 func TestKeyForOldLog(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "audit.jsonl")

@@ -22,7 +22,7 @@ type keeper []event.Event
 
 func (k *keeper) Take(e event.Event) { *k = append(*k, e) }
 
-// TestStream: each sink gets the kinds that it listens to, without secrets, at a time.
+// TestStream: each sink gets only the kinds of events that it asked for, without secrets and with a time.
 func TestStream(t *testing.T) {
 	const token = "canary-token-1"
 	secrets := redact.New(nil)
@@ -35,7 +35,7 @@ func TestStream(t *testing.T) {
 		SessionID: token, ErrorCode: token,
 	})
 	s.Take(event.Event{Kind: event.ChildEnd, Name: "sh", Text: "said " + token})
-	s.Take(event.Event{Kind: event.In, Message: []byte(token)}) // who keeps it masks it
+	s.Take(event.Event{Kind: event.In, Message: []byte(token)}) // the sink that keeps the message hides its secrets
 	s.Take(event.Event{Kind: event.Out})
 	none.Take(event.Event{Kind: event.Request})
 	assert.That(t, len(all) == 3 && len(ends) == 1 && ends[0].Text == "said [redacted]", "got %+v and %+v", all, ends)
@@ -52,7 +52,7 @@ func TestStream(t *testing.T) {
 	assert.Equal(t, testing.AllocsPerRun(1000, func() { s.Take(e) }), 0, "allocations of Take")
 }
 
-// TestLog: the level of a log says which events are lines of it.
+// TestLog: the level of the log selects which events are logged, and a line is bounded.
 func TestLog(t *testing.T) {
 	for level, want := range map[zerolog.Level]int{zerolog.WarnLevel: 0, zerolog.InfoLevel: 1, zerolog.DebugLevel: 4} {
 		var out bytes.Buffer
@@ -68,7 +68,8 @@ func TestLog(t *testing.T) {
 	}
 }
 
-// TestSpool: what a file does not take waits, in order; what finds no room is counted where it is missing.
+// TestSpool: events that the file does not accept wait, in order. Events for which there is no room are counted, and
+// their number stands where they are missing.
 func TestSpool(t *testing.T) {
 	var mu sync.Mutex
 	var file []string
@@ -85,7 +86,7 @@ func TestSpool(t *testing.T) {
 			if fails {
 				return 0, fmt.Errorf("the disk is full")
 			}
-			line, _, _ := strings.Cut(string(texts), "\n") // one at a time
+			line, _, _ := strings.Cut(string(texts), "\n") // it accepts only one line at a time
 			file = append(file, line)
 			if len(line)+1 < len(texts) {
 				return len(line) + 1, fmt.Errorf("interrupted")

@@ -12,8 +12,8 @@ import (
 	"a2e/host/observe/metrics"
 )
 
-// TestBounded: whatever clients send, and plugins answer, there are not many samples, and none is
-// lost.
+// TestBounded: whatever clients send and plugins answer, the number of samples stays bounded and every request is
+// counted.
 func TestBounded(t *testing.T) {
 	t.Parallel()
 	none := func() int { return 0 }

@@ -20,7 +20,8 @@ import (
 
 const parent = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-0"
 
-// tracer makes one of variables, which sends nothing anywhere, and what it warns of.
+// tracer returns a tracer for these environment variables, which reaches no collector, and the warnings that it
+// gives.
 func tracer(t *testing.T, env map[string]string) (tr *trace.Tracer, warned *string) {
 	warned = new(string)
 	t.Helper()
@@ -32,7 +33,7 @@ func tracer(t *testing.T, env map[string]string) (tr *trace.Tracer, warned *stri
 	return tr, warned
 }
 
-// TestSamplers: who decides whether a trace is sent.
+// TestSamplers: the sampler of the variables and the parent decide together whether a trace is sent.
 func TestSamplers(t *testing.T) {
 	for _, c := range []struct{ name, arg, parent, want string }{
 		{"", "", parent + "1", "1"},
@@ -45,7 +46,7 @@ func TestSamplers(t *testing.T) {
 		{"traceidratio", "0", parent + "1", "0"},
 		{"parentbased_traceidratio", "0", parent + "1", "1"},
 		{"traceidratio", "1", parent + "0", "1"},
-		{"traceidratio", "0.01", parent + "1", "1"}, // 0x0123456789abcdef of 2^64 is less than a hundredth
+		{"traceidratio", "0.01", parent + "1", "1"}, // 0x0123456789abcdef is less than a hundredth of 2^64
 		{"traceidratio", "0.004", parent + "1", "0"},
 	} {
 		tr, warned := tracer(t, map[string]string{"OTEL_TRACES_SAMPLER": c.name, "OTEL_TRACES_SAMPLER_ARG": c.arg})
@@ -58,7 +59,8 @@ func TestSamplers(t *testing.T) {
 	}
 }
 
-// TestWhatIsNoTraceparent begins a trace of its own; a later version may say more.
+// TestWhatIsNoTraceparent: a text that is not a traceparent begins a trace of its own. A later version of the format
+// may have more parts.
 func TestWhatIsNoTraceparent(t *testing.T) {
 	tr, _ := tracer(t, nil)
 	defer tr.Close()
@@ -75,8 +77,8 @@ func TestWhatIsNoTraceparent(t *testing.T) {
 	}
 }
 
-// TestVariables: what cannot be followed is said, and nothing is traced; what says that nothing
-// shall be is not.
+// TestVariables: a value that cannot be followed is warned of, and nothing is traced. A value that turns tracing off
+// gives no warning.
 func TestVariables(t *testing.T) {
 	for _, c := range []struct{ name, value, says string }{
 		{"OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "http/protobuf"},
@@ -95,7 +97,7 @@ func TestVariables(t *testing.T) {
 		t.Run(c.name+"="+c.value, func(t *testing.T) {
 			tr, warned := tracer(t, map[string]string{c.name: c.value})
 			defer tr.Close()
-			on := c.name == "OTEL_TRACES_SAMPLER" // in its place the SDK's own holds
+			on := c.name == "OTEL_TRACES_SAMPLER" // the SDK's default sampler is used in its place
 			assert.That(t, (tr != nil) == on && strings.Contains(*warned, c.says) &&
 				(*warned == "") == (c.says == "") && !strings.Contains(*warned, "secret"), "%q", *warned)
 		})
@@ -108,8 +110,8 @@ func TestVariables(t *testing.T) {
 	none.Close()
 }
 
-// TestSent: what a collector gets, at the second try, shows no secret and has no long text, and is of the
-// service that the variables name.
+// TestSent: the spans that a collector gets, here at the second try, show no secret, contain no long text, and have
+// the service name of the variables.
 func TestSent(t *testing.T) {
 	var tries atomic.Int32
 	got := make(chan *otlp.TracesData, 1)
@@ -150,7 +152,7 @@ func TestSent(t *testing.T) {
 		attrs["error.type"] == "no" && !there && attrs["service.name"] == "tested", "%v", attrs)
 }
 
-// TestDropped: the end says once what did not fit into the queue.
+// TestDropped: Close warns once about the spans that did not fit into the queue.
 func TestDropped(t *testing.T) {
 	t.Setenv("OTEL_BSP_MAX_QUEUE_SIZE", "2")
 	collector := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))

@@ -14,8 +14,8 @@ import (
 	"a2e/host/schema/pattern"
 )
 
-// TestStepsBoundPrograms: no program has more instructions than were counted for it, and
-// what has few is not counted as many.
+// TestStepsBoundPrograms: no program has more instructions than Steps counts, and Steps does not count many for a
+// small program.
 func TestStepsBoundPrograms(t *testing.T) {
 	piece := rapid.SampledFrom([]string{
 		"a", "abc", ".", `\w`, `\pL`, `[^a-f]`, "(a|b|cd)", "x*", "(?:y+z)?", "^", "$", `\b`, "a{3}", "(b{2,5}){3}",
