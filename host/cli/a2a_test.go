@@ -21,10 +21,10 @@ import (
 	"a2e/host/hosttest/poll"
 )
 
-// wordCounter counts the words of a brief, or takes long for one that says so.
+// wordCounter counts the words of a brief. For a brief that begins with "sleep" it takes long.
 const wordCounter = `read x; case "$x" in sleep*) exec sleep 600;; *) echo "$x" | wc -w;; esac`
 
-// agentWorker is `a2e worker --http` with the word counter, by a config.
+// agentWorker starts `a2e worker --http` with the word counter and a config.
 func agentWorker(t *testing.T, config string) *web {
 	t.Helper()
 	dir := workDir(t)
@@ -33,7 +33,8 @@ func agentWorker(t *testing.T, config string) *web {
 		"--no-contract", "--", "sh", "-c", wordCounter)
 }
 
-// The clients of the A2A SDK for Python, of versions 1 and 0.3, discover a worker, send, stream, cancel and follow.
+// TestSDKClientsOfA2A: the clients of the A2A SDK for Python, versions 1 and 0.3, discover a worker, and send,
+// stream, cancel and follow tasks.
 func TestSDKClientsOfA2A(t *testing.T) {
 	t.Parallel()
 	w := agentWorker(t, "http: {token: sdk-client-token-of-a-test}\nhost_id: counter\n")
@@ -70,7 +71,7 @@ missing A2AClientJSONRPCError
 	}
 }
 
-// rpc sends a request of JSON-RPC and returns what stands at paths of the answer.
+// rpc sends a request of JSON-RPC and returns the answer.
 func (w *web) rpc(method, params string) map[string]any {
 	w.t.Helper()
 	status, text := w.do("POST", "/jsonrpc", `{"jsonrpc":"2.0","id":"q","method":"`+method+`","params":`+params+`}`)
@@ -81,7 +82,8 @@ func (w *web) rpc(method, params string) map[string]any {
 	return answer
 }
 
-// at returns what stands at a path of an answer, such as result/message/contextId.
+// at returns the value at a path of an answer, such as result/message/contextId. In a list any key means the first
+// element.
 func at(of any, path string) any {
 	for _, key := range strings.Split(path, "/") {
 		switch in := of.(type) {
@@ -99,8 +101,8 @@ func at(of any, path string) any {
 	return of
 }
 
-// A client that knows the plain spelling alone takes the first part of a message that has text: the TASK_RESULT of
-// a dispatch, of its inline form and of prose; a greeting is answered with what the worker is.
+// TestPlainClientOfA2A: a client that knows only the plain spelling reads the first text of a message. There it finds
+// the TASK_RESULT of a dispatch, of its inline form and of prose, and for a greeting a description of the worker.
 func TestPlainClientOfA2A(t *testing.T) {
 	t.Parallel()
 	w := agentWorker(t, "host_id: counter\n")
@@ -139,7 +141,8 @@ func TestPlainClientOfA2A(t *testing.T) {
 	assert.That(t, status == 200 && text == `{"status":"ok"}`, "GET /health: %d %s", status, text)
 }
 
-// What is wrong with a request is said, in the way of JSON-RPC, and takes nothing else away.
+// TestMistakesOfClientsOfA2A: a wrong request gets a JSON-RPC error that names the mistake, and leaves no task
+// behind.
 func TestMistakesOfClientsOfA2A(t *testing.T) {
 	t.Parallel()
 	w := agentWorker(t, "limits: {max_line_bytes: 4096}\n")
@@ -211,7 +214,7 @@ func TestMistakesOfClientsOfA2A(t *testing.T) {
 	assert.That(t, at(w.rpc("ListTasks", `{}`), "result/totalSize") == 1.0, "mistakes left tasks behind")
 }
 
-// Each token sees the tasks that it sent, and no others; without one nothing is answered but the card.
+// TestTokensOfA2A: each token sees only the tasks that it sent. Without a token only the card is served.
 func TestTokensOfA2A(t *testing.T) {
 	t.Parallel()
 	const ada, bob = "token-of-ada-for-a-test", "token-of-bob-for-a-test"
@@ -240,14 +243,15 @@ func TestTokensOfA2A(t *testing.T) {
 		{ada, "one two", "2"},
 		{bob, "one two three", "3"},
 		{ada, "one", "2"},
-	} { // ada's is known
+	} { // the last is ada's first task again, whose result is known
 		w.headers.Set("Authorization", "Bearer "+c[0])
 		answer := w.rpc("message/send", `{"message":{"parts":[{"kind":"text","text":"TASK DISPATCH (inline)\ntask_id: shared\n\n`+c[1]+`"}]}}`)
 		assert.Equal(t, resultIn(answer)["summary"], any(c[2]), "the task of a name that both chose, of %s", c[0])
 	}
 }
 
-// A result that comes later than a simple client waits is posted to the orchestrator, again after a failure.
+// TestRepliesOfA2A: a result that is ready after a simple client has stopped waiting is posted to the orchestrator,
+// and posted again after a failure.
 func TestRepliesOfA2A(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -292,7 +296,7 @@ func TestRepliesOfA2A(t *testing.T) {
 		strings.Contains(text, `"summary":"2"`) && tries == 2, "after %d tries it got %v", tries, posted[0])
 }
 
-// A worker that is told to end answers the messages that it has taken, each once.
+// TestEndOfA2A: a worker that is interrupted answers each message that it has received.
 func TestEndOfA2A(t *testing.T) {
 	t.Parallel()
 	w := agentWorker(t, "")
@@ -328,7 +332,7 @@ func TestEndOfA2A(t *testing.T) {
 	}
 }
 
-// A host that serves sessions over HTTP is a worker too, if its config says something of a fleet.
+// TestServeA2A: a host that serves sessions over HTTP is a worker too, if its config has the key fleet.
 func TestServeA2A(t *testing.T) {
 	t.Parallel()
 	const worker = "plugins: {multi_agent: {workers: [{name: w, command: [wc, -w], contract: false}]}}\n"
@@ -342,7 +346,8 @@ func TestServeA2A(t *testing.T) {
 	assert.Equal(t, status, 404, "a host whose config says nothing of a fleet")
 }
 
-// A message with the id of a task goes to its worker, where that takes texts while it works, and is refused where not.
+// TestTextsForTasksOfA2A: a message with the id of a task goes to its worker, if that takes texts while it works;
+// else it is refused.
 func TestTextsForTasksOfA2A(t *testing.T) {
 	t.Parallel()
 	w := agentWorker(t, "")

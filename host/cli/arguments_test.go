@@ -11,7 +11,7 @@ import (
 	"a2e/host/hosttest/must"
 )
 
-// argumentTools is an executable plugin whose tool gives back what it was called with.
+// argumentTools is an executable plugin whose tool returns its arguments.
 const argumentTools = `import json, sys
 kinds = ["string", "integer", "number", "boolean", "array", "object", "any"]
 tools = [{"name": "back", "description": "d", "input_parameters": [{"name": k, "type": k, "description": "d"} for k in kinds]}]
@@ -33,7 +33,7 @@ for line in sys.stdin:
     print(json.dumps(reply), flush=True)
 `
 
-// TestArguments: words of a command line become what the tool's parameters want.
+// TestArguments: the words of a command line get the types that the tool's parameters have.
 func TestArguments(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
@@ -43,7 +43,7 @@ func TestArguments(t *testing.T) {
 	for _, c := range []struct {
 		words []string
 		code  int
-		want  string // of stdout, without spaces, or on stderr
+		want  string // part of stdout without spaces, or of stderr
 	}{
 		{
 			[]string{"string=123", "integer=5", "number=1.5e3", "boolean=true", "array=[1]", `object={"a":null}`, "any=7"},
@@ -74,8 +74,7 @@ func TestArguments(t *testing.T) {
 	}
 }
 
-// TestWrongWords: names that are none, and numbers that cannot be meant, are errors which say
-// what would be right.
+// TestWrongWords: a name that does not exist and a number out of range are errors that say what would be right.
 func TestWrongWords(t *testing.T) {
 	t.Parallel()
 	dir := memories(t)
@@ -121,7 +120,8 @@ func TestWrongWords(t *testing.T) {
 	}
 }
 
-// TestTrialsAreNotCounted: what a person tries out at the shell is no evidence, unless asked.
+// TestTrialsAreNotCounted: calls that a person tries at the shell are not recorded for learning, except with
+// --record.
 func TestTrialsAreNotCounted(t *testing.T) {
 	t.Parallel()
 	dir := stateDir(t)
@@ -153,8 +153,8 @@ func TestTrialsAreNotCounted(t *testing.T) {
 	}
 }
 
-// A list of plugins switches off what it does not name; who runs a command hears of it. A
-// mapping leaves it on.
+// TestListOfPluginsSaysWhatIsOff: a list of plugins switches off the plugins that it does not name, and commands say
+// so. A mapping leaves them on.
 func TestListOfPluginsSaysWhatIsOff(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
@@ -203,7 +203,8 @@ func TestAllowedTools(t *testing.T) {
 		strings.Contains(out.stdout, `"a2e.yaml"`), "%s", out.stdout)
 }
 
-// A name that is that of no tool is an error where the tools are known before the start.
+// TestNamesThatMatchNothing: a name in the config that matches no tool is an error where the tools are known before
+// the start.
 func TestNamesThatMatchNothing(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
@@ -223,7 +224,7 @@ func TestNamesThatMatchNothing(t *testing.T) {
 		}
 		run(t, dir, nil, "-c", "c.yaml", "check").want(t, code, says)
 	}
-	// an untrusted file stops nothing, and nothing in it counts
+	// an untrusted file stops nothing, and has no effect
 	writeFile(t, dir, "a2e.yaml", "plugins: {tools: {deny: [http_gett, echo]}}\n")
 	out := run(t, dir, nil, "tools", "list").want(t, 0, "it asks for plugins.tools: `a2e trust`")
 	assert.That(t, strings.Contains(out.stdout, "echo") && strings.Contains(out.stdout, "http_get"), "%v", out.stdout)
@@ -242,8 +243,8 @@ func TestNamesThatMatchNothing(t *testing.T) {
 	assert.That(t, !strings.Contains(out.stdout, "unknown_caps"), "all were understood: %s", out.stdout)
 }
 
-// A wrong option of a plugin once had every command but check and serve wait for ever for
-// a host that had not begun.
+// TestEveryCommandTellsOfAWrongOption: every command reports a wrong option of a plugin and ends. Once most of them
+// waited forever for a host that had not started.
 func TestEveryCommandTellsOfAWrongOption(t *testing.T) {
 	dir := workDir(t)
 	writeFile(t, dir, "c.yaml", "plugins:\n  - {name: tools, type: tools, metadata: {max_ouput: 1}}\n  - {name: "+
@@ -266,7 +267,7 @@ func TestEveryCommandTellsOfAWrongOption(t *testing.T) {
 	}
 }
 
-// Each command runs, and one that sends a request has a row that says which.
+// TestEachCommandRuns: each command has a method Run, and a row that names its request if it sends one.
 func TestEachCommandRuns(t *testing.T) {
 	t.Parallel()
 	for _, leaf := range must.Get(cli.Model())(t).Leaves(false) {

@@ -15,13 +15,13 @@ import (
 	"a2e/host/hosttest/must"
 )
 
-// calls has the model call a tool, and answer then.
+// calls has the model call a tool, and then answer.
 func calls(model *llm.Server, name, arguments string) {
 	model.Add(llm.Calls(llm.Call{Name: name, Arguments: arguments}), llm.Text("done so"))
 }
 
-// The person decides on calls that change something that is there: once, always or not at all, and sees what
-// has changed. A command is allowed by itself alone.
+// TestChatAsksBeforeChanges: the person sees each change, and decides on calls that change existing things: once,
+// always or not at all. To allow a command always allows this very command alone.
 func TestChatAsksBeforeChanges(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
@@ -104,7 +104,8 @@ func TestChatYes(t *testing.T) {
 	assert.That(t, !strings.Contains(p.shown, "deny"), "the terminal got %q", p.shown)
 }
 
-// What an MCP server asks the user is asked in place, as a form, also of a tool that the person runs.
+// TestChatAnswersForms: questions of an MCP server are asked in the chat as a form, also for a tool that the person
+// runs.
 func TestChatAnswersForms(t *testing.T) {
 	t.Parallel()
 	peers := must.Get(filepath.Abs("../../testdata/peers/node_modules"))(t)
@@ -124,7 +125,8 @@ func TestChatAnswersForms(t *testing.T) {
 	p.ends(0)
 }
 
-// Files that a message names go with it, Tab completes, and lines come back in a later chat, without secrets.
+// TestChatFilesAndLines: files that a message names are sent with it, Tab completes, and the lines of a chat are kept
+// for later chats, without secrets.
 func TestChatFilesAndLines(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
@@ -172,8 +174,8 @@ func TestChatFilesAndLines(t *testing.T) {
 	assert.Equal(t, info.Mode().Perm(), os.FileMode(0o600), "the mode of the file")
 }
 
-// Changes are shown and taken back by checkpoints, once the person has agreed. Of a file that they keep nobody is
-// asked.
+// TestChatUndo: /diff shows the changes since a checkpoint, and /undo takes them back once the person agrees. A call
+// that changes a file needs no answer of the person if checkpoints keep the file.
 func TestChatUndo(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
@@ -217,7 +219,7 @@ func TestChatUndo(t *testing.T) {
 	p.ends(0)
 }
 
-// Markdown looks the same however it is cut into pieces.
+// TestChatMarkdown: Markdown looks the same, whatever pieces it is cut into.
 func TestChatMarkdown(t *testing.T) {
 	const text = "# A *head*\n\nplain **bold** *it* ***both*** `a*b` ~~no~~ snake_case_x _u_ 2 * 3 \\*x [a](b) " +
 		"[b](b) [x] **open\n" +

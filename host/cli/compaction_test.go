@@ -19,10 +19,10 @@ import (
 type sessions struct {
 	*live
 	sent   int
-	events []map[string]any // the params of those that came
+	events []map[string]any // params of the events that were read
 }
 
-// take reads one line; an event is kept.
+// take reads one line, and keeps it if it is an event.
 func (s *sessions) take() map[string]any {
 	s.t.Helper()
 	line, err := s.stdout.ReadBytes('\n')
@@ -35,7 +35,7 @@ func (s *sessions) take() map[string]any {
 	return m
 }
 
-// ask makes a request and returns its answer.
+// ask sends a request and returns its answer.
 func (s *sessions) ask(method, params string) map[string]any {
 	s.t.Helper()
 	s.sent++
@@ -47,7 +47,7 @@ func (s *sessions) ask(method, params string) map[string]any {
 	}
 }
 
-// turn has one turn of a session, and returns the answer.
+// turn plays one turn of a session, and returns the answer.
 func (s *sessions) turn(session, text string) string {
 	s.t.Helper()
 	s.events = nil
@@ -82,8 +82,8 @@ func (s *sessions) last(typ string) map[string]any {
 	return nil
 }
 
-// forgetful is a model that knows only what stands in a request: 4711 from where the key is said. It counts 3.3 bytes
-// of the body for a token.
+// forgetful starts a model that knows only the text of a request: it answers 4711 if the key is in the text. It
+// counts 3.3 bytes of the body as one token.
 func forgetful(t *testing.T) *llm.Server {
 	model := llm.New(t)
 	model.Answer(func(r *llm.Request) llm.Reply {
@@ -102,9 +102,9 @@ func forgetful(t *testing.T) *llm.Server {
 	return model
 }
 
-// TestLongSessionsAreSummarised: a session of two hours, in which somebody says something about each half a minute,
-// crosses the window of its model again and again, also after a restart. The model still knows what was said first, and
-// the estimates are within 10 % of what it counts.
+// TestLongSessionsAreSummarised: a session of two hours, with a message each half minute, crosses the window of its
+// model again and again, also after a restart. The model still knows the first message, and the estimates are within
+// 10 % of the tokens that the model counts.
 func TestLongSessionsAreSummarised(t *testing.T) {
 	t.Parallel()
 	dir, model := workDir(t), forgetful(t)
@@ -123,7 +123,7 @@ func TestLongSessionsAreSummarised(t *testing.T) {
 		s.turn(session, strings.Repeat("something else ", 20)+fmt.Sprint(i))
 		completed += len(s.of("compaction.completed"))
 		if i%120 == 0 {
-			continue // nothing was counted before
+			continue // the model has counted nothing before
 		}
 		asked := model.Requests()
 		counted := float64(len(asked[len(asked)-1].Body)) * 10 / 33
@@ -147,7 +147,8 @@ func TestLongSessionsAreSummarised(t *testing.T) {
 	assert.That(t, len(whole) == 2*242, "the history has %d messages", len(whole))
 }
 
-// TestCompaction: what model.select and /compression do, and what a session is told where the model gives no summary.
+// TestCompaction: model.select and /compression sum up the conversation, and a session is told if the model gave no
+// summary.
 func TestCompaction(t *testing.T) {
 	t.Parallel()
 	dir, model := workDir(t), llm.New(t)

@@ -16,7 +16,7 @@ import (
 	"a2e/protocol/fleet"
 )
 
-// wrote writes a file of tasks and gives its path.
+// wrote writes a file of tasks and returns its path.
 func wrote(t *testing.T, name, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)
@@ -65,7 +65,7 @@ func TestDispatchFile(t *testing.T) {
 	}
 }
 
-// All that is wrong with a file is told, each at its line.
+// TestDispatchFileThatIsWrong: all mistakes of a file are reported, each with its line.
 func TestDispatchFileThatIsWrong(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, text, want string }{
@@ -145,7 +145,7 @@ nonsense
 	assert.That(t, err != nil, "a file that is not there was read")
 }
 
-// The bars of the workers make up the last one, and what runs has its own time.
+// TestDispatchBoard: the last bar sums up the bars of the workers, and a running task shows its own time.
 func TestDispatchBoard(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1000, 0)
@@ -195,7 +195,7 @@ func TestDispatchBoard(t *testing.T) {
 		"no bar shows what is done and what is not: %q", out.String())
 }
 
-// A line of another on the same terminal stands above the picture.
+// TestDispatchBoardMakesRoom: a line that another writes to the same terminal stands above the board.
 func TestDispatchBoardMakesRoom(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -221,8 +221,7 @@ func TestDispatchRate(t *testing.T) {
 	}
 }
 
-// TestDispatchFileOfProblems: a large file in which everything is wrong is not looked through
-// to its end.
+// TestDispatchFileOfProblems: a large file in which everything is wrong is not read to its end.
 func TestDispatchFileOfProblems(t *testing.T) {
 	t.Parallel()
 	_, problems, err := readTasks(wrote(t, "t.ndjson", strings.Repeat("{}\n", 3*maxProblems)), nil, "run",
@@ -230,7 +229,7 @@ func TestDispatchFileOfProblems(t *testing.T) {
 	assert.That(t, err == nil && len(problems) == maxProblems, "%d problems (%v)", len(problems), err)
 }
 
-// TestDispatchTimeout: a time that does not fit is refused.
+// TestDispatchTimeout: a time limit that is out of range is refused.
 func TestDispatchTimeout(t *testing.T) {
 	t.Parallel()
 	for seconds, fits := range map[int]bool{
@@ -243,8 +242,7 @@ func TestDispatchTimeout(t *testing.T) {
 	}
 }
 
-// TestDispatchArgv: what the workers are started with is what was said, also where it looks
-// like a flag.
+// TestDispatchArgv: workers are started with the arguments that were given, also if these look like flags.
 func TestDispatchArgv(t *testing.T) {
 	t.Parallel()
 	work := workFlags{llmFlags: llmFlags{Model: "-m"}, Contract: true}

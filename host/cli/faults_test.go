@@ -16,14 +16,15 @@ import (
 	"a2e/host/hosttest/must"
 )
 
-// faults are what clients put into a text that is no JSON for others.
+// faults are members that clients write, but that are not valid JSON for others.
 var faults = map[string]string{
 	"lone surrogate": `"text":"\ud800"`, "bytes that are not UTF-8": "\"text\":\"\xff\"",
 	"duplicate key":     `"text":"a","text":"b"`,
 	"control character": "\"text\":\"\x01\"", "deep": `"text":` + strings.Repeat("[", 1500) + strings.Repeat("]", 1500),
 }
 
-// dialectLines are messages of each dialect as clients write them: with the id behind the part that may have a fault.
+// dialectLines are messages of each dialect as clients write them: the id follows FAULT, the part that may have a
+// fault.
 var dialectLines = map[string]struct {
 	args             []string
 	hello, line, has string
@@ -52,8 +53,8 @@ var dialectLines = map[string]struct {
 	},
 }
 
-// TestIDOfFaults: a message with a fault is answered with its id in every dialect, and what follows it is served. The
-// byte order mark in front of the input is no fault.
+// TestIDOfFaults: in every dialect a message with a fault is answered with its id, and the messages after it are
+// served. A byte order mark at the start of the input is not a fault.
 func TestIDOfFaults(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
@@ -74,7 +75,7 @@ func TestIDOfFaults(t *testing.T) {
 	}
 }
 
-// mcpSession begins a session of MCP over HTTP.
+// mcpSession opens a session of MCP over HTTP.
 func (w *web) mcpSession(version string) {
 	w.t.Helper()
 	hello := strings.Replace(fmt.Sprintf(mcpHello, "tester", ""), "2025-11-25", version, 1)
@@ -89,7 +90,7 @@ func (w *web) mcpSession(version string) {
 	w.headers.Set("Mcp-Session-Id", id)
 }
 
-// TestMCPOverHTTPFaults: what is wrong with a message is said with its id, also with a byte order mark.
+// TestMCPOverHTTPFaults: a faulty message is answered with its id and the reason, also after a byte order mark.
 func TestMCPOverHTTPFaults(t *testing.T) {
 	w := serveWeb(t, "limits: {max_line_bytes: 4096}\n")
 	w.mcpSession("2025-11-25")
@@ -143,7 +144,7 @@ func TestMCPOverHTTPFaults(t *testing.T) {
 	}
 }
 
-// TestMCPOverHTTPFaultyBatch: of a batch each message has its own answer, whatever is wrong with others.
+// TestMCPOverHTTPFaultyBatch: each message of a batch has its own answer, even if others are faulty.
 func TestMCPOverHTTPFaultyBatch(t *testing.T) {
 	w := serveWeb(t, "")
 	w.mcpSession("2025-03-26")
@@ -181,7 +182,7 @@ func TestMCPOverHTTPFaultyBatch(t *testing.T) {
 		got)
 }
 
-// TestHTTPFaults: over HTTP a message of A2E with a fault is answered with its id on the stream.
+// TestHTTPFaults: over HTTP a faulty message of A2E is answered with its id on the stream.
 func TestHTTPFaults(t *testing.T) {
 	w := serveWeb(t, "")
 	w.session()
@@ -204,12 +205,12 @@ func TestHTTPFaults(t *testing.T) {
 	assert.That(t, status == 200 && text == `{"ok":true}`, "POST /send/: %d %s", status, text)
 }
 
-// goWords are of Go and of its libraries, not of any protocol here.
+// goWords matches words of Go and its libraries that no protocol here has.
 var goWords = regexp.MustCompile(
 	`\bGo (struct|value|string|type|map|slice|int|float|bool)|struct field|unmarshal|jsontext|` +
 		`interface \{|\bmap\[|\bu?int64\b|\bfloat64\b|\bjson: |\bmcp\.[A-Z]|\bprotocol\.[A-Z]|%!`)
 
-// wrongParams are requests with each member of the params of each method set to values of wrong types.
+// wrongParams returns requests whose params, or one member of them, have values of several types.
 func wrongParams(methods, members string, usual map[string]any) (lines []string) {
 	for _, method := range strings.Fields(methods) {
 		for _, value := range []any{5, "x", []any{1}, true, map[string]any{"name": 5, "type": []any{}, "uri": 1}, nil} {
@@ -231,7 +232,7 @@ func wrongParams(methods, members string, usual map[string]any) (lines []string)
 	return lines
 }
 
-// wrongFields are requests of A2E likewise.
+// wrongFields returns requests of A2E, one field of which has values of several types.
 func wrongFields(t *testing.T, dir string) (lines []string) {
 	t.Helper()
 	var types []struct {
@@ -256,7 +257,7 @@ func wrongFields(t *testing.T, dir string) (lines []string) {
 	return lines
 }
 
-// TestErrorsNameNoGoTypes: what is wrong with a request is said in words of its protocol.
+// TestErrorsNameNoGoTypes: an error names what is wrong in the words of the protocol, not in those of Go.
 func TestErrorsNameNoGoTypes(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
@@ -285,7 +286,7 @@ func TestErrorsNameNoGoTypes(t *testing.T) {
 		answers := strings.Count(got, "\n")
 		assert.That(t, answers >= len(c.lines)/2, "%s: %d requests have %d answers", name, len(c.lines), answers)
 		for answer := range strings.Lines(got) {
-			if !strings.Contains(answer, `"tools":[`) { // descriptions speak of Go files
+			if !strings.Contains(answer, `"tools":[`) { // descriptions of tools mention Go files
 				assert.That(t, !goWords.MatchString(answer), "%s: %q: %.600s", name, goWords.FindString(answer), answer)
 			}
 		}

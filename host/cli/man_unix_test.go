@@ -16,8 +16,7 @@ import (
 	"a2e/host/hosttest/must"
 )
 
-// The manual page has each command, and those who know the language of such pages find nothing
-// to say of it.
+// TestManualPage: the manual page has the commands, is the same each time, and mandoc finds no mistake in it.
 func TestManualPage(t *testing.T) {
 	dir := workDir(t)
 	t.Setenv("SOURCE_DATE_EPOCH", "1700000000")
@@ -40,7 +39,7 @@ func TestManualPage(t *testing.T) {
 		"an example is not on one line: %v", err)
 }
 
-// proposed returns what a2e proposes for the last of some words.
+// proposed returns the completions that a2e proposes for the last of some words.
 func proposed(t *testing.T, dir string, words ...string) (values []string) {
 	t.Helper()
 	out := run(t, dir, nil, append([]string{"__complete"}, words...)...)
@@ -52,7 +51,7 @@ func proposed(t *testing.T, dir string, words ...string) (values []string) {
 	return values
 }
 
-// What is proposed: commands, flags, values, and the names of what there is.
+// TestCompletionProposes: completion proposes commands, flags, values, and the names of existing things.
 func TestCompletionProposes(t *testing.T) {
 	t.Parallel()
 	dir := skillsDir(t)
@@ -113,7 +112,8 @@ func TestCompletionProposes(t *testing.T) {
 	}
 }
 
-// In a folder of someone else's nothing of it runs, and nothing is made.
+// TestCompletionLeavesNothing: in a folder with untrusted files, completion starts no program that they name, and
+// creates no file.
 func TestCompletionLeavesNothing(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
@@ -139,7 +139,7 @@ func namesIn(t *testing.T, dir string) (names []string) {
 	return names
 }
 
-// A person at each shell presses TAB.
+// TestCompletionInShells: TAB completes words in each shell, and never runs a name.
 func TestCompletionInShells(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
@@ -172,12 +172,12 @@ func TestCompletionInShells(t *testing.T) {
 			} {
 				p.types(typed + "\t")
 				p.await(want)
-				p.types("\x15") // away with the line
+				p.types("\x15") // deletes the line
 			}
 			p.types("a2e plan show it\t\necho do''ne\n")
 			p.await("done")
 			p.types("exit\n")
-			_ = p.cmd.Wait() // it ends as its last command did
+			_ = p.cmd.Wait() // its exit status is that of its last command
 			<-p.read
 			assert.Contains(t, p.shown, "no such task", "the plan was not found by its name")
 			_, err = os.Stat(filepath.Join(dir, "ran"))
@@ -186,7 +186,7 @@ func TestCompletionInShells(t *testing.T) {
 	}
 }
 
-// atShell begins a shell at a terminal, on whose PATH a2e is.
+// atShell starts a shell on a terminal, with a2e on its PATH.
 func atShell(t *testing.T, dir string, begin []string) *typist {
 	t.Helper()
 	cmd := command(t, dir, begin[0], begin[1:]...)
@@ -199,7 +199,7 @@ func atShell(t *testing.T, dir string, begin []string) *typist {
 	return p
 }
 
-// The help of the program is one screen of groups; that of a group lists its commands first.
+// TestHelpIsGrouped: the help of the program is one screen of groups; the help of a group lists its commands first.
 func TestHelpIsGrouped(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
@@ -223,8 +223,8 @@ func TestHelpIsGrouped(t *testing.T) {
 	assert.That(t, 0 < commands && commands < flags, "a2e chain --help:\n%s", group)
 }
 
-// A page is shown in the pager on a terminal, without the marks of Markdown; without a pager it is
-// written there.
+// TestHelpPageOnATerminal: on a terminal a page is shown in the pager, without the marks of Markdown. If the pager
+// cannot be started, the page is written to the terminal.
 func TestHelpPageOnATerminal(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)

@@ -115,7 +115,8 @@ func TestMemoryTable(t *testing.T) {
 	assert.Equal(t, out.stdout, "", "of no entry it prints")
 }
 
-// An entry is written by an agent and read by a person at a terminal.
+// TestMemoryPrintsNothingThatATerminalObeys: an agent writes an entry and a person reads it at a terminal, so control
+// characters are not printed.
 func TestMemoryPrintsNothingThatATerminalObeys(t *testing.T) {
 	t.Parallel()
 	dir := stateDir(t)
@@ -144,8 +145,7 @@ func TestMemoryForget(t *testing.T) {
 		left []string // of agent a2e in the default namespace
 	}{
 		{[]string{"--key", `{"id":"nothing"}`}, 0, []string{"rule", "lunch", "deploy"}},
-		{[]string{"--key", `{"id":"rule"}`, "--tier", "episodic"}, 0, []string{"rule", "lunch", "deploy"}},
-		// of another tier
+		{[]string{"--key", `{"id":"rule"}`, "--tier", "episodic"}, 0, []string{"rule", "lunch", "deploy"}}, // its tier is another
 		{[]string{"--key", `{"id":"rule"}`, "--tag", "food"}, 0, []string{"rule", "lunch", "deploy"}},
 		{[]string{"--all-tag", "ops", "--all-tag", "food"}, 0, []string{"rule", "lunch", "deploy"}},
 		{[]string{"--filter", `{"x":{"exists":true}}`}, 0, []string{"rule", "lunch", "deploy"}},
@@ -202,7 +202,7 @@ func TestMemoryUsage(t *testing.T) {
 	run(t, dir, nil, "memory", "list").want(t, 3, "state_dri")
 }
 
-// TestMemoryTellsOfOthers: a list says which agents have entries beside those that it shows.
+// TestMemoryTellsOfOthers: a list says which agents and namespaces have entries that it does not show.
 func TestMemoryTellsOfOthers(t *testing.T) {
 	t.Parallel()
 	dir := memories(t)
@@ -211,13 +211,13 @@ func TestMemoryTellsOfOthers(t *testing.T) {
 	run(t, dir, nil, "memory", "list", "--agent", "w1", "--json").want(t, 0, "a2e (2 in default), a2e (1 in shop)")
 }
 
-// planner is a host that an agent plans with.
+// planner is a host, and an agent that plans with it.
 type planner struct {
 	*live
 	asked int
 }
 
-// plans starts one in dir.
+// plans starts a planner in dir.
 func plans(t *testing.T, dir string) *planner {
 	t.Helper()
 	p := &planner{live: start(t, dir)}
@@ -227,7 +227,7 @@ func plans(t *testing.T, dir string) *planner {
 	return p
 }
 
-// ask sends a request and gives one field of its answer.
+// ask sends a request and returns one field of its answer.
 func (p *planner) ask(typ, field, fields string) string {
 	p.t.Helper()
 	p.asked++
@@ -240,7 +240,7 @@ func (p *planner) ask(typ, field, fields string) string {
 
 func TestPlanBoard(t *testing.T) {
 	dir := stateDir(t)
-	t.Setenv("COLUMNS", "20") // of a terminal; a pipe has none
+	t.Setenv("COLUMNS", "20") // has no effect, as stdout is a pipe
 	run(t, dir, nil, "plan", "board").want(t, 0, "there is no plan yet")
 	if out := run(t, dir, nil, "plan", "board", "--json").want(t, 0, ""); out.stdout != "[]\n" {
 		t.Errorf("without plans: %q", out.stdout)

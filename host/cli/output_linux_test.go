@@ -18,7 +18,7 @@ import (
 	"a2e/host/hosttest/must"
 )
 
-// sh runs a line of a shell in dir and gives its exit status and stderr.
+// shellLine runs a shell script in dir, and returns its exit status and stderr.
 func shellLine(t *testing.T, dir, line string) (code int, stderr string) {
 	t.Helper()
 	cmd := command(t, dir, "sh", "-c", line)
@@ -28,14 +28,14 @@ func shellLine(t *testing.T, dir, line string) (code int, stderr string) {
 	return cmd.ProcessState.ExitCode(), text.String()
 }
 
-// What could not be written to stdout is told: exit status 4 and one line, for the host and
-// for the commands that print. A reader that has gone is the end of the work, no fault.
+// TestOutputThatFails: if stdout cannot be written, the host and the commands that print end with exit status 4 and
+// one line on stderr. If the reader has gone, that is the end of the work and not a fault.
 func TestOutputThatFails(t *testing.T) {
 	dir := workDir(t)
 	const ping = `printf '{"type":"ping","id":"1"}\n'`
 	for line, code := range map[string]int{
 		ping + " | ./a2e >/dev/full":                   4,
-		"(" + ping + "; sleep 300) | ./a2e >/dev/full": 4, // at once: the input stays open
+		"(" + ping + "; sleep 300) | ./a2e >/dev/full": 4, // the input stays open
 		"./a2e tools list >/dev/full":                  4,
 		"./a2e tools list --json >/dev/full":           4,
 		"./a2e tools call echo text=x >/dev/full":      4,
@@ -67,7 +67,8 @@ func TestOutputThatFails(t *testing.T) {
 	}
 }
 
-// Entries of the audit trail that were lost at the end are told of, with their number.
+// TestLostAuditEntriesAreTold: if entries of the audit trail are lost, the host says so at its end, with their
+// number.
 func TestLostAuditEntriesAreTold(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
@@ -85,9 +86,9 @@ func TestLostAuditEntriesAreTold(t *testing.T) {
 	assert.That(t, err == nil && bytes.Count(out, []byte(`"pong"`)) == 3, "%v: %s", err, out)
 }
 
-// A parent that has gone, by closing its side of stdin, and reads nothing: the host notices
-// though its answers fill the output and its lines wait before the end of the input, and ends
-// when the time of an end of input is over.
+// TestTheEndOfStdinIsSeenBehindUnreadAnswers: a parent that reads nothing closes stdin. The host notices, although
+// its answers fill the output and unread lines wait before the end of the input, and ends when its time for that is
+// over.
 func TestTheEndOfStdinIsSeenBehindUnreadAnswers(t *testing.T) {
 	t.Parallel()
 	l := start(t, workDir(t))
@@ -107,7 +108,7 @@ func TestTheEndOfStdinIsSeenBehindUnreadAnswers(t *testing.T) {
 	}()
 	select {
 	case <-stalled:
-	case <-time.After(3 * time.Second): // long enough for it to fill up; a busy machine makes it easier
+	case <-time.After(3 * time.Second): // time for the output to fill up; on a busy machine less is needed
 	}
 	l.stdin.Close()
 	<-stalled
@@ -118,7 +119,7 @@ func TestTheEndOfStdinIsSeenBehindUnreadAnswers(t *testing.T) {
 	t.Logf("it took %v", time.Since(begun))
 }
 
-// A file that mcp add changes keeps its owner, mode and attributes.
+// TestMCPAddKeepsRights: a file that `mcp add` changes keeps its owner, mode and attributes.
 func TestMCPAddKeepsRights(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)

@@ -23,7 +23,7 @@ import (
 	"a2e/protocol"
 )
 
-// crowd is hosts that share a state on a server.
+// crowd is a group of hosts that share a state on a server.
 type crowd struct {
 	t       *testing.T
 	hosts   []*durableHost
@@ -33,13 +33,13 @@ type crowd struct {
 	refused atomic.Int64 // while the server was away
 
 	mu      sync.Mutex
-	entries map[string]bool // whether it was acknowledged; guarded by mu
+	entries map[string]bool // true = acknowledged; guarded by mu
 	tasks   map[string]bool // guarded by mu
 }
 
-// TestHostsShareAServer: hosts of two users with folders of their own share a memory and a plan. What is
-// acknowledged to one, each other one has from then on, also after the server has crashed; nothing is
-// there twice. A2E_SOAK_POSTGRES=64 has as many hosts live through 20 crashes in ten minutes.
+// TestHostsShareAServer: hosts of two users with folders of their own share a memory and a plan. Once one host has
+// acknowledged a write, every other host has it, also after a crash of the server; nothing is there twice. With
+// A2E_SOAK_POSTGRES=64 as many hosts live through 20 crashes in ten minutes.
 func TestHostsShareAServer(t *testing.T) {
 	t.Parallel()
 	const usual = 8
@@ -81,7 +81,7 @@ func TestHostsShareAServer(t *testing.T) {
 		c.refused.Load(), most)
 }
 
-// start starts hosts, two in a folder, every other folder another user's where the test may.
+// start starts hosts, two in a folder. If the test runs as root, every other folder and its hosts are another user's.
 func (c *crowd) start(server *postgres.Server, n int) {
 	c.t.Helper()
 	var dir string
@@ -103,7 +103,7 @@ func (c *crowd) start(server *postgres.Server, n int) {
 	c.plan = made.PlanID
 }
 
-// give makes a folder another user's, where the test may, but for the program: that is a link.
+// give makes uid the owner of a folder, if the test runs as root. The program in it keeps its owner: it is a link.
 func (c *crowd) give(dir string, uid int) {
 	if os.Geteuid() != 0 {
 		return
@@ -117,7 +117,7 @@ func (c *crowd) give(dir string, uid int) {
 		}))
 }
 
-// work writes by one host and reads by another.
+// work writes by one host, and reads by another.
 func (c *crowd) work(h *durableHost, i, w int) {
 	for k := 0; !c.stop.Load() && !c.t.Failed(); k++ {
 		id := fmt.Sprintf("h%d-%d-%d", i, w, k)
@@ -139,7 +139,7 @@ func (c *crowd) work(h *durableHost, i, w int) {
 	}
 }
 
-// note keeps what came of a write, and reports whether it was acknowledged.
+// note records the outcome of a write, and reports whether it was acknowledged.
 func (c *crowd) note(of map[string]bool, id string, err error) bool {
 	if err != nil && !c.away(err) {
 		c.t.Errorf("%s: %v", id, err)
@@ -153,7 +153,7 @@ func (c *crowd) note(of map[string]bool, id string, err error) bool {
 	return err == nil
 }
 
-// away reports whether a request was refused because the server is away.
+// away reports whether a request was refused because the server is away, and counts such requests.
 func (c *crowd) away(err error) bool {
 	var refusal *protocol.Error
 	is := errors.As(err, &refusal) && refusal.Code == protocol.CodeStoreUnavailable && refusal.Retryable
@@ -163,7 +163,7 @@ func (c *crowd) away(err error) bool {
 	return is
 }
 
-// read reads an entry that was acknowledged.
+// read checks that a host has an entry that another has acknowledged.
 func (c *crowd) read(h *durableHost, id string) {
 	for !c.t.Failed() {
 		found, err := h.retrieve(map[string]any{"keys": []any{map[string]string{"id": id}}, "limit": 1})
@@ -183,7 +183,7 @@ func (c *crowd) read(h *durableHost, id string) {
 	}
 }
 
-// verify holds what the last host has against what was acknowledged.
+// verify compares the entries and tasks of the last host with those that were acknowledged.
 func (c *crowd) verify() {
 	last, titles := c.hosts[len(c.hosts)-1], map[string]int{}
 	hosttest.Eventually(c.t, "the last host has found the server again", func() bool {

@@ -21,7 +21,7 @@ import (
 	"a2e/host/hosttest/must"
 )
 
-// collector takes traces in.
+// collector receives traces.
 type collector struct {
 	*httptest.Server
 	mu     sync.Mutex
@@ -44,7 +44,7 @@ func newCollector(t *testing.T) *collector {
 	return c
 }
 
-// environ has a host send its traces here.
+// environ returns the environment of a host that sends its traces to the collector.
 func (c *collector) environ() []string {
 	return []string{
 		"OTEL_EXPORTER_OTLP_ENDPOINT=" + c.URL, "OTEL_EXPORTER_OTLP_HEADERS=X-Key=canary-of-the-collector",
@@ -52,7 +52,7 @@ func (c *collector) environ() []string {
 	}
 }
 
-// spanJudge reads what was sent by OpenTelemetry's own definitions.
+// spanJudge is a Python program: it parses traces with OpenTelemetry's own definitions, and prints the spans.
 const spanJudge = `
 import base64, json, sys
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -71,7 +71,7 @@ type span struct {
 	Attrs                            map[string]string
 }
 
-// spans returns those that have come.
+// spans returns the spans that the collector has received.
 func (c *collector) spans(t *testing.T) (all []span) {
 	t.Helper()
 	c.mu.Lock()
@@ -87,7 +87,7 @@ func (c *collector) spans(t *testing.T) (all []span) {
 	return all
 }
 
-// named returns the one span of a service and a name, of a trace unless that is "".
+// named returns the only span of a service and a name, and of a trace unless that is "".
 func named(t *testing.T, all []span, service, name, trace string) (found span) {
 	t.Helper()
 	n := 0
@@ -107,8 +107,8 @@ const (
 	someParent = "00-" + someTrace + "-0123456789abcdef-01"
 )
 
-// TestTraces: requests, and what they call, are spans of the trace that who asks names, also in
-// the processes and MCP servers behind the host.
+// TestTraces: requests, and the calls that they make, are spans of the trace that the client names, also in the
+// processes and MCP servers behind the host.
 func TestTraces(t *testing.T) {
 	c, dir := newCollector(t), workDir(t)
 	env := ""
@@ -134,7 +134,7 @@ func TestTraces(t *testing.T) {
 	for _, id := range []string{"h", "1", "2", "3", "4", "5"} {
 		answers[id] = fmt.Sprint(l.answer(id))
 	}
-	hosttest.Eventually(t, "the spans", func() bool { // those that wait at the end have half a second
+	hosttest.Eventually(t, "the spans", func() bool { // at its end the host sends waiting spans for half a second
 		sent := fmt.Sprint(c.spans(t))
 		return !slices.ContainsFunc([]string{
 			"outer tool/call/req run_command", "outer tool/call/req none",
@@ -166,8 +166,8 @@ func TestTraces(t *testing.T) {
 	}
 }
 
-// TestTracesGoNowhere: a collector that is not there, or hangs, costs one warning, and holds
-// neither requests nor the end up.
+// TestTracesGoNowhere: a collector that is missing or hangs causes one warning, and delays neither requests nor the
+// end.
 func TestTracesGoNowhere(t *testing.T) {
 	hang := make(chan struct{})
 	slow := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-hang }))
@@ -191,13 +191,13 @@ func TestTracesGoNowhere(t *testing.T) {
 		out := must.Get(cmd.Output())(t)
 		assert.Equal(t, strings.Count(string(out), "tool/call/resp"), n, "answers with %q", endpoint)
 		warnings := strings.Count(stderr.String(), "\n") - strings.Count(stderr.String(),
-			"did not close cleanly") // a loaded machine's, of the last calls
+			"did not close cleanly") // the last calls on a loaded machine
 		assert.That(t, warnings == min(len(says), 1) && strings.Contains(stderr.String(), says), "with %q it says %q",
 			endpoint, stderr.String())
 	}
 }
 
-// TestTracesOverHTTP: a session's requests are spans too.
+// TestTracesOverHTTP: the requests of a session over HTTP are spans, too.
 func TestTracesOverHTTP(t *testing.T) {
 	c := newCollector(t)
 	for _, entry := range c.environ() {

@@ -29,7 +29,7 @@ const ping = `{"type":"ping","id":"1"}` + "\n"
 
 const root = "../../.."
 
-// dist makes a release of this machine's system alone, of the sources in a folder.
+// dist makes a release for this machine's system only, from the sources in a folder, and returns its folder.
 func dist(t *testing.T, sources string, env ...string) string {
 	t.Helper()
 	out := t.TempDir()
@@ -41,7 +41,8 @@ func dist(t *testing.T, sources string, env ...string) string {
 	return out
 }
 
-// The release holds what it says, twice the same, and its packages start the host.
+// TestDist: a release is the same each time, its sums, archive and statements are true, and its packages start the
+// host.
 func TestDist(t *testing.T) {
 	t.Parallel()
 	out := dist(t, root)
@@ -58,8 +59,8 @@ func TestDist(t *testing.T) {
 	t.Run("systemd", func(t *testing.T) { t.Parallel(); systemd(t, out) })
 }
 
-// again makes the release in another folder, home, time zone and locale. What is compiled comes out of
-// the same cache: the bytes show that no path, time or order gets in where it is linked and packed.
+// again makes the release in another folder, home, time zone and locale, and compares the sums. The cache of the
+// compiler is the same, so this shows that linking and packing add no path, time or order.
 func again(t *testing.T, out string) {
 	dir := t.TempDir()
 	run(t, root, "sh", "-c", `git ls-files -z --cached --others --exclude-standard | tar --null --ignore-failed-read -cT - | tar -xC "$0"`, dir)
@@ -70,7 +71,7 @@ func again(t *testing.T, out string) {
 	assert.Equal(t, read(t, other, "SHA256SUMS"), read(t, out, "SHA256SUMS"))
 }
 
-// archive looks at each file of the archive: who it is of, when it was made, and what it is.
+// archive checks each file of the archive: its owner, time, mode and content.
 func archive(t *testing.T, out string) {
 	folder := "a2e-v1.2.3-" + runtime.GOOS + "-" + runtime.GOARCH
 	packed := must.Get(gzip.NewReader(must.Get(os.Open(filepath.Join(out, folder+".tar.gz")))(t)))(t)
@@ -147,7 +148,7 @@ func statements(t *testing.T, out string) {
 	assert.That(t, made.Type == "https://in-toto.io/Statement/v1" && len(made.Subject) >= 7, "%+v", made)
 }
 
-// npm installs from the two local files alone and starts the host by npx.
+// npm installs the two local packages offline, and starts the host by npx.
 func npm(t *testing.T, out string) {
 	dir := t.TempDir()
 	packages := must.Get(filepath.Glob(filepath.Join(out, "npm", "*.tgz")))(t)
@@ -165,7 +166,7 @@ func npm(t *testing.T, out string) {
 	assert.That(t, err != nil && strings.Contains(string(text), "is not installed"), "%v: %s", err, text)
 }
 
-// pip installs from the local wheel alone.
+// pip installs the local wheel offline.
 func pip(t *testing.T, out string) {
 	dir := t.TempDir()
 	run(t, dir, "python3", "-m", "venv", "venv")
@@ -178,8 +179,8 @@ func pip(t *testing.T, out string) {
 	assert.That(t, os.IsNotExist(err), "the binary stays: %v", err)
 }
 
-// launched expects of what starts the host that it is as the host itself: version, exit codes,
-// signals, and that the host ends with it, however it ends.
+// launched checks that a launcher behaves like the host: version, exit codes, signals. The host must end with the
+// launcher, however that ends.
 func launched(t *testing.T, dir, path string) {
 	text := run(t, dir, path, "--version")
 	assert.That(t, strings.HasPrefix(text, "a2e v1.2.3 "), "%s", text)
@@ -199,7 +200,7 @@ func launched(t *testing.T, dir, path string) {
 		} else {
 			must.OK(t, cmd.Process.Signal(end))
 		}
-		// the host has the other end of answers: this ends when the host does
+		// the host has the other end of answers, so ReadAll returns when the host has ended
 		rest, err := io.ReadAll(lines)
 		assert.That(t, err == nil && len(rest) == 0, "after %v: %v: %s", end, err, rest)
 		err = cmd.Wait()
@@ -207,7 +208,7 @@ func launched(t *testing.T, dir, path string) {
 	}
 }
 
-// systemd reads the units, if it is here, and a host serves a connection.
+// systemd checks the units, if the machine has systemd, and that a host answers on a socket of systemd.
 func systemd(t *testing.T, out string) {
 	unit := read(t, out, "systemd/a2e@.service")
 	assert.That(t, strings.Contains(unit, "ExecStart=/usr/bin/a2e serve\n"), "%s", unit)
@@ -232,10 +233,10 @@ func systemd(t *testing.T, out string) {
 	_ = listen.Wait()
 }
 
-// over asks a host that will listen at path.
+// over sends a ping to a host that will listen at path, and returns the answer.
 func over(t *testing.T, path string) string {
 	var conn net.Conn
-	poll.Eventually(t, "the socket", func() (ok bool) { // its file is there before anyone listens
+	poll.Eventually(t, "the socket", func() (ok bool) { // the file exists before anyone listens
 		var err error
 		conn, err = (&net.Dialer{}).DialContext(t.Context(), "unix", path)
 		return err == nil

@@ -21,10 +21,10 @@ import (
 	"a2e/protocol"
 )
 
-// rows are the faults that come while the host runs.
+// rows returns the faults that begin while the host runs.
 func rows() []row { return slices.Concat(stateRows(), movedRows(), fileRows(), programRows()) }
 
-// fileRows are those of what the host writes beside the state, and of what it opens.
+// fileRows returns the faults of files that the host writes beside the state, and of files that it opens.
 func fileRows() []row {
 	return []row{
 		{
@@ -38,7 +38,8 @@ func fileRows() []row {
 		}, {
 			fault: "the audit trail cannot be written",
 			bring: func(s *stage) func() {
-				// at once, so that no entry comes between: others may write to it, and the host refuses that
+				// the host refuses a file that others may write to; chmod is one step, so no entry is written
+				// meanwhile
 				must.OK(s.t, os.Chmod(s.at("state/audit.jsonl"), 0o666))
 				return func() { must.OK(s.t, os.Chmod(s.at("state/audit.jsonl"), 0o600)) }
 			},
@@ -86,7 +87,7 @@ func fileRows() []row {
 	}
 }
 
-// programRows are those of programs and servers.
+// programRows returns the faults of programs and servers.
 func programRows() []row {
 	return []row{
 		{
@@ -128,12 +129,12 @@ func programRows() []row {
 	}
 }
 
-// quiet are the usual plugins without an audit trail, which makes the folder of the state.
+// quiet has the usual plugins without an audit trail, which would make the folder of the state.
 const quiet = "plugins: {tools: {allowed_commands: [sh]}}\n"
 
 func nothing(*stage) func() { return func() {} }
 
-// stateRows are those of what is in state_dir.
+// stateRows returns the faults of files in state_dir.
 func stateRows() []row {
 	full := []meet{
 		keep("full", "semantic", protocol.CodeMemoryFull, false, "{dir}/state/state.db: no space is left for the "+
@@ -141,7 +142,7 @@ func stateRows() []row {
 		find("before", "", false, "kept"),
 	}
 	limited := func(s *stage) func() { return s.limit(unix.RLIMIT_FSIZE, 1000) }
-	long := strings.Repeat("x", 1001) // fails half-way
+	long := strings.Repeat("x", 1001) // a write of it fails half-way
 	return []row{{
 		fault:  "the disk of `state_dir` is full",
 		before: smallDisk,
@@ -209,7 +210,7 @@ func stateRows() []row {
 	}}
 }
 
-// movedRows are those of a state that is not where it was.
+// movedRows returns the faults of a state that is not where it was.
 func movedRows() (all []row) {
 	moved := []meet{
 		keep("lost", "semantic", protocol.CodeRuntimeError, true, "{dir}/state/state.db: the file was moved, "+
@@ -247,14 +248,14 @@ func movedRows() (all []row) {
 	return all
 }
 
-// smallDisk puts a small disk in the place of state_dir, which only this thread sees and what it
-// starts. Who may not do that meets a limit on files instead.
+// smallDisk mounts a small disk at state_dir, which only this thread and its children see. If it may not, the rows
+// set a limit on files instead.
 func smallDisk(s *stage) {
 	must.OK(s.t, os.Mkdir(s.at("state"), 0o700))
 	if os.Geteuid() != 0 {
 		return
 	}
-	runtime.LockOSThread() // for ever: the thread ends with the test
+	runtime.LockOSThread() // never unlocked: the thread ends with the test
 	s.disk = unix.Unshare(unix.CLONE_NEWNS) == nil && unix.Mount("none", "/", "", unix.MS_REC|unix.MS_PRIVATE,
 		"") == nil &&
 		unix.Mount("none", s.at("state"), "tmpfs", 0, "size=8m,mode=700") == nil
@@ -263,7 +264,7 @@ func smallDisk(s *stage) {
 	}
 }
 
-// fill leaves no byte free on the disk of a file.
+// fill leaves no byte free on the disk of a file; mend removes the file.
 func fill(t *testing.T, path string) (mend func()) {
 	t.Helper()
 	ballast := must.Get(os.Create(path))(t)
@@ -275,7 +276,7 @@ func fill(t *testing.T, path string) (mend func()) {
 	return func() { must.OK(t, ballast.Close(), os.Remove(path)) }
 }
 
-// brokenServer answers half, or not at all.
+// brokenServer starts a server that sends half an answer, or resets the connection.
 func brokenServer(t *testing.T) (url string) {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
