@@ -12,7 +12,8 @@ import (
 	"a2e/protocol"
 )
 
-// The handshake is written by hand: it must have the bytes of json/v2.
+// TestHandshakeAnswerIsThatOfJSON: the handwritten encoder of the handshake writes the same bytes as
+// json/v2.
 func TestHandshakeAnswerIsThatOfJSON(t *testing.T) {
 	type plain protocol.HandshakeResponse
 	text := "\x00\t\"\\/<&>\u2028 ü€𝄞"
@@ -49,7 +50,8 @@ func TestHandshakeAnswerIsThatOfJSON(t *testing.T) {
 	}
 }
 
-// It is read by hand too: what comes out, and what is wrong, must be that of json/v2.
+// TestHandshakeRequestIsThatOfJSON: the handwritten decoder of the handshake returns the values and
+// errors of json/v2.
 func TestHandshakeRequestIsThatOfJSON(t *testing.T) {
 	for _, line := range []string{
 		`{}`,

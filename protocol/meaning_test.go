@@ -14,7 +14,7 @@ import (
 	"a2e/protocol"
 )
 
-// recorder is a plugin that writes down what reaches it.
+// recorder is a plugin that records the calls that reach it.
 type recorder struct {
 	mu   sync.Mutex // guards seen
 	seen []string
@@ -39,7 +39,7 @@ func (r *recorder) call(_ context.Context, req *protocol.ToolCallRequest, _ host
 	return &protocol.ToolCallResponse{Data: protocol.ToolResult{Success: true, ToolName: req.ToolName}}, nil
 }
 
-// take returns what has reached the plugin since the last time.
+// take returns the calls since the last take.
 func (r *recorder) take() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -52,26 +52,25 @@ func meaning(tool, args string, timeout int, streaming bool) string {
 	return fmt.Sprintf("%q %s %d %t", tool, args, timeout, streaming)
 }
 
-// reading is one line and what it must be taken for: an error with a code, or
-// one meaning that reaches the plugin.
+// reading is a line and its only allowed result: an error with a code, or one meaning that reaches the
+// plugin.
 type reading struct {
 	name, line string
 	code       protocol.ErrorCode
 	means      string
 }
 
-// usual is what call(…) means without any trick.
+// usual is the meaning of an unchanged call.
 var usual = meaning("t", `{"a":1}`, 30, false)
 
-// call makes a line of a tool call with further members, and the parts of it
-// given by name replaced.
+// call makes the line of a tool call with extra members. replace has old and new texts in turn.
 func call(extra string, replace ...string) string {
 	line := strings.NewReplacer(replace...).Replace(`{"type":"tool/call/req","id":"ID","tool_name":"t","arguments":{"a":1}EXTRA}`)
 	return strings.Replace(line, "EXTRA", extra, 1)
 }
 
-// TestOneMeaning: no line reaches a plugin as something else than it says, and
-// each is answered once.
+// TestOneMeaning: no line reaches a plugin with another meaning than its own, and each line is answered
+// once.
 func TestOneMeaning(t *testing.T) {
 	rec := &recorder{}
 	p := hosttest.New(t, host.Options{Plugins: []host.Plugin{rec}})
@@ -104,8 +103,7 @@ func TestOneMeaning(t *testing.T) {
 	t.Logf("%d cases", len(all))
 }
 
-// duplicates are keys that stand twice in one object: once as another spelling,
-// or deep inside.
+// duplicates are lines with the same key twice in one object, also in another spelling or deep inside.
 func duplicates() (all []reading) {
 	for key, values := range map[string][2]string{
 		"type": {`"tool/call/req"`, `"shutdown"`}, "id": {`"ID"`, `"other"`}, "tool_name": {`"t"`, `"u"`},
@@ -153,8 +151,8 @@ func duplicates() (all []reading) {
 	return all
 }
 
-// strangeKeys are keys that look like the real ones: beside those they change
-// nothing, in their place they do not count.
+// strangeKeys are lines with keys that look like real ones: beside the real key they change nothing,
+// and in its place they do not count.
 func strangeKeys() (all []reading) {
 	for _, key := range []string{"type", "id", "tool_name", "arguments", "timeout", "streaming"} {
 		for name, strange := range map[string]string{
@@ -185,7 +183,7 @@ func strangeKeys() (all []reading) {
 	return all
 }
 
-// badUTF8 are bytes that are no UTF-8, in every place where text can be.
+// badUTF8 are lines with bytes that are not UTF-8, in every place where text can be.
 func badUTF8() (all []reading) {
 	for name, bytes := range map[string]string{
 		"lone continuation": "\x80", "last continuation": "\xbf", "overlong slash": "\xc0\xaf",
@@ -213,7 +211,7 @@ func badUTF8() (all []reading) {
 	return all
 }
 
-// surrogates are escapes of half a character.
+// surrogates are lines with escapes of half a character.
 func surrogates() (all []reading) {
 	for _, half := range []string{
 		`\ud800`, `\udbff`, `\udc00`, `\udfff`, `\uD800`, `\ud800\ud800`, `\udc00\ud800`, `\ud800x`, `\ud800\n`,
@@ -244,7 +242,7 @@ func surrogates() (all []reading) {
 	})
 }
 
-// controls are control characters that stand bare in a string.
+// controls are lines with a control character that is not escaped in its string.
 func controls() (all []reading) {
 	for c := range byte(0x20) {
 		if c != '\n' {
@@ -255,7 +253,7 @@ func controls() (all []reading) {
 	return all
 }
 
-// numbers come back as they were sent, or are none.
+// numbers are lines with numbers, which arrive as they were sent, or are refused.
 func numbers() (all []reading) {
 	for _, bad := range []string{
 		"01", "-01", "+1", ".5", "1.", "1.e1", "1e", "1e+", "0x10", "NaN", "Infinity", "-Infinity", "-", "--1", "1_000",

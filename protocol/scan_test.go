@@ -24,8 +24,8 @@ import (
 // maxDepth is the scanner's own limit, which json/v2 does not share.
 const maxDepth = 1000
 
-// seeds returns a fuzz target real messages, odd ones, and JSONTestSuite where it
-// stands beside the project.
+// seeds adds real messages, odd ones, and JSONTestSuite, if it exists beside the project, to a fuzz
+// target.
 func seeds(f *testing.F) {
 	for line := range bytes.Lines(hosttest.ReadTestdata(f, "wire/samples.ndjson")) {
 		f.Add(bytes.TrimSpace(line))
@@ -45,7 +45,7 @@ func seeds(f *testing.F) {
 	}
 }
 
-// depth returns how deep a valid text nests.
+// depth returns the nesting depth of a valid text.
 func depth(text []byte) (deepest int) {
 	dec := jsontext.NewDecoder(bytes.NewReader(text))
 	for {
@@ -56,8 +56,8 @@ func depth(text []byte) (deepest int) {
 	}
 }
 
-// FuzzScan holds the scanner against json/v2: they agree on what is JSON without
-// duplicate names, and on the members of an object.
+// FuzzScan: the scanner and json/v2 agree which texts are JSON without duplicate names, and on the
+// members of an object.
 func FuzzScan(f *testing.F) {
 	seeds(f)
 	f.Fuzz(func(t *testing.T, text []byte) {
@@ -78,7 +78,7 @@ func FuzzScan(f *testing.F) {
 			sameDecoded(t, obj, text)
 			return
 		}
-		for key, val := range line.Object().All() { // what is told of a text with a fault can be read
+		for key, val := range line.Object().All() { // the members of a text with a fault can be read
 			got, ok := line.Object().Get(string(key))
 			must.That(t, ok && bytes.Equal(got, val), "two members %q are told: %q", key, text)
 			val.Str()
@@ -86,7 +86,8 @@ func FuzzScan(f *testing.F) {
 	})
 }
 
-// TestFaultyMembers: a fault within a value takes only that value away, a fault of syntax what is behind it.
+// TestFaultyMembers: a fault within a value removes only this value; a fault of syntax also removes
+// everything after it.
 func TestFaultyMembers(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{`{"a":1,"b":"\ud800","c":{"d":"\ud800"},"e":[1,]}`, `a=1 c={"d":"\ud800"} e=[1,] `},
@@ -119,11 +120,11 @@ func TestFaultyMembers(t *testing.T) {
 	}
 }
 
-// TestSplitArray: the elements of an array are told apart whatever faults they have.
+// TestSplitArray: the elements of an array are separated, whatever faults they have.
 func TestSplitArray(t *testing.T) {
 	for _, c := range []struct {
 		text string
-		want []string // nil = it is no array
+		want []string // nil = not an array
 	}{
 		{`[]`, []string{}},
 		{` [ 1 , "a,]" , {"b":[1,{"c":"]"}]} ] `, []string{`1`, `"a,]"`, `{"b":[1,{"c":"]"}]}`}},
@@ -143,7 +144,7 @@ func TestSplitArray(t *testing.T) {
 	}
 }
 
-// sameMembers holds an object's members against those that json/v2 reads.
+// sameMembers checks that an object has the members that json/v2 reads.
 func sameMembers(t *testing.T, obj protocol.Object, text []byte) {
 	t.Helper()
 	dec := jsontext.NewDecoder(bytes.NewReader(text))
@@ -183,7 +184,7 @@ func sameString(t *testing.T, val protocol.Value, raw jsontext.Value) {
 	must.That(t, ok == isString && (!isString || err == nil && text == want), "Str of %q gives %q, %t", raw, text, ok)
 }
 
-// sameDecoded holds the tool call that reads itself against json/v2.
+// sameDecoded checks that the handwritten decoder of a tool call returns the same as json/v2.
 func sameDecoded(t *testing.T, obj protocol.Object, text []byte) {
 	t.Helper()
 	var mine protocol.ToolCallRequest
@@ -227,11 +228,11 @@ func sameDecoded(t *testing.T, obj protocol.Object, text []byte) {
 	}
 }
 
-// FuzzEnvelope holds the envelope of a line against the one that json/v2 reads,
-// and the host's own lines against both.
+// FuzzEnvelope: the envelope of a line has the members that json/v2 reads, and the line is encoded as
+// valid JSON.
 func FuzzEnvelope(f *testing.F) {
 	seeds(f)
-	var line protocol.Line // used again and again, as the host does
+	var line protocol.Line // reused for each line, as in the host
 	f.Fuzz(func(t *testing.T, text []byte) {
 		if line.Scan(text) != nil {
 			return
@@ -263,7 +264,7 @@ func FuzzEnvelope(f *testing.F) {
 	})
 }
 
-// checkModel returns the code that Check must refuse an envelope with.
+// checkModel returns the code with which Check must refuse an envelope, or "".
 func checkModel(want map[string]jsontext.Value, kind string) protocol.ErrorCode {
 	for _, key := range []string{"id", "req_id"} {
 		if k := want[key].Kind(); k != 0 && k != '"' && k != 'n' && k != '0' {
@@ -289,7 +290,7 @@ func codeOf(err error) protocol.ErrorCode {
 	return ""
 }
 
-// TestDepth: the scanner's limit is where it says.
+// TestDepth: a text may nest as deep as the scanner's limit, and no deeper.
 func TestDepth(t *testing.T) {
 	for _, n := range []int{2, 999, 1000} {
 		_, err := protocol.ParseObject(nested(n))
@@ -301,7 +302,7 @@ func TestDepth(t *testing.T) {
 	}
 }
 
-// TestMembers: so is its limit of members, which holds for the outermost object and those directly in it.
+// TestMembers: the limit of members holds for the outermost object and for those directly in it.
 func TestMembers(t *testing.T) {
 	object := func(n int) string {
 		var text strings.Builder
@@ -321,12 +322,12 @@ func TestMembers(t *testing.T) {
 	}
 }
 
-// nested returns objects and arrays n deep in all.
+// nested returns an object with arrays in it, n levels in all.
 func nested(n int) []byte {
 	return []byte(`{"a":` + strings.Repeat("[", n-1) + strings.Repeat("]", n-1) + "}")
 }
 
-// AppendString writes what the library writes, invalid UTF-8 included.
+// TestAppendString: AppendString writes the same text as jsontext.AppendQuote, also for invalid UTF-8.
 func TestAppendString(t *testing.T) {
 	for c := range 256 {
 		for _, text := range []string{

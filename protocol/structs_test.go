@@ -23,8 +23,8 @@ import (
 	"a2e/protocol"
 )
 
-// TestStructsMatchSchemas holds every struct against its schema, in both
-// directions and at every depth: names, kinds, null and defaults.
+// TestStructsMatchSchemas: every struct has the names, kinds, nulls and defaults of its schema, and no
+// others, at every depth.
 func TestStructsMatchSchemas(t *testing.T) {
 	for _, w := range loadWire(t) {
 		info, _ := protocol.Lookup(protocol.Type(w.Type))
@@ -36,7 +36,7 @@ func TestStructsMatchSchemas(t *testing.T) {
 	}
 }
 
-// extensions are fields that WIRE adds to a schema.
+// extensions are fields that protocol/README.md adds to a schema.
 var extensions = map[string]bool{
 	"proc/status/resp/procs": true, "proc/spawn/req/metadata": true, "proc/write/req/metadata": true,
 	"env/space/resp/reset_options": true, "env/batch_step/req/autoreset": true,
@@ -59,7 +59,7 @@ var extensions = map[string]bool{
 	"learn/stats/req/history": true, "learn/stats/resp/history": true,
 }
 
-// planned are fields that WIRE adds to the messages of planning, by type.
+// planned are fields that protocol/README.md adds to the messages of planning, by type.
 var planned = map[string]string{
 	"create": "done_column delete plan_id force", "create/resp": "error", "add": "priority due estimate force",
 	"add/resp":    "error",
@@ -68,7 +68,7 @@ var planned = map[string]string{
 	"board/resp": "text",
 }
 
-// added reports whether WIRE adds a field to the schema of a message.
+// added reports whether protocol/README.md adds a field to the schema of a message.
 func added(at, name string) bool {
 	kind := strings.TrimPrefix(strings.TrimPrefix(at, "planning/plan/"), "planning/task/")
 	return extensions[at+"/"+name] || strings.HasPrefix(at, "memory/") && selects[name] || kind != at &&
@@ -167,7 +167,7 @@ func (c checker) plain(at string, schema map[string]any, typ reflect.Type) {
 			c.value(at+"/0", schema["items"].(map[string]any), typ.Elem())
 		}
 	case name == "object" && hasExtra:
-		if ok = typ.Kind() == reflect.Map; ok && !strings.HasSuffix(at, "/properties") { // ToolParameter holds itself
+		if ok = typ.Kind() == reflect.Map; ok && !strings.HasSuffix(at, "/properties") { // ToolParameter contains itself
 			c.value(at+"/*", extra, typ.Elem())
 		}
 	case name == "object" && hasProperties && len(properties) > 0:
@@ -175,7 +175,7 @@ func (c checker) plain(at string, schema map[string]any, typ reflect.Type) {
 			c.object(at, properties, typ)
 		}
 	case name == "object":
-		ok = typ.Kind() == reflect.Struct || // a shape of ours, or protocol.Object
+		ok = typ.Kind() == reflect.Struct || // a struct of this package, such as protocol.Object
 			typ.Kind() == reflect.Map && typ.Elem() == reflect.TypeFor[any]()
 	default:
 		ok = typ.Kind() == kinds[name]
@@ -210,9 +210,9 @@ func (c checker) defaults(at string, properties map[string]any, typ reflect.Type
 		case at+"/"+name == "skill/discover/resp/skills/0/arguments", strings.HasSuffix(name, "provider_config"):
 			continue // the schema's default does not fit the schema's type
 		case at+"/"+name == "planning/task/add/status" && got[name] == "":
-			continue // the default depends on the plan: "backlog" where that is a column
+			continue // the default depends on the plan: "backlog" if that is a column
 		case at+"/"+name == "memory/forget/req/tier":
-			continue // all, as a person expects
+			continue // all tiers, as a person expects
 		case want == false && got[name] == nil:
 			continue
 		}
@@ -222,7 +222,8 @@ func (c checker) defaults(at string, properties map[string]any, typ reflect.Type
 	}
 }
 
-// A batch is read by hand: it must be what json/v2 makes of it.
+// TestBatchStepFromALine: the handwritten decoder of a batch reads its ids and actions, and names each
+// wrong element.
 func TestBatchStepFromALine(t *testing.T) {
 	for _, tc := range []struct {
 		line    string
@@ -287,8 +288,8 @@ func TestValueStrings(t *testing.T) {
 	}
 }
 
-// Every null that another program could put into a message, at every place of every type,
-// is mended to what the schema has there, or refused.
+// TestWallNulls: a null from another program, at every place of every type, is mended to a value that
+// the schema allows there, or the message is refused.
 func TestWallNulls(t *testing.T) {
 	wire := map[string]*wireType{}
 	for _, w := range loadWire(t) {
@@ -316,7 +317,7 @@ func TestWallNulls(t *testing.T) {
 	}
 }
 
-// nullEach puts a null in place of a value, and of each one in it, and calls try.
+// nullEach replaces a value, and each value in it, by null, and calls try each time.
 func nullEach(val any, set func(any), path string, try func(path string)) {
 	set(nil)
 	try(path)
@@ -358,7 +359,7 @@ type wireType struct {
 	compiled *jsonschema.Schema
 }
 
-// envelope names the fields that the host splices in around a struct.
+// envelope names the fields that the host adds around a struct.
 var envelope = map[string]bool{"a2e": true, "version": true, "type": true, "id": true, "ts": true, "req_id": true}
 
 // loadWire reads messages.json and compiles its schemas.
@@ -382,7 +383,7 @@ func loadWire(t *testing.T) []wireType {
 	return rows
 }
 
-// validate holds one line against the schema of its type.
+// validate checks one line against the schema of its type.
 func (w *wireType) validate(t *testing.T, line []byte) {
 	t.Helper()
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(line))

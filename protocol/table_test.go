@@ -26,7 +26,7 @@ func TestTableIsMessagesJSON(t *testing.T) {
 		required := []string{}
 		for _, name := range w.Schema["required"].([]any) {
 			optional := w.Type == string(protocol.TypeTaskUpdateReq) &&
-				name == "task_id" // claim then takes the next task that is ready
+				name == "task_id" // a claim without a task_id takes the next ready task
 			if name != "type" && !optional {
 				required = append(required, name.(string))
 			}
@@ -63,8 +63,8 @@ func TestAnswersOfRequests(t *testing.T) {
 	}
 }
 
-// Requests that take no slot overtake those that wait for one, so they share their keys with none
-// of these but such as follow.
+// TestOrderOfRequestsAhead: requests that take no slot overtake requests that wait for a slot. So they
+// may share an order key only with claims of the access Follows.
 func TestOrderOfRequestsAhead(t *testing.T) {
 	for _, ahead := range protocol.Types() {
 		for _, other := range protocol.Types() {
@@ -82,7 +82,8 @@ func TestOrderOfRequestsAhead(t *testing.T) {
 	}
 }
 
-// A claim with a field names one thing for each name in it, and all there are without.
+// TestClaimOf: a claim with a field has a key for each name in the field, and without a name the key of
+// all things.
 func TestClaimOf(t *testing.T) {
 	claim := protocol.Claim{Key: "env/", Field: "id", Access: protocol.Exclusive}
 	for body, want := range map[string]string{
@@ -124,8 +125,8 @@ func TestLookup(t *testing.T) {
 	}
 }
 
-// TestZeroValues guards peers with strict models: what the schema does not let be
-// null never is, lists and maps above all.
+// TestZeroValues: a zero value has null only where its schema allows null, above all in lists and maps,
+// as peers with strict models refuse it elsewhere.
 func TestZeroValues(t *testing.T) {
 	for _, w := range loadWire(t) {
 		info, _ := protocol.Lookup(protocol.Type(w.Type))
@@ -138,7 +139,7 @@ func TestZeroValues(t *testing.T) {
 	}
 }
 
-// setEnums returns the status of an answer, which has no zero value, a value.
+// setEnums sets the status of an answer, which has no valid zero value.
 func setEnums(v reflect.Value) {
 	for i := range v.NumField() {
 		if f := v.Field(i); f.Type() == reflect.TypeFor[protocol.SubagentStatus]() {
@@ -189,7 +190,7 @@ func TestDefaultsInsideLists(t *testing.T) {
 	assert.Fails(t, err, "/feedbacks/0/score", "the error should name the place")
 }
 
-// TestEnums holds the constants of closed enums against the schemas.
+// TestEnums: the constants of closed enums are those of the schemas.
 func TestEnums(t *testing.T) {
 	want := map[string][]string{}
 	for _, w := range loadWire(t) {
@@ -243,8 +244,8 @@ var update = flag.Bool("update", false, "write testdata/wire/samples.ndjson anew
 
 const samplesFile = "../testdata/wire/samples.ndjson"
 
-// TestSamples makes one full message of each type, validates it, reads it back,
-// and compares all of them with samples.ndjson.
+// TestSamples: a full message of each type fits its schema, can be read back, and is the same as in
+// samples.ndjson.
 func TestSamples(t *testing.T) {
 	var all []byte
 	for i, w := range loadWire(t) {
@@ -284,7 +285,7 @@ func sampleLine(t *testing.T, i int, w wireType, body any) []byte {
 	return line
 }
 
-// fill returns every field a value that a real message could have.
+// fill sets every field to a value that a real message could have.
 func fill(t *testing.T, msg, name string, v reflect.Value) {
 	t.Helper()
 	switch v.Interface().(type) {
@@ -354,7 +355,7 @@ func fillMap(t *testing.T, msg, name string, v reflect.Value) {
 		elem.Set(reflect.ValueOf("hello"))
 	case reflect.String:
 		elem.SetString("hello")
-	default: // ToolParameter holds itself: one level is enough
+	default: // ToolParameter contains itself: one level is enough
 		elem.FieldByName("Name").SetString("inner")
 		elem.FieldByName("Type").SetString("string")
 	}
@@ -387,7 +388,7 @@ func sampleText(msg, name string, typ reflect.Type) string {
 	return strings.ReplaceAll(name, "_", "-") + "-1"
 }
 
-// sampleType returns the `type` of what stands inside a message.
+// sampleType returns the `type` of an object inside a message.
 func sampleType(msg string) string {
 	switch msg {
 	case "tool/call/resp":

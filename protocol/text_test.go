@@ -7,7 +7,7 @@ import (
 	"a2e/protocol"
 )
 
-// TestCount: one of a thing has no plural form, as in "1 operations".
+// TestCount: a count of one has the singular, not "1 operations".
 func TestCount(t *testing.T) {
 	t.Parallel()
 	for want, got := range map[string]string{

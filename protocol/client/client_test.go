@@ -116,7 +116,7 @@ func TestRawAnswerAndOddRequests(t *testing.T) {
 	assert.That(t, err == nil, "%v", err)
 }
 
-// TestManyCalls guards the match of answers with calls, and one write per line.
+// TestManyCalls: each call gets its own answer, and each line is one write.
 func TestManyCalls(t *testing.T) {
 	const callers, each = 32, 40
 	hostIn, clientOut := io.Pipe()
@@ -167,7 +167,7 @@ func (w *wholeLines) Write(b []byte) (int, error) {
 
 func (w *wholeLines) Close() error { return w.w.Close() }
 
-// TestSlowEvents guards the rule that a callback that waits holds up nobody else.
+// TestSlowEvents: a callback that waits does not delay other calls.
 func TestSlowEvents(t *testing.T) {
 	const events = 500
 	c := attach(t, client.Options{}, func(h *fakeHost) {
@@ -191,7 +191,7 @@ func TestSlowEvents(t *testing.T) {
 	})))(t)
 	waited := make(chan error, 1)
 	go func() { waited <- p.Wait(t.Context(), nil) }()
-	<-p.Done() // the answer is in, behind all events
+	<-p.Done() // the answer has arrived, after all events
 	_, err := c.Ping(t.Context())
 	assert.That(t, err == nil, "%v", err)
 	close(release)
@@ -203,7 +203,7 @@ func TestSlowEvents(t *testing.T) {
 	assert.Diff(t, want, seen)
 }
 
-// TestEventsBeforeWait guards the events of a call that was answered before Wait.
+// TestEventsBeforeWait: the events of a call are passed on even if the call was answered before Wait.
 func TestEventsBeforeWait(t *testing.T) {
 	const calls = 25
 	c := attach(t, client.Options{}, func(h *fakeHost) {
@@ -265,7 +265,7 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// TestHostEnds guards that no call waits for ever, whatever the host does.
+// TestHostEnds: no call waits for ever, whatever the host does.
 func TestHostEnds(t *testing.T) {
 	const limit = 4096
 	for _, tt := range []struct{ name, last, want string }{
@@ -284,7 +284,7 @@ func TestHostEnds(t *testing.T) {
 				if tt.last != "" {
 					h.write("%s", tt.last)
 				}
-				h.write(`{"type":"tool/list/resp","req_id":"3"}`) // of use only after an orderly line
+				h.write(`{"type":"tool/list/resp","req_id":"3"}`) // read only if the line before is valid
 			})
 			must.Get(c.Ping(t.Context()))(t)
 			p, err := c.Go(protocol.TypeToolListReq, nil)
@@ -315,7 +315,7 @@ func TestShutdown(t *testing.T) {
 	assert.Is(t, stuck.Shutdown(ctx, 0), io.ErrNoProgress, "a host that does not stop")
 }
 
-// TestHostThatReadsNothing guards that Close frees a write that waits.
+// TestHostThatReadsNothing: Close ends a write that waits.
 func TestHostThatReadsNothing(t *testing.T) {
 	started, release := make(chan struct{}), make(chan struct{})
 	c := attach(t, client.Options{}, func(h *fakeHost) {
@@ -353,7 +353,7 @@ type nopCloser struct{ io.Writer }
 
 func (nopCloser) Close() error { return nil }
 
-// TestSamplesDecode reads one message of each type that a host sends.
+// TestSamplesDecode: a message of each type can be decoded.
 func TestSamplesDecode(t *testing.T) {
 	samples := must.Get(os.ReadFile("../../testdata/wire/samples.ndjson"))(t)
 	var lines atomic.Int32

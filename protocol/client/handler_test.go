@@ -62,8 +62,8 @@ func TestHostRequests(t *testing.T) {
 	}
 }
 
-// TestPushes guards the order of pushes, and that a handler that waits does not
-// hold up a call, nor take the events of another type.
+// TestPushes: pushes arrive in order. A handler that waits does not delay a call, and does not get
+// events of another type.
 func TestPushes(t *testing.T) {
 	const pushes = 300
 	c := attach(t, client.Options{}, func(h *fakeHost) {
@@ -101,7 +101,7 @@ func TestPushes(t *testing.T) {
 	}
 }
 
-// TestPushAfterPush guards that a handler that had nothing to do is run again.
+// TestPushAfterPush: a handler that was idle runs again for the next push.
 func TestPushAfterPush(t *testing.T) {
 	c := attach(t, client.Options{}, func(h *fakeHost) {
 		for l, ok := h.next(); ok; l, ok = h.next() {
@@ -120,7 +120,7 @@ func TestPushAfterPush(t *testing.T) {
 	}
 }
 
-// TestHandlerEndsWithConnection guards Close against a handler that waits.
+// TestHandlerEndsWithConnection: Close ends handlers that wait.
 func TestHandlerEndsWithConnection(t *testing.T) {
 	c := attach(t, client.Options{}, func(h *fakeHost) {
 		h.expect("ping")
@@ -154,7 +154,7 @@ type line struct {
 	Raw             string
 }
 
-// fakeHost is the other end of a Client: a script in a goroutine of its own.
+// fakeHost is the other end of a Client: a script in its own goroutine.
 type fakeHost struct {
 	t   *testing.T
 	in  *bufio.Scanner

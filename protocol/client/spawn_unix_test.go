@@ -42,8 +42,8 @@ func spawn(t *testing.T, ctx context.Context, script string, opts client.Options
 
 const ready = `echo '{"type":"ready"}'; `
 
-// TestCloseEscalates closes hosts that end at stdin's end, at SIGTERM, and not
-// even then. A wait that the host makes use of is long, one that it lets pass is short.
+// TestCloseEscalates: Close ends a host by the end of its stdin, then by SIGTERM, then by SIGKILL. In
+// each case, a wait that the host uses is long, and a wait that it lets pass is short.
 func TestCloseEscalates(t *testing.T) {
 	const long, short = time.Minute, 50 * time.Millisecond
 	for _, tt := range []struct {
@@ -84,8 +84,8 @@ func TestCloseEscalates(t *testing.T) {
 	}
 }
 
-// TestLastWords guards what a host writes before it ends, and a grandchild that
-// holds its streams open.
+// TestLastWords: the client reads the last line of a host that ends, even if a grandchild holds its
+// streams open.
 func TestLastWords(t *testing.T) {
 	var stderr bytes.Buffer
 	cmd := exec.Command("sh", "-c", `read line; sleep 600 & echo $! >&2; echo '{"type":"pong","req_id":"1","uptime_seconds":2}'`)
@@ -101,7 +101,7 @@ func TestLastWords(t *testing.T) {
 	assert.OK(t, grandchild.Kill())
 }
 
-// TestSlowReader: a client that is held up for long has all the same what the host wrote before it ended.
+// TestSlowReader: a client that reads late still gets everything that the host wrote before its end.
 func TestSlowReader(t *testing.T) {
 	t.Parallel()
 	held := make(chan struct{})

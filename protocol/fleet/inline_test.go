@@ -10,7 +10,8 @@ import (
 	"a2e/protocol/fleet"
 )
 
-// TestReadInline: fields in a brief fill what the message does not say. What is not a field stays in the brief.
+// TestReadInline: fields in a brief fill the fields that the message lacks. Text that is not a field
+// stays in the brief.
 func TestReadInline(t *testing.T) {
 	full := fleet.Dispatch{
 		Task:         fleet.Task{TaskID: "t9", Priority: "high", ReplySchema: "json", TokenBudget: 12000},

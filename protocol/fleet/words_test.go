@@ -9,7 +9,7 @@ import (
 	"a2e/protocol/fleet"
 )
 
-// TestServes: a word of the protocol is served by what it means, or by whoever says it.
+// TestServes: a word of the protocol is served by tools of its meaning, or by a tool of the same name.
 func TestServes(t *testing.T) {
 	for has, want := range map[string]string{
 		"":                                  "",
@@ -30,7 +30,7 @@ func TestServes(t *testing.T) {
 	}
 }
 
-// A deadline is a time as RFC 3339 has it, whose letters may be small.
+// TestDeadlineTime: a deadline is a time in RFC 3339, which allows small letters.
 func TestDeadlineTime(t *testing.T) {
 	for text, want := range map[string]string{
 		"2030-01-02T03:04:05Z":        "2030-01-02 03:04:05 +0000 UTC",

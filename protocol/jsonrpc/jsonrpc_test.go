@@ -24,7 +24,7 @@ func TestParse(t *testing.T) {
 		{`{"jsonrpc":"2.0","method":"m","params":[ ],"id":1}`, `1 m {} false false`}, // no parameters
 		{`{"jsonrpc":"2.0","method":"m","params":[1],"id":1}`, `1 m {} false false list`},
 		{`{"jsonrpc":"2.0","method":"m","params":1,"id":1}`, `1 m {} false false`},
-		{`{"jsonrpc":"2.0","method":1,"params":"bar"}`, `-32600 false`}, // the specification answers it
+		{`{"jsonrpc":"2.0","method":1,"params":"bar"}`, `-32600 false`}, // the specification answers this line
 		{`{"jsonrpc":"2","method":"m"}`, `-32600 false`},
 		{`{"jsonrpc":"2.0","method":"m","id":[]}`, `-32600 false`},
 		{`{"jsonrpc":"2.0"}`, `-32600 false`},
