@@ -291,7 +291,7 @@ func TestPending(t *testing.T) {
 		assert.That(t, ok == want && (!want || req == 1), "%v %v", req, ok)
 	}
 	assert.That(t, p.Drop("bb") && !p.Drop("bb"), "dropped")
-	alone("c", false) // the child may not have read the end of "bb" yet
+	alone("c", false) // the child may not have read "bb" yet
 	p.Take("c")
 	alone("d", true)
 	p.Told()
