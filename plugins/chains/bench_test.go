@@ -15,8 +15,7 @@ import (
 	"a2e/protocol"
 )
 
-// BenchmarkChains measures chains of echo against calling echo as often, one by one: us/node
-// and us/call.
+// BenchmarkChains compares chains of echo nodes (us/node) with the same number of single calls of echo (us/call).
 func BenchmarkChains(b *testing.B) {
 	const hello = `,"input":{"text":"hello"}`
 	row := func(one func(i int) string) string {
@@ -69,8 +68,8 @@ func BenchmarkChains(b *testing.B) {
 	}
 }
 
-// BenchmarkJournal measures a row of 1,000 echoes without a journal and with one, where none or
-// all may run twice: us/node.
+// BenchmarkJournal measures a row of 1,000 echo nodes without a journal, and with a journal where no node or every node
+// may run twice. Its unit is us/node.
 func BenchmarkJournal(b *testing.B) {
 	for name, fields := range map[string]string{
 		"none": "", "journal": `,"chain_id":"c","journal":true`,

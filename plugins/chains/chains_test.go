@@ -163,7 +163,7 @@ func TestChains(t *testing.T) {
 	}
 }
 
-// What is wrong with a chain is answered before anything runs, naming where and what.
+// TestRefused: an invalid chain is refused before anything runs, and the error names the place and the mistake.
 func TestRefused(t *testing.T) {
 	s := newStage(t, Options{MaxNodes: 50}, t.TempDir())
 	a := `"node_id":"a","kind":"tool","name":"echo"`
@@ -333,7 +333,7 @@ func TestCircles(t *testing.T) {
 	assert.That(t, len(calls) == 0, "something ran: %q", calls)
 }
 
-// rotated writes a circle of two beginning with the other one.
+// rotated returns the text for a circle of two nodes that begins with the other node.
 func rotated(circle string) string {
 	ids := strings.Split(circle, " → ")
 	return strings.Join(append(ids[1:], ids[1]), " → ")
@@ -348,22 +348,24 @@ func TestMain(m *testing.M) {
 
 // shed is a plugin with the tools, skills and programs of these tests.
 //
-//	echo    gives its arguments back          fail   reports a failure of its own
-//	error   answers with an error             panic  panics
-//	block   waits until it is stopped         gate   waits until the test opens the gate
-//	again   runs a chain that calls it
-//	exit    ends the goroutine                maybe  fails if its argument fail is true
-//	flaky   fails its first calls, as many as its argument fail says, and counts them
+//	echo    returns its arguments             fail         reports a failure of its own
+//	error   answers with an error             panic        panics
+//	block   waits until it is stopped         gate         waits until the test opens the gate
+//	again   runs a chain that calls again     part         returns its arguments as a cut result
+//	large   returns a text of n bytes         timeout      returns its time limit in seconds
+//	maybe   fails if its argument fail is true, or in as many first calls as times says
+//	flaky   fails its first calls, as many as its argument fail says, and then returns the number of the call
+//	correlation   returns its correlation id
 type shed struct {
 	gate chan struct{}
 
 	mu      sync.Mutex // guards the fields below
-	calls   []string   // name and arguments, in the order of their ends
+	calls   []string   // name and arguments, in the order in which the calls end
 	running int
-	most    int // that ran at once
+	most    int // the most that ran at once
 	begun   chan string
 	records []host.CallRecord
-	tries   map[string]int // of flaky, by its arguments
+	tries   map[string]int // calls of flaky and of maybe, by their arguments
 }
 
 func newShed() *shed {
@@ -405,7 +407,7 @@ func (s *shed) enter(name string) {
 	s.mu.Unlock()
 	select {
 	case s.begun <- name:
-	default: // nobody looks at so many
+	default: // the channel is full: no test reads that many
 	}
 }
 
@@ -422,7 +424,7 @@ func (s *shed) done() []string {
 	return append([]string{}, s.calls...)
 }
 
-// try counts the calls with the same arguments.
+// try returns the number of calls with these arguments so far, this one included.
 func (s *shed) try(args protocol.Object) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -443,11 +445,11 @@ func (s *shed) tool(ctx context.Context, req *protocol.ToolCallRequest, _ host.E
 	case "echo":
 	case "part":
 		resp.Data.Truncated = new(true)
-	case "maybe": // fails if its arguments say so, and takes its time
+	case "maybe": // fails if its arguments say so, and yields a random number of times
 		for range rand.IntN(20) {
 			runtime.Gosched()
 		}
-		times, _ := req.Arguments.Get("times") // that it fails before it does not
+		times, _ := req.Arguments.Get("times") // number of failures before the first success
 		n, _ := times.Int()
 		if fail, _ := req.Arguments.Get("fail"); fail.Kind() == 't' || n > 0 && s.try(req.Arguments) <= n {
 			return nil, protocol.Errorf(protocol.CodeToolError, "as it was told")
@@ -544,7 +546,7 @@ func newStage(t testing.TB, opts Options, workspace string) *stage {
 	return s.shake()
 }
 
-// startStage is newStage for who calls Close.
+// startStage is newStage for tests that call Close themselves.
 func startStage(t testing.TB, opts Options, kept store.Opener) *stage {
 	t.Helper()
 	s := &stage{t: t, shed: newShed()}
@@ -553,7 +555,7 @@ func startStage(t testing.TB, opts Options, kept store.Opener) *stage {
 	return s.shake()
 }
 
-// memoryStore returns a store that keeps nothing over its end.
+// memoryStore returns a store in memory.
 func memoryStore(t testing.TB) store.Opener {
 	kept := stores.Memory(t, Part())
 	return func(context.Context) (store.Store, error) { return kept, nil }
@@ -565,7 +567,7 @@ func (s *stage) shake() *stage {
 	return s
 }
 
-// result is a chain/resp.
+// result has the fields of a chain/resp.
 type result struct {
 	ChainID     string                    `json:"chain_id"`
 	Success     bool                      `json:"success"`
@@ -595,7 +597,7 @@ type result struct {
 	} `json:"error"`
 }
 
-// run sends a chain, which must be answered by chain/resp, and reads that.
+// run sends a chain and returns its answer, which must be a chain/resp.
 func (s *stage) run(fields string) *result {
 	s.t.Helper()
 	return s.read(s.Call(protocol.TypeChainReq, fields))
@@ -609,19 +611,19 @@ func (s *stage) read(m hosttest.Message) *result {
 	return res
 }
 
-// text returns the outputs as one JSON text, sorted.
+// text returns the outputs as one JSON text, sorted by node.
 func (r *result) text(t testing.TB) string {
 	t.Helper()
 	raw := must.Get(json.Marshal(r.Outputs, json.Deterministic(true)))(t)
 	return string(raw)
 }
 
-// nodes returns the fields of a request with nodes, which are JSON without its braces.
+// nodes returns the fields of a request with the given nodes. Each node is a JSON object without its braces.
 func nodes(list ...string) string {
 	return `{"nodes":[{` + strings.Join(list, "},{") + `}]}`
 }
 
-// events returns the phases of a request's events, in order.
+// events returns the node, phase and index of each event of a request, in order.
 func (s *stage) events(id string) (all []string) {
 	for _, m := range s.Messages() {
 		if m.Type == protocol.TypeChainEvent && m.ReqID == id {

@@ -66,7 +66,7 @@ func TestNodeThatFails(t *testing.T) {
 	}
 }
 
-// failing is a chain of a, b and c, of which b fails.
+// failing returns a chain of the nodes a, b and c, of which b fails.
 func failing(b string) string {
 	list := []string{
 		`"node_id":"a",` + toolEcho + `,"input":{"x":"text"},"next_node":"b"`,
@@ -129,7 +129,7 @@ func TestOnError(t *testing.T) {
 		res)
 }
 
-// A node that ends the chain stops those that run beside it.
+// TestFailureStopsTheOthers: a failed node that ends the chain stops the nodes that run at the same time.
 func TestFailureStopsTheOthers(t *testing.T) {
 	s := newStage(t, Options{}, t.TempDir())
 	id := s.Go(protocol.TypeChainReq, nodes(`"node_id":"b",`+toolBlock,
@@ -159,7 +159,8 @@ func TestCancelReachesTheNodes(t *testing.T) {
 	hosttest.Eventually(t, "all four end", func() bool { return len(s.shed.done()) == 4 })
 }
 
-// callInTime is Call until the chain answers for itself: on a busy machine the host may do so in its place.
+// callInTime repeats Call until the chain itself answers: on a busy machine, the host may answer with a timeout in its
+// place.
 func (s *stage) callInTime(fields string) (m hosttest.Message) {
 	s.t.Helper()
 	for range 5 {
@@ -170,7 +171,7 @@ func (s *stage) callInTime(fields string) (m hosttest.Message) {
 	return m
 }
 
-// The time of a chain reaches the running nodes, and what was done until then is answered.
+// TestTimeout: the timeout of a chain stops the running nodes, and the answer has the outputs up to then.
 func TestTimeout(t *testing.T) {
 	s := newStage(t, Options{}, t.TempDir())
 	m := s.callInTime(`{"timeout":2,` + nodes(`"node_id":"a",`+toolEcho+`,"next_node":"b"`,
@@ -181,7 +182,7 @@ func TestTimeout(t *testing.T) {
 		res.text(t) == `{"a":{}}`, "%+v %+v", res, e)
 }
 
-// Nodes have the time of their chain, or their own, and not the usual one of a call.
+// TestTimeoutOfCalls: a node has the time limit of its chain, or its own, instead of the default limit of a call.
 func TestTimeoutOfCalls(t *testing.T) {
 	s := newStage(t, Options{}, t.TempDir())
 	res := s.run(`{"timeout":1000,` + nodes(`"node_id":"a","kind":"tool","name":"timeout"`,
@@ -219,7 +220,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// Chains made to hurt are answered, in bounded time and memory.
+// TestWallHostileChains: hostile chains are answered, in bounded time and memory.
 func TestWallHostileChains(t *testing.T) {
 	tool := func(id, more string) string { return `"node_id":"` + id + `",` + toolEcho + more }
 	long := func(n int, one func(i int) string) string {
@@ -232,7 +233,7 @@ func TestWallHostileChains(t *testing.T) {
 	deep := strings.Repeat("[", 500) + strings.Repeat("]", 500)
 	for _, tc := range []struct {
 		name, fields string
-		code         string // of the error; "" = it is answered by chain/resp
+		code         string // code of the error; "" = the answer is a chain/resp
 		message      string
 	}{
 		{
@@ -342,7 +343,7 @@ func TestWallHostileChains(t *testing.T) {
 	}
 }
 
-// A chain that calls itself by way of a skill, or another request, ends.
+// TestNestedRequests: a chain that calls itself through a skill or another request ends.
 func TestNestedRequests(t *testing.T) {
 	s := newStage(t, Options{}, t.TempDir())
 	m := s.Call(protocol.TypeChainReq, nodes(`"node_id":"a","kind":"tool","name":"again"`))
@@ -350,7 +351,8 @@ func TestNestedRequests(t *testing.T) {
 		"answered by %.1000s", m.Line)
 }
 
-// Nodes may be called by numbers, and lists have places all the same.
+// TestNumbersAsIDsLeavePlacesAlone: a number may be the id of a node, and an index of a list still means a place in the
+// list.
 func TestNumbersAsIDsLeavePlacesAlone(t *testing.T) {
 	odd := map[string]bool{"0": true, "1": true, "-1": true, "read-file": true}
 	for text, want := range map[string]string{
@@ -375,7 +377,7 @@ func TestNumbersAsIDsLeavePlacesAlone(t *testing.T) {
 	assert.That(t, r.Success && string(r.FinalOutput) == `{"v":"first"}`, "%+v", r)
 }
 
-// What a map that failed has held is free again for those that come after it.
+// TestMapThatFailedHoldsNothing: the memory that a failed map held is free again for the nodes after it.
 func TestMapThatFailedHoldsNothing(t *testing.T) {
 	s := newStage(t, Options{MaxStateBytes: 1 << 20}, ".")
 	r := s.run(strings.TrimSuffix(nodes(
@@ -386,8 +388,8 @@ func TestMapThatFailedHoldsNothing(t *testing.T) {
 	assert.That(t, len(r.Outputs["after"]) >= 400_000, "%+v", r.Error)
 }
 
-// A group that has ended before the pool had a goroutine for it is let go of, with all that its
-// tasks hold.
+// TestPoolForgetsAGroupThatHasEnded: the pool drops a group that ended before the pool had a goroutine for it, so that
+// the memory of its tasks is freed.
 func TestPoolForgetsAGroupThatHasEnded(t *testing.T) {
 	p, tasks := &pool{}, 3
 	c := &group{

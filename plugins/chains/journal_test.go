@@ -26,14 +26,15 @@ import (
 	"a2e/protocol/client"
 )
 
-// journalHostEnv has this test binary be a host whose state is in a folder. On PostgreSQL it is one of a machine
-// of this name, whose leases are short.
+// journalHostEnv is the variable that makes this test binary a host; its value is the folder with the host's state.
+// With a name in journalMachineEnv, the leases of the host last one second, and on PostgreSQL it counts as a host of
+// another machine.
 const (
 	journalHostEnv    = "A2E_TEST_CHAINS_HOST"
 	journalMachineEnv = "A2E_TEST_CHAINS_MACHINE"
 )
 
-// journalHost is such a host. Its tool act leaves a line in a file.
+// journalHost runs such a host. The host's tool act adds a line to a file.
 func journalHost(dir, machine string) {
 	fatal := func(err error) {
 		if err != nil {
@@ -60,7 +61,7 @@ func journalHost(dir, machine string) {
 
 func statePath(dir string) string { return filepath.Join(dir, "state", store.FileName) }
 
-// actor is a plugin with one tool, whose calls can be counted in the folder.
+// actor is a plugin with tools whose calls can be counted in the folder.
 type actor string
 
 func (actor) Info() host.PluginInfo {
@@ -90,7 +91,7 @@ func (a actor) call(ctx context.Context, req *protocol.ToolCallRequest, _ host.E
 
 func (a actor) effects() string { return filepath.Join(string(a), "effects") }
 
-// counts tells how often each node acted.
+// counts returns how often each node called the tool.
 func (a actor) counts() map[string]int {
 	all := map[string]int{}
 	for _, one := range a.acted() {
@@ -100,9 +101,9 @@ func (a actor) counts() map[string]int {
 	return all
 }
 
-// acted lists what the tool was called with.
+// acted returns the arguments of all calls of the tool.
 func (a actor) acted() (all []protocol.Object) {
-	text, _ := os.ReadFile(a.effects()) // there is none before the first
+	text, _ := os.ReadFile(a.effects()) // there is no file before the first call
 	for line := range strings.Lines(string(text)) {
 		if obj, err := protocol.ParseObject([]byte(strings.TrimSpace(line))); err == nil {
 			all = append(all, obj)
@@ -118,13 +119,13 @@ func startJournalHost(t *testing.T, dir, machine string) (c *client.Client, kill
 	cmd.Env = append(os.Environ(), journalHostEnv+"="+dir, journalMachineEnv+"="+machine)
 	cmd.Stderr = os.Stderr
 	c = must.Get(client.Spawn(t.Context(), cmd, client.Options{ExitWait: time.Minute}))(t)
-	t.Cleanup(func() { _ = c.Close() }) // it may have been killed
+	t.Cleanup(func() { _ = c.Close() }) // an error is expected if the host was killed
 	must.Get(c.Handshake(t.Context(), "test", []protocol.Capability{protocol.CapChains, protocol.CapTools}, ""))(t)
-	return c, func() { _ = cmd.Process.Kill() } // fails only when it has ended
+	return c, func() { _ = cmd.Process.Kill() } // fails only if the process has ended
 }
 
-// killChain is 50 calls of act, most of which may not be made twice: in rows that read each
-// other, in a map and in a loop.
+// killChain returns a chain of 51 calls of act, most of which must not be made twice: in rows that read each other, in
+// a map and in a loop.
 func killChain(t *testing.T, id string) (req *protocol.ChainRequest, idempotent map[string]bool) {
 	t.Helper()
 	idempotent = map[string]bool{}
@@ -171,13 +172,13 @@ func killChain(t *testing.T, id string) (req *protocol.ChainRequest, idempotent 
 	return req, idempotent
 }
 
-// TestKilledChainsGoOn kills hosts at random moments of chains, whose effects are counted on
-// disk: what may not run twice never does, all else runs, and the answer is that of a chain
-// which nobody killed. Of nodes that were under way it is looked up whether they acted.
+// TestKilledChainsGoOn kills hosts at random moments of their chains, and counts the effects of the nodes on disk. A
+// node that may not run twice never does, all other nodes run, and the answer is the same as without a kill. If a
+// refusal asks about nodes that had begun, the test looks up whether they acted.
 func TestKilledChainsGoOn(t *testing.T) {
 	kills := hosttest.Soak(t, "A2E_SOAK_CHAIN_KILLS", 30)
 	within := 25 * time.Millisecond
-	if stores.IsPostgres() { // each host is one of another machine, and waits for the end of a lease
+	if stores.IsPostgres() { // each host counts as one of another machine, and waits for the end of a lease
 		kills, within = kills/3, 250*time.Millisecond
 	}
 	seed := uint64(time.Now().UnixNano())
@@ -198,11 +199,11 @@ func TestKilledChainsGoOn(t *testing.T) {
 				if stores.IsPostgres() && (strings.Contains(refused.Message, "runs right now") ||
 					strings.Contains(refused.Message, "could not be read for")) {
 					_ = c.Close()
-					continue // until the lease of the host that was killed ends, or this machine is less busy
+					continue // until the lease of the killed host ends, or this machine is less busy
 				}
 				req.Resolve = lookedUp(t, refused, dir)
 				asked++
-				_ = c.Close() // it may have been killed just now
+				_ = c.Close() // the host may have been killed in between
 				continue
 			}
 			if ended := c.Close(); err != nil {
@@ -223,7 +224,7 @@ func TestKilledChainsGoOn(t *testing.T) {
 	t.Logf("seed %d: %d kills of %d chains, %d times nodes were unknown", seed, killed, chains, asked)
 }
 
-// checkEffects counts what the nodes did; whole = all should have.
+// checkEffects checks how often the nodes acted. whole = all of them must have acted.
 func checkEffects(t *testing.T, dir string, idempotent map[string]bool, whole bool) {
 	t.Helper()
 	counts := actor(dir).counts()
@@ -233,7 +234,7 @@ func checkEffects(t *testing.T, dir string, idempotent map[string]bool, whole bo
 	}
 }
 
-// lookedUp decides about the nodes that a refusal names as a person would.
+// lookedUp decides, as a person would, about the nodes that a refusal names.
 func lookedUp(t *testing.T, refused *protocol.Error, dir string) protocol.Object {
 	t.Helper()
 	unknown, ok := refused.Detail["unknown"].([]any)
@@ -241,7 +242,7 @@ func lookedUp(t *testing.T, refused *protocol.Error, dir string) protocol.Object
 	decisions := map[string]any{}
 	for _, path := range unknown {
 		id := path.(string)
-		if before, _, in := strings.Cut(id, "]"); in { // each[3], w[3]/in
+		if before, _, in := strings.Cut(id, "]"); in { // such as each[3] and w[3]/in
 			id = strings.ReplaceAll(strings.ReplaceAll(before, "each[", "m"), "w[", "w")
 		}
 		decisions[path.(string)] = "run"
@@ -255,8 +256,8 @@ func lookedUp(t *testing.T, refused *protocol.Error, dir string) protocol.Object
 	return must.Get(protocol.ParseObject(raw))(t)
 }
 
-// TestJournalHasOneHost tries to run a chain that another host runs, ends it from outside, and
-// goes on with it after that.
+// TestJournalHasOneHost: a chain that one host runs cannot be run by another host. After its end from outside, the
+// other host can continue it.
 func TestJournalHasOneHost(t *testing.T) {
 	dir := t.TempDir()
 	first, _ := startJournalHost(t, dir, "")
@@ -304,7 +305,7 @@ func TestJournalHasOneHost(t *testing.T) {
 	must.Fails(t, second.Call(t.Context(), protocol.TypeChainReq, gate, &resp), "are not those that the chain")
 }
 
-// TestLostJournal: a host whose journal another one has taken over does no further node.
+// TestLostJournal: a host whose journal another host has taken over runs no further node.
 func TestLostJournal(t *testing.T) {
 	dir := t.TempDir()
 	first, _ := startJournalHost(t, dir, "")
@@ -336,8 +337,9 @@ func TestLostJournal(t *testing.T) {
 	assert.That(t, resp.Success && actor(dir).counts()["e"] == 1, "%+v", resp)
 }
 
-// TestEndThatIsNotKept: a chain whose end the store did not take is that of a dead host, also when
-// its host has ended well. As soon as the store takes it, it is no chain that runs, while its host lives.
+// TestEndThatIsNotKept: a chain whose end could not be stored counts as the chain of a dead host, even if its host
+// ended properly. As soon as the store works again, a host that still lives stores the end, and the chain no longer
+// counts as running.
 func TestEndThatIsNotKept(t *testing.T) {
 	dir := t.TempDir()
 	must.OK(t, os.WriteFile(filepath.Join(dir, "open"), nil, 0o600))
@@ -372,7 +374,8 @@ func TestEndThatIsNotKept(t *testing.T) {
 	hosttest.Eventually(t, "the end is written", func() bool { return state() == stateDone })
 }
 
-// A host that ends before one of its chains has, as a tool does not stop, is a dead one.
+// TestEndBeforeItsChain: a host that ends before one of its chains, because a tool does not stop, counts as dead for
+// this chain.
 func TestEndBeforeItsChain(t *testing.T) {
 	dir := t.TempDir()
 	first, _ := startJournalHost(t, dir, "")
@@ -392,7 +395,8 @@ func TestEndBeforeItsChain(t *testing.T) {
 	assert.That(t, resp.Success, "%+v", resp)
 }
 
-// The option refuses an id that no journal can have, as an export of it could not be taken in.
+// TestJournalOfAnID: with the option Journal, a chain id that no journal can have is refused, because its export could
+// not be imported.
 func TestJournalOfAnID(t *testing.T) {
 	s := cacheStage(t, Options{Journal: true}, t.TempDir(), filepath.Join(t.TempDir(), store.FileName))
 	for _, id := range []string{"a\nb", "a\x00b", strings.Repeat("x", 129)} {
@@ -403,18 +407,18 @@ func TestJournalOfAnID(t *testing.T) {
 	}
 }
 
-// again is a request to go on with a chain.
+// again returns a request that continues a chain; more has further fields.
 func again(id, more string) string {
 	return fmt.Sprintf(`{"chain_id":%q,"resume":true%s}`, id, more)
 }
 
-// begun is a request for a chain with a journal.
+// begun returns a request for a chain with a journal.
 func begun(id string, list ...string) string {
 	return fmt.Sprintf(`{"chain_id":%q,"journal":true,%s`, id, nodes(list...)[1:])
 }
 
-// A chain that failed goes on at the node that did, whatever is around it, and what ended is
-// not called again.
+// TestResumeAfterFailure: a failed chain continues at the node that failed, inside any kind of node, and nodes that
+// have ended are not called again.
 func TestResumeAfterFailure(t *testing.T) {
 	echo := func(id string) string { return fmt.Sprintf(`"node_id":%q,`, id) + toolEcho }
 	broken := func(fails int, more string) string { return flaky("x", fails, "tool_error", more) }
@@ -424,7 +428,7 @@ func TestResumeAfterFailure(t *testing.T) {
 	for name, tc := range map[string]struct {
 		list    []string
 		outputs string
-		calls   string // of flaky and echo together, each run of the chain with its own
+		calls   string // numbers of calls of flaky and echo together, one for each run of the chain
 	}{
 		"row": {
 			[]string{echo("a"), broken(1, `,"deps":["a"]`), echo("b") + `,"deps":["x"]`},

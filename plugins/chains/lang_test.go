@@ -19,7 +19,8 @@ import (
 	"a2e/protocol"
 )
 
-// flaky is a tool that fails so often with a code; more is put into its node.
+// flaky returns a node with a tool that fails the given number of times with a code; more has further fields of the
+// node.
 func flaky(id string, fails int, code, more string) string {
 	return fmt.Sprintf(`"node_id":%q,"kind":"tool","name":"flaky","input":{"fail":%d,"code":%q,"id":%q}`, id, fails,
 		code, id) + more
@@ -112,7 +113,7 @@ func TestRetry(t *testing.T) {
 	}
 }
 
-// ends reads the answer of a chain; message "" = it is a success.
+// ends checks the answer of a chain, and its events unless events is "". message is part of the error; "" = success.
 func (s *stage) ends(id, outputs, message, events string) {
 	s.t.Helper()
 	res := s.read(s.Answer(id))
@@ -128,7 +129,7 @@ func (s *stage) ends(id, outputs, message, events string) {
 	assert.That(s.t, events == "" || all == events, "events %s; should be %s", all, events)
 }
 
-// The events tell what is tried again, and what a wait waits for.
+// TestEventsOfRetryAndWait: the events tell which attempt comes next, and until when a wait lasts.
 func TestEventsOfRetryAndWait(t *testing.T) {
 	s := newStage(t, Options{}, t.TempDir())
 	id := s.Go(protocol.TypeChainReq, nodes(flaky("a", 1, "overloaded", `,"retry":{"max_attempts":4,"backoff":0.01}`),
@@ -249,7 +250,7 @@ func TestWait(t *testing.T) {
 	assert.That(t, time.Since(begun) >= 50*time.Millisecond, "it ended after %s", time.Since(begun))
 }
 
-// Who cancels a chain ends its waits and pauses at once.
+// TestCancelEndsWaits: cancelling a chain ends its waits and its pauses between attempts at once.
 func TestCancelEndsWaits(t *testing.T) {
 	for name, node := range map[string]string{
 		"wait": `"node_id":"w","kind":"wait","seconds":100`, "pause": flaky("w", 9, "overloaded",
@@ -342,7 +343,7 @@ func TestWhile(t *testing.T) {
 		m.Line)
 }
 
-// What the iterations of a loop hold in memory is given back.
+// TestLoopsGiveMemoryBack: the memory that the iterations of a loop hold is freed.
 func TestLoopsGiveMemoryBack(t *testing.T) {
 	s := newStage(t, Options{MaxStateBytes: 100_000}, t.TempDir())
 	res := s.run(nodes(`"node_id":"l","kind":"while","condition":"index < ` + "`20`" + ` && (!last || length(last) > ` +
@@ -350,7 +351,7 @@ func TestLoopsGiveMemoryBack(t *testing.T) {
 	assert.That(t, res.Success && len(res.Outputs["l"]) == 15002, "%+v %+v", res.Success, res.Error)
 }
 
-// cacheStage is a stage whose host keeps state in a file.
+// cacheStage returns a stage whose host keeps its state in a file.
 func cacheStage(t testing.TB, opts Options, work, path string) *stage {
 	t.Helper()
 	kept := stores.Open(t, path, Part())
@@ -410,12 +411,12 @@ func TestCache(t *testing.T) {
 	other := cacheStage(t, Options{}, work, path) // another host on the same store
 	res := other.run(nodes(call(`,"input":{"x":1},"cache":{"ttl":100}`)))
 	assert.That(t, strings.Join(res.Cached, " ") == "a" && len(other.shed.done()) == 0, "%+v", res)
-	other = cacheStage(t, Options{}, t.TempDir(), path) // of another workspace
+	other = cacheStage(t, Options{}, t.TempDir(), path) // a host of another workspace
 	res = other.run(nodes(call(`,"input":{"x":1},"cache":{"ttl":100}`)))
 	assert.That(t, len(res.Cached) == 0, "%+v", res)
 }
 
-// The cache has bounds, and the oldest outputs go first.
+// TestCacheBounds: the cache is bounded, and the oldest outputs are removed first.
 func TestCacheBounds(t *testing.T) {
 	s := cacheStage(t, Options{MaxCacheEntries: 3, MaxCacheBytes: 8000}, t.TempDir(),
 		filepath.Join(t.TempDir(), store.FileName))
@@ -436,7 +437,7 @@ func TestCacheBounds(t *testing.T) {
 	assert.That(t, get(908), "the newest went")
 }
 
-// A wait that was cut off goes on with the chain, and ends when it first was to.
+// TestWaitIsResumed: a wait that was interrupted continues with its chain, and ends at its first end time.
 func TestWaitIsResumed(t *testing.T) {
 	work, path := t.TempDir(), filepath.Join(t.TempDir(), store.FileName)
 	var until []string

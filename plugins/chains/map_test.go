@@ -136,9 +136,9 @@ func TestParallel(t *testing.T) {
 			s := newStage(t, Options{MaxParallel: 4}, t.TempDir())
 			id := s.Go(protocol.TypeChainReq, tc.fields)
 			for range tc.most {
-				<-s.shed.begun // so many run before any has ended
+				<-s.shed.begun // this many run before any of them has ended
 			}
-			for range tc.most { // one at a time, so that there is a moment for one too many
+			for range tc.most { // one call ends at a time, so that one call too many would have time to begin
 				for range 20_000 {
 					runtime.Gosched()
 				}
@@ -152,13 +152,13 @@ func TestParallel(t *testing.T) {
 	}
 }
 
-// Whoever has nothing to do any more helps where help was asked for while there was none:
-// here the second item, while the first one waits.
+// TestHelpComesLater: a goroutine that becomes free helps a map that asked for help earlier. Here it runs the second
+// item while the first item waits.
 func TestHelpComesLater(t *testing.T) {
 	s := newStage(t, Options{MaxParallel: 2}, t.TempDir())
 	id := s.Go(protocol.TypeChainReq, nodes(`"node_id":"m","kind":"map","items_path":"`+"`[1,2]`"+`","map_node":"g"`,
 		`"node_id":"g","kind":"tool","name":"gate"`, `"node_id":"e",`+toolEcho))
-	for range 3 { // both items, and the node
+	for range 3 { // both items, and the node e
 		select {
 		case <-s.shed.begun:
 		case <-time.After(hosttest.Patience):
@@ -184,7 +184,7 @@ func TestEvents(t *testing.T) {
 		"i error 1", "m done",
 	}
 	got := s.events(id)
-	// a skip may come before or after the start of what runs instead
+	// A skip may come before or after the start of the node that runs instead.
 	at := func(line string) int { return slices.Index(got, line) }
 	if sorted(got) != sorted(slices.Insert(slices.Clone(want), 9, "i start 1")) {
 		t.Errorf("events\n%s\nshould be\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
@@ -232,7 +232,7 @@ func TestEventsAreBounded(t *testing.T) {
 	assert.That(t, len(got) == 2 && got["a"] == "" && got["b"] == "1001", "in place of the outputs: %v", got)
 }
 
-// Calls of the nodes can be told apart in feedback, and the chain is counted once.
+// TestRecords: feedback can tell the calls of the nodes apart by their correlation ids, and the chain is recorded once.
 func TestRecords(t *testing.T) {
 	s := newStage(t, Options{}, t.TempDir())
 	correlation := `"kind":"tool","name":"correlation"`

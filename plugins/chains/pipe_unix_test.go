@@ -13,7 +13,8 @@ import (
 	"a2e/host/hosttest/must"
 )
 
-// Pipes in the place of a saved chain, and of their folder, keep nobody waiting.
+// TestPipesKeepNobodyWaiting: named pipes in the place of a saved chain, or of the folder of saved chains, do not block
+// a request.
 func TestPipesKeepNobodyWaiting(t *testing.T) {
 	work := t.TempDir()
 	must.OK(t, os.Mkdir(filepath.Join(work, "chains"), 0o755), syscall.Mkfifo(filepath.Join(work, "chains", "p.yaml"),

@@ -16,30 +16,30 @@ import (
 	"a2e/protocol"
 )
 
-// drawn is a node of a random chain. What it waits for has a smaller index.
+// drawn is a node of a random chain. It waits only for nodes with smaller indexes.
 type drawn struct {
 	branch       bool
 	flag, fails  bool
-	reads        []int // by expressions
+	reads        []int // nodes that its expressions read
 	deps         []int
-	next, yes    int // -1 = none; of a branch, yes and no are its ways
+	next, yes    int // -1 = none; yes and no are the two ways of a branch
 	no, fallback int
-	list         int // of a map: how many items; -1 = it is none
-	condition    int // that it runs: the flag of this node; of a branch that which chooses; -1 = none
+	list         int // number of items of a map; -1 = not a map
+	condition    int // the node whose flag decides whether this node runs, or which way a branch takes; -1 = none
 
-	times, attempts int  // of a tool: how often it fails, and how often it is tried
-	loop, most      int  // of a loop: iterations, and how many it may have; loop -1 = it is none
-	catch, other    bool // its fallback is a catch, and takes other codes only
-	cached, handler bool // its output is kept; others lead to it when they fail
+	times, attempts int  // of a tool: number of its failures, and the most attempts
+	loop, most      int  // of a loop: number of its iterations, and the most allowed; loop -1 = not a loop
+	catch, other    bool // its fallback is a catch; the catch takes other codes only
+	cached, handler bool // its output is cached; it is the fallback of other nodes
 }
 
 // breaks reports whether the node fails when it runs.
 func (d *drawn) breaks() bool { return d.fails || d.attempts <= d.times || d.loop > d.most }
 
-// jumps reports whether its failure leads to another node.
+// jumps reports whether a failure of the node leads to another node.
 func (d *drawn) jumps() bool { return d.fallback >= 0 && !d.other }
 
-// drawChain draws a chain of nodes, from few edges to many.
+// drawChain draws a chain of nodes, with few or many edges.
 func drawChain(t *rapid.T, most int) []drawn {
 	n := rapid.IntRange(1, most).Draw(t, "nodes")
 	all := make([]drawn, n)
@@ -107,7 +107,7 @@ func ids(list []int) []string {
 	return names
 }
 
-// fields returns the node as clients send it; a map comes with the node that it runs.
+// fields returns the node as clients send it. A map comes with the node that it runs.
 func (d *drawn) fields(i int) []map[string]any {
 	n := map[string]any{"node_id": id(i), "deps": ids(d.deps)}
 	lead := func(field string, to int) {
@@ -177,15 +177,14 @@ func (d *drawn) fields(i int) []map[string]any {
 	return []map[string]any{n}
 }
 
-// expected is what becomes of a node.
+// expected is the result of a node that the model expects.
 type expected struct {
-	phase  string // done, error, skip
+	phase  string // done, error or skip
 	output any
-	side   int // of a branch: where it leads
+	side   int // of a branch: the index of the node that it leads to
 }
 
-// model runs a chain node by node, in the order of their indexes. place says where each stands
-// in the request.
+// model runs a chain node by node, in the order of their indexes. place is the position of each node in the request.
 func model(all []drawn, place map[string]int) []expected {
 	results := make([]expected, len(all))
 	for i, d := range all {
@@ -249,7 +248,7 @@ func model(all []drawn, place map[string]int) []expected {
 	return results
 }
 
-// handles returns the node whose failure led to a node; of several, the first of the request.
+// handles returns the node whose failure led to node i. Of several such nodes, it is the first one in the request.
 func handles(i int, all []drawn, results []expected, place map[string]int) (first any) {
 	for k, d := range all[:i] {
 		if results[k].phase == "error" && d.jumps() && d.fallback == i && (first == nil ||
@@ -260,7 +259,7 @@ func handles(i int, all []drawn, results []expected, place map[string]int) (firs
 	return first
 }
 
-// succeeds reports whether all that failed was handled.
+// succeeds reports whether all failures were handled.
 func succeeds(all []drawn, results []expected) bool {
 	for i, r := range results {
 		if r.phase == "error" && !(all[i].jumps() && results[all[i].fallback].phase != "skip") {
@@ -270,7 +269,7 @@ func succeeds(all []drawn, results []expected) bool {
 	return true
 }
 
-// starts reports whether a node runs, from what became of those before it.
+// starts reports whether a node runs, judging by the results of the nodes before it.
 func (d *drawn) starts(i int, all []drawn, results []expected) bool {
 	ways, led := 0, false
 	for k, from := range all[:i] {
@@ -309,10 +308,9 @@ func (d *drawn) waits() []int {
 	return list
 }
 
-// TestRandomChains holds random chains against the model: whatever the order of the nodes
-// in the request and that of their ends, the result is that of running one by one, each
-// node runs at most once, and never before what it waits for has ended. Another run gives the
-// same, with what was kept.
+// TestRandomChains checks random chains against the model. Whatever the order of the nodes in the request and the order
+// of their ends, the result is the same as running them one by one. Each node runs at most once, and never before the
+// nodes that it waits for have ended. A second run with cached outputs has the same result.
 func TestRandomChains(t *testing.T) {
 	outer, most := t, 30
 	kept := memoryStore(t)
@@ -334,7 +332,7 @@ func TestRandomChains(t *testing.T) {
 			}
 			fields := must.Get(json.Marshal(map[string]any{"nodes": list}, json.Deterministic(true)))(t)
 			want := model(all, place)
-			var before []string // ids of what is kept, after a first run
+			var before []string // ids of the cached nodes after the first run
 			for range 2 {
 				clear(s.shed.tries)
 				before = s.randomRun(t, string(fields), all, want, before)
@@ -345,13 +343,13 @@ func TestRandomChains(t *testing.T) {
 	})
 }
 
-// journalRun runs a chain with a journal. Once more, if it came to its end, it gives the same and
-// calls nothing.
+// journalRun runs a chain with a journal. If the chain came to its end, a second run has the same answer and calls no
+// tool.
 func (s *stage) journalRun(t *rapid.T, id, fields string) {
 	first := s.Call(protocol.TypeChainReq, fmt.Sprintf(`{"chain_id":%q,"journal":true,%s`, id, fields[1:]))
 	if m := first.Get("/error/message"); m != "" && !strings.HasSuffix(m, "; the chain went on") {
 		_ = s.Call(protocol.TypeChainReq, fmt.Sprintf(`{"chain_id":%q,"resume":true}`,
-			id)) // the next one of this id is begun anew
+			id)) // ends the journal, so that the next chain of this id begins anew
 		return
 	}
 	calls := len(s.shed.done())
@@ -366,7 +364,8 @@ func (s *stage) journalRun(t *rapid.T, id, fields string) {
 	must.That(t, len(s.shed.done()) == calls, "%s made calls again: %v", fields, s.shed.done()[calls:])
 }
 
-// randomRun runs a random chain, of which kept was kept before. It returns what is kept now.
+// randomRun runs a random chain. kept are the ids of the nodes whose outputs are cached before the run; now are those
+// that are cached afterwards.
 func (s *stage) randomRun(t *rapid.T, fields string, all []drawn, want []expected, kept []string) (now []string) {
 	req := s.Go(protocol.TypeChainReq, fields)
 	m := s.Answer(req)
@@ -391,7 +390,7 @@ func (s *stage) randomRun(t *rapid.T, fields string, all []drawn, want []expecte
 	return now
 }
 
-// verifyResults compares outputs with what the model says.
+// verifyResults compares outputs with the expectations of the model.
 func verifyResults(t *rapid.T, want []expected, got map[string]any) {
 	for i, w := range want {
 		output, ran := got[id(i)]
@@ -408,13 +407,12 @@ func verifyResults(t *rapid.T, want []expected, got map[string]any) {
 	must.That(t, len(got) == 0, "outputs of unknown nodes: %v", got)
 }
 
-// verifyOrder checks that each node started at most once, and that its end came after
-// those of what it waits for.
+// verifyOrder checks that each node started at most once, and that it ended after all nodes that it waits for.
 func verifyOrder(t *rapid.T, all []drawn, events []string) {
 	began, ended := map[string]int{}, map[string]int{}
 	for at, line := range events {
 		words := strings.Fields(line)
-		if len(words) > 2 { // of an item
+		if len(words) > 2 { // an event of an item
 			continue
 		}
 		times := ended

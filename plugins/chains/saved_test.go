@@ -14,7 +14,7 @@ import (
 	"a2e/protocol"
 )
 
-// workspace makes one with files, of which the keys are the paths.
+// workspace returns a folder with files, by path.
 func workspace(t testing.TB, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -106,7 +106,7 @@ nodes:
 		"counted %v", counted)
 }
 
-// What a saved chain held in memory is given back when it ends.
+// TestSavedChainsGiveMemoryBack: the memory that a saved chain held is free again when the chain ends.
 func TestSavedChainsGiveMemoryBack(t *testing.T) {
 	dir := workspace(t, map[string]string{"chains/large.yaml": "nodes:\n- {node_id: a, kind: tool, name: large, " +
 		"input: {n: 60000}, next_node: b}\n- {node_id: b, kind: tool, name: echo}\n"})
@@ -185,7 +185,7 @@ func TestSavedChainsThatAreWrong(t *testing.T) {
 	assert.That(t, len(calls) == 0, "something ran: %q", calls)
 }
 
-// bomb is a YAML file of which each line stands for ten times the one before.
+// bomb returns a YAML file in which each line stands for ten times the content of the line before.
 func bomb() string {
 	text := "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n"
 	for i := range 9 {
@@ -212,7 +212,8 @@ func TestNewRefusesAFolderElsewhere(t *testing.T) {
 	}
 }
 
-// Saved chains that a request runs are bounded together, not each by itself alone.
+// TestSavedChainsAreBoundedTogether: the saved chains that a request runs are bounded together, not only each one
+// alone.
 func TestSavedChainsAreBoundedTogether(t *testing.T) {
 	work := t.TempDir()
 	for _, name := range []string{"one", "two"} {

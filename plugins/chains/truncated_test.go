@@ -13,7 +13,8 @@ import (
 
 const toolPart = `"kind":"tool","name":"part","input":{"x":"begin"}`
 
-// Guards against a chain that passes a part of a file on as the whole of it, with success.
+// TestTruncatedResults guards against a chain that passes a part of a file on as if it were the whole file, and
+// succeeds.
 func TestTruncatedResults(t *testing.T) {
 	const accept = `,"accept_truncated":true`
 	read := `"node_id":"b",` + toolEcho + `,"input_map":{"x":"a.x"}`
@@ -24,7 +25,7 @@ func TestTruncatedResults(t *testing.T) {
 	}))
 	for _, tc := range []struct {
 		name, fields string
-		outputs      string // "" = the chain fails, as a result was cut
+		outputs      string // "" = the chain fails because a result was cut
 		truncated    string
 	}{
 		{"a tool", nodes(`"node_id":"a",`+toolPart, read), "", ""},
@@ -86,7 +87,7 @@ func TestTruncatedResults(t *testing.T) {
 	assert.Equal(t, problem, "/nodes/0/accept_truncated")
 }
 
-// A part is not kept by cache, and a journal keeps that it is one.
+// TestTruncatedResultsAreKept: a cut result is not cached, and a journal keeps the fact that it was cut.
 func TestTruncatedResultsAreKept(t *testing.T) {
 	s := startStage(t, Options{}, memoryStore(t))
 	defer s.Close()

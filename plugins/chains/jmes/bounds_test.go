@@ -10,9 +10,9 @@ import (
 	"a2e/host/hosttest/must"
 )
 
-// Ordering, grouping and trimming look at texts over and over. Each look counts: a few
-// long texts that stand in a list many times would keep a processor for hours, and
-// nothing could end that.
+// TestWorkOnLongTextsCounts: sorting, grouping and trimming compare texts again and again, and each comparison counts
+// towards the bound. Otherwise a few long texts that are in a list many times would keep a processor busy for hours,
+// and nothing could stop that.
 func TestWorkOnLongTextsCounts(t *testing.T) {
 	long := strings.Repeat("x", 4<<20)
 	members := scope{"input": map[string]any{
@@ -38,7 +38,7 @@ func TestWorkOnLongTextsCounts(t *testing.T) {
 	}
 }
 
-// What people do with texts of ordinary length stays far from the bound.
+// TestWorkOnOrdinaryTextsFits: ordinary work with texts of ordinary length stays far from the bound.
 func TestWorkOnOrdinaryTextsFits(t *testing.T) {
 	list := make([]any, 50_000)
 	for i := range list {
@@ -55,8 +55,8 @@ func TestWorkOnOrdinaryTextsFits(t *testing.T) {
 	}
 }
 
-// Any text is either refused or gives a value or an error, within the bounds, and leaves
-// what it reads as it was.
+// FuzzEval: any text is refused, or has a value or an error within the bounds. The evaluation does not change its
+// input.
 func FuzzEval(f *testing.F) {
 	for _, text := range []string{
 		"n1.output.text", "$.input.xs[?@ > `1`] | [0]", "let $x = @ in sort_by($x.input.objects, &k)[].n",

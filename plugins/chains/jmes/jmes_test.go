@@ -17,13 +17,13 @@ import (
 	"a2e/host/hosttest/property"
 )
 
-// scope is an object as a Scope. Members whose name begins with n are those of nodes.
+// scope is an object as a Scope. Members whose name begins with n are outputs of nodes.
 type scope map[string]any
 
 func (s scope) Member(name string) (any, bool) { return s[name], strings.HasPrefix(name, "n") }
 func (s scope) All() map[string]any            { return s }
 
-// value makes a value of JSON.
+// value decodes JSON.
 func value(t testing.TB, text string) any {
 	t.Helper()
 	v, _, err := Decode([]byte(text), 1<<30)
@@ -233,7 +233,7 @@ func TestCompileRefuses(t *testing.T) {
 	}
 }
 
-// Expressions that would take forever, or all memory, end within their bounds.
+// TestBombs: expressions that would take very long, or all memory, end within their bounds.
 func TestBombs(t *testing.T) {
 	double := strings.Repeat("[@,@]|", 100)
 	list := "`[" + strings.Repeat("1,", 200) + "1]`"
@@ -274,7 +274,7 @@ func TestBombs(t *testing.T) {
 			many[i] = float64(i)
 		}
 		s := scope{"input": map[string]any{"many": many, "xs": many[:100]}}
-		v, err := e.Eval(t.Context(), s) // without a bound it would not end while the test may run
+		v, err := e.Eval(t.Context(), s) // without a bound this would not end within the time of the test
 		if err == nil {
 			_, err = Append(nil, v, 1<<20)
 		}
@@ -313,8 +313,8 @@ func TestNumbersKeepTheirDigits(t *testing.T) {
 	}
 }
 
-// Of checked text Decode makes what another decoder does, of broken text it makes an error
-// or anything at all.
+// FuzzDecode: decode returns the same value as another decoder for valid text. For invalid text it returns an error or
+// any value.
 func FuzzDecode(f *testing.F) {
 	for _, text := range []string{state, ` [ 1 , -2.5e3 , "a\"\u00e9\ud83d\ude00\\" , { } , [ ] , true , false , null ] `, `{"a":{"b":[{}]},"c":""}`, `[1`, `{"a"`, `"`, `nul`, `tru`, ``, `]`, `{"a":1,}`, `0123`, `1 2`, strings.Repeat("[", 5000)} {
 		f.Add(text)
@@ -331,7 +331,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// floats makes a float64 of each Number.
+// floats replaces each Number in a value by a float64.
 func floats(v any) any {
 	switch v := v.(type) {
 	case Number:
@@ -348,8 +348,7 @@ func floats(v any) any {
 	return v
 }
 
-// values draws JSON values, of which objects have one member at most: the library walks
-// them in random order.
+// values draws JSON values whose objects have at most one member, because the library walks members in random order.
 func values(deep int) *rapid.Generator[any] {
 	leaf := rapid.OneOf(
 		rapid.Just[any](nil), rapid.Map(rapid.Bool(), func(b bool) any { return b }),
@@ -425,12 +424,12 @@ func expressions(t *rapid.T, deep int) string {
 	return "(" + x() + ")"
 }
 
-// Where the library gives a value, ours is the same.
+// TestSameAsTheLibrary: if the library returns a value, our implementation returns the same value.
 func TestSameAsTheLibrary(t *testing.T) {
 	compared := 0
 	property.Check(t, func(t *rapid.T) {
 		text := expressions(t, rapid.IntRange(0, 4).Draw(t, "deep"))
-		data := map[string]any{"a": values(3).Draw(t, "a")} // one member too
+		data := map[string]any{"a": values(3).Draw(t, "a")} // an object of one member, for the same reason
 		theirs, err := api.Compile(text)
 		ours, ourErr := NewCompiler().Compile(text)
 		if err != nil {
@@ -446,7 +445,7 @@ func TestSameAsTheLibrary(t *testing.T) {
 		got, ourErr := ours.Eval(context.Background(), scope(data))
 		want, err := libraryValue(theirs, data)
 		if err != nil || ourErr != nil {
-			return // they differ in what is an error within a projection
+			return // the library and our implementation differ about errors within a projection
 		}
 		compared++
 		diff := cmp.Diff(want, got)
@@ -455,7 +454,7 @@ func TestSameAsTheLibrary(t *testing.T) {
 	assert.That(t, compared != 0, "nothing was compared")
 }
 
-// libraryValue evaluates by the library, which panics for some arguments.
+// libraryValue evaluates an expression with the library. A panic of the library becomes an error.
 func libraryValue(e api.JMESPath, data any) (v any, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -465,7 +464,7 @@ func libraryValue(e api.JMESPath, data any) (v any, err error) {
 	return e.Search(data)
 }
 
-// What an expression reads is shared by all of a chain: nothing may change it.
+// TestNothingChangesItsInput: an evaluation does not change its input, because all nodes of a chain share that input.
 func TestNothingChangesItsInput(t *testing.T) {
 	property.Check(t, func(t *rapid.T) {
 		text := expressions(t, rapid.IntRange(1, 4).Draw(t, "deep"))
