@@ -23,7 +23,7 @@ import (
 	"a2e/protocol/fleet"
 )
 
-// modelStage is a host with the tools of a workspace and workers that are models.
+// modelStage returns a host that has the tools of a workspace, and workers that are models.
 func modelStage(t *testing.T, workers ...worker.Worker) (*stage, *Plugin) {
 	t.Helper()
 	dir := t.TempDir()
@@ -37,12 +37,12 @@ func modelStage(t *testing.T, workers ...worker.Worker) (*stage, *Plugin) {
 	return s, agents
 }
 
-// coder is a worker with the model of a server.
+// coder returns a worker whose model is behind a test server.
 func coder(s *llm.Server) worker.Worker {
 	return worker.Worker{Name: "coder", LLM: agent.LLM{URL: s.URL, Model: "test"}, Contract: new(bool), MaxTasks: 8}
 }
 
-// shown is a result as a table has it.
+// shown returns a result as a line for comparisons.
 func shown(r *fleet.Result) string {
 	text := fmt.Sprintf("%s %d", r.Status, r.TokensSpent)
 	if r.TokensEstimated {
@@ -59,7 +59,7 @@ func shown(r *fleet.Result) string {
 	return text
 }
 
-// TestModelResults: what a task comes to that a model does.
+// TestModelResults: each way in which a model ends a task becomes the right result.
 func TestModelResults(t *testing.T) {
 	t.Parallel()
 	write := llm.Reply{Text: []string{"so"}, Calls: []llm.Call{{
@@ -135,10 +135,10 @@ func TestModelResults(t *testing.T) {
 	}
 }
 
-// A model that does not come to its end in time loses the task, with what it had said.
+// TestModelTimeout: a model that does not end in time fails its task, and the result has the text so far.
 func TestModelTimeout(t *testing.T) {
 	t.Parallel()
-	for timeout := time.Second; ; timeout *= 2 { // on a busy machine it says nothing in the first
+	for timeout := time.Second; ; timeout *= 2 { // on a busy machine, the model may say nothing in the first second
 		w := coder(llm.New(t, llm.Reply{Text: []string{"half"}, Stall: true}))
 		w.Timeout = timeout
 		_, agents := modelStage(t, w)
@@ -153,8 +153,8 @@ func TestModelTimeout(t *testing.T) {
 	}
 }
 
-// A child agent that a model is: what it says are its events, a message reaches it with its
-// next request, and a cancel ends its request at once.
+// TestChildWithAModel: a child agent can be a model: its text becomes events, a message reaches it with its next
+// request, and a cancel ends its request at once.
 func TestChildWithAModel(t *testing.T) {
 	t.Parallel()
 	server := llm.New(t, llm.Reply{Text: []string{"one\ntw", "o\nth"}, Stall: true, Then: []string{"ree"}},
@@ -193,8 +193,8 @@ func TestChildWithAModel(t *testing.T) {
 	hosttest.Eventually(t, "the request ends", func() bool { return !server.Stalls() })
 }
 
-// Another worker takes a task up whose model is out of reach, and the tools of a task with a
-// workspace of its own work there.
+// TestModelElsewhere: if the model of one worker cannot be reached, another worker gets the task. The tools of a task
+// with its own workspace work in that workspace.
 func TestModelElsewhere(t *testing.T) {
 	t.Parallel()
 	server := llm.New(t, llm.Calls(llm.Call{Name: "write_file", Arguments: `{"path":"a","content":"b"}`},

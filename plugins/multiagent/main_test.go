@@ -32,8 +32,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// play is a fleet worker that takes texts: it notes each dispatch in a file and gives the
-// result of a task when a text for it came.
+// play is a fleet worker that takes texts. It writes each dispatch to a file, and sends the result of a task when a
+// text for the task arrives.
 func play() int {
 	fmt.Println(`{"type":"SESSION_ANNOUNCE","protocol_version":"2.0","worker":{"agent_id":"f","model":"big","model_tier":"top","context_window":9},"capabilities":{"tools":[],"mcp_servers":[],"extensions":["steer"]},"mcp_health":{},"session":{"context_id":"c","active_tasks":0,"repo_state":null,"session_fresh":true}}`)
 	in := bufio.NewReader(os.Stdin)
@@ -68,7 +68,7 @@ type stage struct {
 	dir string // the workspace
 }
 
-// newPlugin makes a plugin whose workers work in a folder.
+// newPlugin returns a plugin whose workers run in a folder.
 func newPlugin(t testing.TB, dir string, opts Options, env Env) *Plugin {
 	t.Helper()
 	env.Workspace, env.Launcher = dir, sandboxtest.For(t, sandbox.Options{Workspace: dir})
@@ -77,7 +77,7 @@ func newPlugin(t testing.TB, dir string, opts Options, env Env) *Plugin {
 	return p
 }
 
-// newStage opens a host with the workers of opts, and further plugins.
+// newStage returns a host with the workers of opts, and with further plugins.
 func newStage(t testing.TB, opts Options, more ...host.Plugin) *stage {
 	return newStageWith(t, opts, Env{}, host.Options{Plugins: more})
 }
@@ -91,14 +91,14 @@ func newStageWith(t testing.TB, opts Options, env Env, hostOpts host.Options) *s
 	return s
 }
 
-// options are those of a plugin with some workers.
+// options returns the default options with some workers.
 func options(workers ...worker.Worker) Options {
 	opts := DefaultOptions()
 	opts.Workers = workers
 	return opts
 }
 
-// shell is a oneshot worker that runs a script, which has its task alone on its stdin.
+// shell is a oneshot worker that runs a script. The script's stdin has only the task.
 func shell(name, script string) worker.Worker {
 	return worker.Worker{Name: name, Command: []string{"sh", "-c", script}, Contract: new(bool), MaxTasks: 8}
 }
@@ -113,13 +113,13 @@ func fleetWorker(t testing.TB, name string) worker.Worker {
 	}
 }
 
-// ask sends a request, expects its response and reads it.
+// ask sends a request and returns its response, which must not be an error.
 func ask[Resp any](s *stage, typ protocol.Type, fields string) *Resp {
 	s.t.Helper()
 	return answered[Resp](s, typ, s.Go(typ, fields))
 }
 
-// answered waits for the response to a request that was sent.
+// answered waits for the response to a request that was sent, and returns it.
 func answered[Resp any](s *stage, typ protocol.Type, id string) *Resp {
 	s.t.Helper()
 	m := s.Answer(id)
@@ -134,7 +134,7 @@ func responseOf(typ protocol.Type) protocol.Type {
 	return info.Response
 }
 
-// spawn starts a child by the long spelling and gives its id. config is its further fields.
+// spawn starts a child with the long form of the request, and returns its id. config has further fields.
 func (s *stage) spawn(name, parent, config string) string {
 	s.t.Helper()
 	resp := ask[protocol.SubagentSpawnResponse](s, protocol.TypeSubagentSpawnReq,
@@ -165,7 +165,7 @@ func (s *stage) await(id string) *protocol.SubagentAwaitResponse {
 	return ask[protocol.SubagentAwaitResponse](s, protocol.TypeSubagentAwaitReq, fmt.Sprintf(`{"subagent_id":%q}`, id))
 }
 
-// status returns that of a child by the list.
+// status returns the status of a child from the list; "" = it is not in the list.
 func (s *stage) status(id string) protocol.SubagentStatus {
 	s.t.Helper()
 	for _, info := range ask[protocol.SubagentListResponse](s, protocol.TypeSubagentListReq, `{}`).Subagents {
@@ -176,7 +176,7 @@ func (s *stage) status(id string) protocol.SubagentStatus {
 	return ""
 }
 
-// refused sends a request that must be an error with a code, and gives its message.
+// refused sends a request that must fail with a code, and returns the error message.
 func (s *stage) refused(code protocol.ErrorCode, typ protocol.Type, fields string) hosttest.Message {
 	s.t.Helper()
 	m := s.Call(typ, fields)
@@ -200,7 +200,7 @@ func (s *stage) touch(name string) {
 	}
 }
 
-// file waits for a file in the workspace and gives its text.
+// file waits for a file in the workspace and returns its text.
 func (s *stage) file(name string) string {
 	s.t.Helper()
 	var text []byte

@@ -16,7 +16,7 @@ import (
 	"a2e/protocol"
 )
 
-// memories is a plugin that keeps memories of agents.
+// memories is a plugin that keeps the memory scopes of agents.
 type memories struct {
 	fail  bool
 	asked []string
@@ -40,7 +40,7 @@ func (m *memories) ScopeMemory(ctx context.Context, child string, scope protocol
 	return nil
 }
 
-// programs is a plugin that runs programs: it tells what it was asked to.
+// programs is a plugin that runs programs: its result tells what it was asked to run.
 type programs struct{ memories }
 
 func (programs) RunProc(_ context.Context, run child.ProcRun) (*child.ProcResult, error) {
@@ -61,7 +61,7 @@ func (s *stage) tell(from, to, kind, content string) bool {
 			content)).Delivered
 }
 
-// Messages stand in the brief of the next task, once.
+// TestMailbox: messages are in the brief of the next task, once.
 func TestMailbox(t *testing.T) {
 	s := newStage(t, options(shell("w", "cat")))
 	ann, bob := s.spawn("ann", "", ""), s.spawn("bob", "", "")
@@ -79,7 +79,7 @@ func TestMailbox(t *testing.T) {
 	assert.That(t, got == "Task: t\n\nagain", "the second brief: %q", got)
 }
 
-// A mailbox has an end, and a terminated child none.
+// TestNotDelivered: a mailbox is bounded, and a terminated child has no mailbox.
 func TestNotDelivered(t *testing.T) {
 	s := newStage(t, options(shell("w", "cat")))
 	id := s.spawn("ann", "", "")
@@ -98,7 +98,8 @@ func TestNotDelivered(t *testing.T) {
 	assert.That(t, !s.tell("", id, "n", "1"), "a terminated child got a message")
 }
 
-// A worker at work that takes texts gets a message at once; its task is that of the child.
+// TestSteer: a worker that takes texts gets a message while it works. The task of the worker has the settings of the
+// child.
 func TestSteer(t *testing.T) {
 	s := newStage(t, options(fleetWorker(t, "f")))
 	id := s.spawn("ann", "", `,"tool_scope":"isolated","metadata":{"priority":"high","token_budget":99}`)
@@ -115,7 +116,7 @@ func TestSteer(t *testing.T) {
 	s.event(id, eventMessage).Has(t, "/content/to", "worker")
 }
 
-// Results are put together by all strategies; a child that has done nothing is no hindrance.
+// TestMerge: each strategy merges results, and a child without a result does not prevent that.
 func TestMerge(t *testing.T) {
 	opts := options(shell("w", `tail -n 1`))
 	opts.MergeCommand = []string{"join", "-x"}
@@ -135,7 +136,7 @@ func TestMerge(t *testing.T) {
 	} {
 		fields := fmt.Sprintf(`{"subagent_ids":%s,"strategy":%q}`, list, strategy)
 		req := s.Go(protocol.TypeSubagentMergeReq, fields)
-		if strategy == "" { // the agent answers for its model
+		if strategy == "" { // answers in place of the agent's model
 			m := s.Wait("a prompt", func(m hosttest.Message) bool { return m.Type == protocol.TypeMCPSampleReq })
 			s.Send(fmt.Sprintf(`{"a2e":"1.0","type":"mcp/sample/resp","req_id":%q,"content":{"type":"text","text":"all said bye"}}`, m.ID))
 		}
@@ -147,7 +148,7 @@ func TestMerge(t *testing.T) {
 	assert.Equal(t, m.Problem(), "/strategy", "%s", m)
 }
 
-// A worker at work that takes no texts leaves them for the next task.
+// TestMessageForADeafWorker: if a working worker takes no texts, its messages wait for the next task.
 func TestMessageForADeafWorker(t *testing.T) {
 	s := newStage(t, options(shell("w", `cat >brief; touch begun; while ! test -e go; do sleep 0.01; done; cat brief`)))
 	id := s.spawn("ann", "", "")
@@ -162,7 +163,7 @@ func TestMessageForADeafWorker(t *testing.T) {
 	assert.Contains(t, fmt.Sprint(s.await(id).Result["summary"]), "note: later")
 }
 
-// A merge command that fails is the error of the merge.
+// TestMergeCommandFails: a failed merge command is the error of the merge.
 func TestMergeCommandFails(t *testing.T) {
 	for word, want := range map[string]string{"fail": "no luck", "flood": "too much"} {
 		opts := options(shell("w", `echo hello`))
@@ -181,7 +182,7 @@ func TestMergeCommandFails(t *testing.T) {
 	assert.That(t, strings.Contains(m.Get("/message"), "proc"), "%s", m)
 }
 
-// An agent that does not answer for its model is asked once, and gets the digest.
+// TestMergeWithoutAModel: an agent that cannot ask its model is asked once only, and gets the digest instead.
 func TestMergeWithoutAModel(t *testing.T) {
 	s := newStage(t, options(shell("w", `echo hello`)), &programs{})
 	id := s.spawn("ann", "", "")
@@ -198,7 +199,7 @@ func TestMergeWithoutAModel(t *testing.T) {
 	}
 }
 
-// slowRunner is a plugin that runs programs, which end when the test says so.
+// slowRunner is a plugin whose programs end when the test says so.
 type slowRunner struct{ begun, end chan struct{} }
 
 func (r slowRunner) Info() host.PluginInfo {
@@ -217,7 +218,7 @@ func (r slowRunner) RunProc(ctx context.Context, _ child.ProcRun) (*child.ProcRe
 	}
 }
 
-// Merges leave their place, so they have a bound of their own.
+// TestTooManyMerges: merges do not count towards max_parallel while they wait, so they have a limit of their own.
 func TestTooManyMerges(t *testing.T) {
 	r := slowRunner{make(chan struct{}, 1000), make(chan struct{})}
 	opts := options(shell("w", "echo x"))
@@ -238,7 +239,7 @@ func TestTooManyMerges(t *testing.T) {
 	ask[protocol.SubagentMergeResponse](s, protocol.TypeSubagentMergeReq, req)
 }
 
-// The answer to a cancel waits for the end of the task only as long as not too many wait.
+// TestStopsDoNotPileUp: the answer to a cancel waits for the end of the task, unless too many answers wait already.
 func TestStopsDoNotPileUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		plugin, g, tasks := new(Plugin), &group{waits: maxWaits}, []*job{{done: make(chan struct{})}}
@@ -255,7 +256,7 @@ func TestStopsDoNotPileUp(t *testing.T) {
 	})
 }
 
-// openStage is newStage with the plugin at hand.
+// openStage is newStage that also returns the plugin.
 func openStage(t *testing.T, opts Options, env Env, more ...host.Plugin) (*stage, *Plugin) {
 	t.Helper()
 	dir := t.TempDir()
@@ -265,7 +266,7 @@ func openStage(t *testing.T, opts Options, env Env, more ...host.Plugin) (*stage
 	return s, plugin
 }
 
-// childOf returns a child of any session.
+// childOf returns a child of any session by its id.
 func (p *Plugin) childOf(t *testing.T, id string) *subagent {
 	t.Helper()
 	p.mu.Lock()

@@ -80,7 +80,7 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// TestSharedStateOnAServer: a worker that shares the state finds it where the host has it.
+// TestSharedStateOnAServer: a worker with share_state gets the address of the host's state on a server.
 func TestSharedStateOnAServer(t *testing.T) {
 	shares, apart := shell("shares", `printf %s "$A2E_STATE"`), shell("apart", `printf %s "${A2E_STATE-none}"`)
 	shares.ShareState = true
@@ -96,7 +96,7 @@ func TestSharedStateOnAServer(t *testing.T) {
 	}
 }
 
-// The way of a child from its spawn to its end, in the short spelling.
+// TestShortSpelling: a child can be spawned, used and terminated with the short form of the requests.
 func TestShortSpelling(t *testing.T) {
 	s := newStage(t, options(shell("w", "cat")))
 	id := ask[protocol.AgentSpawnResponse](s, protocol.TypeAgentSpawnReq,
@@ -128,7 +128,7 @@ func TestShortSpelling(t *testing.T) {
 	}
 }
 
-// What the config of a child may say, and what not.
+// TestConfigIsChecked: invalid values in the config of a child are refused, and the error names their place.
 func TestConfigIsChecked(t *testing.T) {
 	s := newStage(t, options(shell("w", "cat")))
 	for _, c := range []struct{ config, path string }{
@@ -170,7 +170,7 @@ func TestConfigIsChecked(t *testing.T) {
 	}
 }
 
-// An id that there is not is refused with those there are, by every request.
+// TestUnknownChild: every request refuses an unknown id and lists the known ids.
 func TestUnknownChild(t *testing.T) {
 	s := newStage(t, options(shell("w", "cat")))
 	s.refused(protocol.CodeUnknownSubagent, protocol.TypeAgentAwaitReq, `{"subagent_id":"x"}`).Has(t, "/detail/known",
@@ -196,7 +196,7 @@ func TestUnknownChild(t *testing.T) {
 	}
 }
 
-// A name that one living child has stands for its id.
+// TestNameForAnID: a name can stand for an id if only one living child has the name.
 func TestNameForAnID(t *testing.T) {
 	s := newStage(t, options(shell("w", "cat")))
 	id := s.spawn("ann", "", "")
@@ -205,7 +205,7 @@ func TestNameForAnID(t *testing.T) {
 	}
 	s.spawn("ann", "", "")
 	s.refused(protocol.CodeUnknownSubagent, protocol.TypeAgentAwaitReq, `{"subagent_id":"ann"}`)
-	s.spawn("agent", "", "") // called as the session's agent, which stays the parent
+	s.spawn("agent", "", "") // this child has the name of the session's agent, and the agent stays the parent
 	s.spawn("low", "agent", "")
 	s.spawn("lower", "low", "")
 	var got []string
@@ -216,7 +216,8 @@ func TestNameForAnID(t *testing.T) {
 	assert.Equal(t, strings.Join(got, ","), want, "got %s", got)
 }
 
-// Who waits is bounded: an agent that sends awaits without end does not fill the host.
+// TestTooManyWait: the number of waiting requests is bounded, so that an agent that sends awaits without end does not
+// fill the host.
 func TestTooManyWait(t *testing.T) {
 	plugin := newPlugin(t, t.TempDir(), options(shell("w", "sleep 60")), Env{})
 	s := &stage{t: t, Pair: hosttest.New(t, host.Options{Plugins: []host.Plugin{plugin}})}
@@ -233,7 +234,7 @@ func TestTooManyWait(t *testing.T) {
 	}
 }
 
-// The handshake names the workers, never as null.
+// TestHandshakeNamesTheWorkers: the handshake lists the workers, never as null.
 func TestHandshakeNamesTheWorkers(t *testing.T) {
 	for want, workers := range map[string][]worker.Worker{
 		`["a","b"]`: {shell("a", "cat"), shell("b", "cat")},
@@ -245,7 +246,7 @@ func TestHandshakeNamesTheWorkers(t *testing.T) {
 	}
 }
 
-// Without a worker nothing can be delegated, and the error says what to do.
+// TestNoWorker: without a worker no task can be delegated, and the error says what to do.
 func TestNoWorker(t *testing.T) {
 	s := newStage(t, options())
 	id := s.spawn("ann", "", "")
@@ -254,7 +255,8 @@ func TestNoWorker(t *testing.T) {
 	assert.Contains(t, m.Get("/message"), "workers", "%s", m)
 }
 
-// Several plugins of the kind: each has its own workers and children, and lists are one.
+// TestTwoPlugins: with several plugins of this kind, each has its own workers and children, and a list has the children
+// of all.
 func TestTwoPlugins(t *testing.T) {
 	second := newPlugin(t, t.TempDir(), options(shell("other", "echo second")), Env{})
 	second.name = "more"
@@ -275,8 +277,8 @@ func TestTwoPlugins(t *testing.T) {
 	assert.Equal(t, m.Get("/detail/known"), `["`+ids[0]+`","`+ids[1]+`"]`, "%s", m)
 }
 
-// A model or tier that no worker has is refused when the child is spawned, unless another one
-// will do; the wire's default is any.
+// TestModels: a model or tier that no worker has is refused when the child is spawned, unless the request allows a
+// fallback. The model "default" means any worker.
 func TestModels(t *testing.T) {
 	small := shell("small", "cat >/dev/null; echo hi")
 	small.Model = "s1"
@@ -309,8 +311,8 @@ func TestModels(t *testing.T) {
 		"signal: killed", "%+v", got)
 }
 
-// Whatever comes in whatever order: each request has its one answer, and at the end nothing
-// is left.
+// TestStorm: each request has exactly one answer, whatever the requests and their order, and at the end nothing is
+// left.
 func TestStorm(t *testing.T) {
 	opts := options(shell("quick", "cat"), shell("slow", "sleep 60"))
 	opts.MaxSubagents = 12

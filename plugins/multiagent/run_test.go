@@ -20,12 +20,13 @@ import (
 	"a2e/protocol/fleet"
 )
 
-// waits is a script that goes on until a file named by its task's instruction is there.
+// waits is a script that runs until there is a file whose name is the task's instruction.
 const waits = `read -r head; read -r none; read -r name; touch "begun-$name"; while ! test -e "$name"; do sleep 0.01; done; echo "did $name"`
 
 func sub(id string) string { return fmt.Sprintf(`{"subagent_id":%q}`, id) }
 
-// An await holds no place: with one of them, what makes the awaited task end is served.
+// TestAwaitHoldsNoPlace: an await takes no place: with max_parallel 1, the request that ends the awaited task is still
+// served.
 func TestAwaitHoldsNoPlace(t *testing.T) {
 	s := newStageWith(t, options(shell("w", waits)), Env{}, host.Options{MaxParallel: 1})
 	id := s.spawn("ann", "", "")
@@ -36,7 +37,7 @@ func TestAwaitHoldsNoPlace(t *testing.T) {
 			s.Go(protocol.TypeSubagentMergeReq, fmt.Sprintf(`{"subagent_ids":[%q]}`, id)))
 	}
 	s.file("begun-go")
-	if got := s.status(id); got != protocol.SubagentRunning { // it is served though all of them wait
+	if got := s.status(id); got != protocol.SubagentRunning { // the request is served although all others wait
 		t.Errorf("at work: %s", got)
 	}
 	dropped := s.Go(protocol.TypeSubagentAwaitReq, sub(id))
@@ -49,12 +50,12 @@ func TestAwaitHoldsNoPlace(t *testing.T) {
 		m := s.Answer(req)
 		assert.That(t, m.Code == "" && strings.Contains(string(m.Line), "did go"), "%s", m)
 	}
-	s.delegate(id, "go") // it may have another one
+	s.delegate(id, "go") // the child may have a second task
 	got := s.await(id)
 	assert.Equal(t, got.Status, protocol.SubagentCompleted, "the second task: %+v", got)
 }
 
-// A task without a place at its worker waits, which its child shows.
+// TestWaiting: a task waits if its worker has no place, and the status of its child shows that.
 func TestWaiting(t *testing.T) {
 	w := shell("w", waits)
 	w.MaxTasks = 1
@@ -70,7 +71,7 @@ func TestWaiting(t *testing.T) {
 	assert.That(t, got.Success, "%+v", got)
 }
 
-// How a task may end.
+// TestOutcomes: each way in which a task can end has its status and its error.
 func TestOutcomes(t *testing.T) {
 	s := newStage(t, options(
 		shell("fails", "echo half; echo why >&2; exit 3"),
@@ -92,13 +93,13 @@ func TestOutcomes(t *testing.T) {
 		},
 		{"slow", protocol.SubagentFailed, "timeout_seconds of ", `"status":"error"`},
 	} {
-		seconds := 100 // which only the slow one takes
+		seconds := 100 // only the slow worker takes that long
 		if c.worker == "slow" {
 			seconds = 1
 		}
 		var id string
 		var m hosttest.Message
-		for again := true; again; seconds *= 2 { // a busy machine may not begin within one
+		for again := true; again; seconds *= 2 { // on a busy machine, a task may not begin within one second
 			id = s.spawn(c.worker, "", fmt.Sprintf(`,"timeout_seconds":%d,"metadata":{"worker":%q}`, seconds, c.worker))
 			s.delegate(id, "go")
 			m = s.Call(protocol.TypeSubagentAwaitReq, sub(id))
@@ -118,7 +119,7 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// What a process that does a task is told of its agent.
+// TestAgentOfATask: the process of a task is told for which agent it works, and within which limits.
 func TestAgentOfATask(t *testing.T) {
 	s := newStageWith(t, options(shell("w", `echo "$A2E_AGENT"`)), Env{Agent: &fleet.Agent{
 		AgentID: "agent", RootAgentID: "boss", Depth: 1, ToolScope: protocol.ToolsRestricted,
@@ -142,7 +143,7 @@ func TestAgentOfATask(t *testing.T) {
 	}
 }
 
-// Children of children may nest as deep as max_depth says, over all hosts.
+// TestDepth: children of children nest only as deep as max_depth allows, counted over all hosts.
 func TestDepth(t *testing.T) {
 	for base, deepest := range map[int]int{0: 2, 2: 2} {
 		opts := options(shell("w", "cat"))
@@ -165,8 +166,8 @@ func TestDepth(t *testing.T) {
 	}
 }
 
-// A session may have max_subagents at once; a terminated one makes room. Those are
-// remembered, but not for ever.
+// TestQuota: a session may have max_subagents children at once. A terminated child makes room, and is remembered only
+// for a while.
 func TestQuota(t *testing.T) {
 	opts := options(shell("w", "cat"))
 	opts.MaxSubagents = 2
@@ -182,7 +183,7 @@ func TestQuota(t *testing.T) {
 	assert.Equal(t, n, maxRemembered+1, "… children are listed")
 }
 
-// A child's memory is set from that of its parent; where it cannot be, there is no child.
+// TestMemoryScope: the memory scope of a child is set up from that of its parent. If this fails, there is no child.
 func TestMemoryScope(t *testing.T) {
 	scoper := &memories{}
 	s := newStage(t, options(shell("w", "cat")), scoper)
@@ -195,7 +196,7 @@ func TestMemoryScope(t *testing.T) {
 	assert.Equal(t, len(ask[protocol.AgentListResponse](s, protocol.TypeAgentListReq, `{}`).Subagents), 2, "… children")
 }
 
-// The end of a session ends its children; a new one has none.
+// TestSessionEnd: the end of a session ends its children, and a new session has none.
 func TestSessionEnd(t *testing.T) {
 	s := newStage(t, options(shell("w", waits)))
 	id := s.spawn("ann", "", "")
@@ -217,7 +218,8 @@ func TestSessionEnd(t *testing.T) {
 	}
 }
 
-// Events go with the request that they belong to, after its answer, and lines are few.
+// TestEvents: events have the id of the request that they belong to and come after its answer. Many lines of output
+// become few events.
 func TestEvents(t *testing.T) {
 	s := newStage(t, options(shell("w", `echo one; echo two >&2; while ! test -e more; do sleep 0.01; done; i=0; while test $i -lt 1000; do echo "line $i"; i=$((i+1)); done; head -c 9000 /dev/zero | tr '\0' x; echo; while ! test -e go; do sleep 0.01; done`)))
 	req := s.Go(protocol.TypeAgentSpawnReq, `{"name":"ann","role":"poet"}`)
@@ -259,7 +261,7 @@ func TestEvents(t *testing.T) {
 	assert.Equal(t, e.ReqID, req, "%s", e)
 }
 
-// What is kept of a result has an end, however much a worker says.
+// TestKeptResultIsBounded: the stored result of a task is bounded, however much a worker writes.
 func TestKeptResultIsBounded(t *testing.T) {
 	plugin := newPlugin(t, t.TempDir(), options(shell("w", "cat")), Env{})
 	res := fleet.NewResult("t", fleet.StatusDone)
@@ -279,14 +281,15 @@ func TestKeptResultIsBounded(t *testing.T) {
 	assert.That(t, size <= defaultMaxOutput, "the summary has %d bytes", size)
 }
 
-// A child that is terminated while its cancelled task ends is told of as terminated too.
+// TestTerminatedWhileItsTaskEnds: a child that is terminated while its cancelled task ends gets an event for each, and
+// is terminated at the end.
 func TestTerminatedWhileItsTaskEnds(t *testing.T) {
 	s, plugin := openStage(t, options(fleetWorker(t, "f")), Env{})
 	id := s.spawn("ann", "", "")
 	s.delegate(id, "listen")
 	s.file("dispatched")
 	c := plugin.childOf(t, id)
-	plugin.mu.Lock() // as one after the other, before the task has ended
+	plugin.mu.Lock() // both happen before the task has ended
 	c.job.stopLocked(protocol.SubagentCancelled, errCancelled)
 	plugin.terminateLocked(c)
 	plugin.mu.Unlock()
@@ -305,7 +308,7 @@ func TestTerminatedWhileItsTaskEnds(t *testing.T) {
 	assert.Equal(t, fmt.Sprint(told), want, "got %v", told)
 }
 
-// A request that was stopped begins no children for a session that may be over.
+// TestNoChildForAStoppedRequest: a stopped request starts no child, because its session may be over.
 func TestNoChildForAStoppedRequest(t *testing.T) {
 	plugin := newPlugin(t, t.TempDir(), options(shell("w", "cat")), Env{})
 	ctx, cancel := context.WithCancel(host.InSession(t.Context(), &host.Session{}))
@@ -315,7 +318,7 @@ func TestNoChildForAStoppedRequest(t *testing.T) {
 		len(plugin.groups))
 }
 
-// What one task wants is not wanted by the next one of the child.
+// TestWantsOfATaskAreItsOwn: the requirements of one task do not apply to the child's next task.
 func TestWantsOfATaskAreItsOwn(t *testing.T) {
 	w := shell("w", "cat")
 	w.Capabilities = []string{"a", "b", "x"}
@@ -330,7 +333,7 @@ func TestWantsOfATaskAreItsOwn(t *testing.T) {
 		[]string{"a", "b"}), "its next task wants %v of %v", c.asks.Capabilities, c.asks.MCP)
 }
 
-// What a request says of a child and of a task has bounds.
+// TestLongNamesAndLists: names and lists in requests about children and tasks are bounded.
 func TestLongNamesAndLists(t *testing.T) {
 	s := newStage(t, options(shell("w", "cat")))
 	id := s.spawn("ann", "", "")
@@ -374,8 +377,8 @@ func TestLongNamesAndLists(t *testing.T) {
 	}
 }
 
-// A task that comes by another protocol nests like a child: each host on the way makes it
-// one deeper, and max_depth ends it.
+// TestDepthOfATaskWithoutAChild: a task that comes through another protocol nests like a child: each host on its way
+// adds one level, and max_depth ends it.
 func TestDepthOfATaskWithoutAChild(t *testing.T) {
 	for depth, ok := range map[int]bool{1: true, 3: true, 4: false, 9: false} {
 		plugin := newPlugin(t, t.TempDir(), options(shell("w", `echo "$A2E_AGENT"`)),

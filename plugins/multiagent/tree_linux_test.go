@@ -10,12 +10,12 @@ import (
 	"a2e/protocol"
 )
 
-// However a child ends: what it does ends, what its children do, and all processes of it.
-// A child beside it goes on, unless all end.
+// TestTheWholeTreeEnds: however a child ends, its task, its children and all their processes end, too. A child beside
+// it goes on, unless all end.
 func TestTheWholeTreeEnds(t *testing.T) {
 	for i, how := range []string{"cancel", "terminate", "terminate short", "session", "host"} {
 		t.Run(how, func(t *testing.T) {
-			mark := fmt.Sprintf("97%d%d", i, os.Getpid()) // seconds
+			mark := fmt.Sprintf("97%d%d", i, os.Getpid()) // seconds of sleep, which mark the processes of this test
 			s := newStage(t, options(shell("w", `setsid sh -c "sleep `+mark+` & wait" & wait`)))
 			top := s.spawn("top", "", "")
 			low := s.spawn("low", s.spawn("mid", top, ""), "")
@@ -25,7 +25,7 @@ func TestTheWholeTreeEnds(t *testing.T) {
 			}
 			wait := s.Go(protocol.TypeSubagentAwaitReq, sub(low))
 			hosttest.Eventually(t, "all processes", func() bool { return hosttest.Running(t, mark) == 3 })
-			left, want := 1, protocol.SubagentTerminated // the answer comes when they have ended
+			left, want := 1, protocol.SubagentTerminated // the answer comes after the processes have ended
 			switch how {
 			case "cancel":
 				want = protocol.SubagentCancelled
@@ -44,14 +44,15 @@ func TestTheWholeTreeEnds(t *testing.T) {
 				}
 			default:
 				left = 0
-				s.Go(protocol.TypeCancel, fmt.Sprintf(`{"req_id":%q}`, wait)) // the end waits for it otherwise
+				// otherwise the end of the session waits for this request
+				s.Go(protocol.TypeCancel, fmt.Sprintf(`{"req_id":%q}`, wait))
 				if s.Answer(wait); how == "session" {
 					s.Handshake()
 				} else {
 					s.Close()
 				}
 			}
-			if left == 0 { // the end of a session or a host is not held up for long
+			if left == 0 { // the end of a session or a host does not wait for its processes for long
 				hosttest.Eventually(t, "the end of all processes",
 					func() bool { return hosttest.Running(t, mark) == 0 })
 				return

@@ -15,17 +15,17 @@ import (
 	"a2e/protocol"
 )
 
-// done is an agent that completed its task.
+// done returns the input of an agent that completed its task.
 func done(id, summary, result string) Input {
 	return Input{ID: id, Name: "agent " + id, Status: "COMPLETED", Summary: summary, Result: jsontext.Value(result)}
 }
 
-// lost is one that did not.
+// lost returns the input of an agent that failed.
 func lost(id, why string) Input {
 	return Input{ID: id, Name: "agent " + id, Status: "FAILED", Error: why}
 }
 
-// merged merges, and gives the result as deterministic JSON without any null list.
+// merged returns the merged result as deterministic JSON.
 func merged(t *testing.T, strategy string, inputs []Input, opts Options) string {
 	t.Helper()
 	got, err := Merge(t.Context(), strategy, inputs, opts)
@@ -75,7 +75,7 @@ func TestDigest(t *testing.T) {
 	}
 }
 
-// Agents may write anything, as much as they like: what is made of it is bounded and encodes.
+// TestDigestOfTooMuch: agents may write any text of any length: the merged result is bounded and can be encoded.
 func TestDigestOfTooMuch(t *testing.T) {
 	var inputs []Input
 	for i := range maxInputs {
@@ -123,7 +123,7 @@ func TestSampling(t *testing.T) {
 		many[i] = done(fmt.Sprint(i), strings.Repeat("x", maxLeaf), "")
 	}
 	read(merged(t, "", many, Options{Sample: sample}))
-	if len(prompts) != 4 || got.Summary != "text 4" { // 3 + 3 + 1, then the summaries of these
+	if len(prompts) != 4 || got.Summary != "text 4" { // 3 + 3 + 1 inputs, then the summaries of these three
 		t.Errorf("%d prompts, %q", len(prompts), got.Summary)
 	}
 	for _, p := range prompts {
@@ -141,7 +141,7 @@ func TestSampling(t *testing.T) {
 	}
 }
 
-// However much a model writes, each level of the tree is smaller than the one below.
+// TestSamplingEnds: however much a model writes, each level of the tree is smaller than the level below.
 func TestSamplingEnds(t *testing.T) {
 	inputs := make([]Input, maxInputs)
 	for i := range inputs {
@@ -248,8 +248,8 @@ func TestVoting(t *testing.T) {
 	}
 }
 
-// Answers in words are the same whatever their case, space and punctuation is; numbers, symbols
-// and other JSON are not.
+// TestVotingFolds: answers in words are equal whatever their case, space and punctuation. Numbers, symbols and other
+// JSON are not folded in this way.
 func TestVotingFolds(t *testing.T) {
 	for _, c := range []struct {
 		a, b string

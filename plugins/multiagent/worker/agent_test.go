@@ -16,7 +16,7 @@ import (
 	"a2e/protocol/fleet"
 )
 
-// scope is an agent that may use these.
+// scope returns an agent with these tools, steps and capabilities.
 func scope(id string, tools protocol.ToolScope, steps int, names ...string) *fleet.Agent {
 	return &fleet.Agent{
 		AgentID: id, MemoryScope: protocol.MemoryIsolated, ToolScope: tools,
@@ -24,7 +24,7 @@ func scope(id string, tools protocol.ToolScope, steps int, names ...string) *fle
 	}
 }
 
-// A child has no more than its parent, and no more than it was given.
+// TestConfine: a child has at most the rights of its parent, and at most the rights that it was given.
 func TestConfine(t *testing.T) {
 	t.Parallel()
 	const all, some, none = protocol.ToolsShared, protocol.ToolsRestricted, protocol.ToolsIsolated
@@ -91,8 +91,8 @@ func TestRefusedAgents(t *testing.T) {
 	}
 }
 
-// A process learns as whom it works from its task or its host, and from nothing else: not
-// from the config or the further variables of a task.
+// TestAgentOfAProcess: a process learns for which agent it works from its task or its host only. Neither the config nor
+// the environment of a task can change that.
 func TestAgentOfAProcess(t *testing.T) {
 	t.Parallel()
 	child, own := scope("child", protocol.ToolsShared, 7), scope("own", protocol.ToolsRestricted, 0, "echo")
@@ -125,7 +125,7 @@ func TestAgentOfAProcess(t *testing.T) {
 	}
 }
 
-// agentOf reads what a process found in its variable.
+// agentOf decodes the agent that a process found in its environment variable.
 func agentOf(t *testing.T, text string) *fleet.Agent {
 	t.Helper()
 	if text == "" {
@@ -137,13 +137,13 @@ func agentOf(t *testing.T, text string) *fleet.Agent {
 	return agent
 }
 
-// No request that starts a program can say as whom that works.
+// TestNoRequestNamesAnAgent: no request that starts a program can set the variable that tells the program its agent.
 func TestNoRequestNamesAnAgent(t *testing.T) {
 	t.Parallel()
 	assert.Fails(t, sandbox.CheckEnv(fleet.EnvAgent, "x"), "", "a request may say as whom its process works")
 }
 
-// Nobody has a task done as one of those above: their memory is not its own.
+// TestNoTaskAsOneAbove: no task may run as an agent above its own, because the memory of that agent belongs to others.
 func TestNoTaskAsOneAbove(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, shell("w", "true"))
@@ -160,16 +160,16 @@ func TestNoTaskAsOneAbove(t *testing.T) {
 	}
 }
 
-// says is a worker that answers blocked.
+// says returns a worker that answers that it is blocked; fields has further fields of its result.
 func says(name, fields string) Worker {
 	return shell(name, `echo '{"status":"blocked","blocked_reason":"not me"`+fields+`}'`)
 }
 
-// Who gets a task after another one was blocked gets what that one left of the budget.
+// TestBudgetIsShared: a worker that gets a task after another was blocked gets the rest of the token budget.
 func TestBudgetIsShared(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		fields string // of the first worker's result
+		fields string // of the result of the first worker
 		budget int
 		want   string
 	}{
@@ -204,7 +204,7 @@ func TestBudgetIsShared(t *testing.T) {
 	}
 }
 
-// A child learns of it too.
+// TestBudgetOfAChild: a fleet worker is told the rest of the budget.
 func TestBudgetOfAChild(t *testing.T) {
 	t.Parallel()
 	first := says("first", `,"tokens_spent":4`)
@@ -218,7 +218,8 @@ func TestBudgetOfAChild(t *testing.T) {
 	assert.That(t, err == nil && sent.Task.TokenBudget == 6, "it was told %d tokens, %v", sent.Task.TokenBudget, err)
 }
 
-// Where nobody else would take the task, nobody was left out.
+// TestBudgetOfTheOnlyWorker: if no other worker could take the task, the result does not say that the budget left one
+// out.
 func TestBudgetOfTheOnlyWorker(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, says("first", `,"tokens_spent":10`))
@@ -227,7 +228,7 @@ func TestBudgetOfTheOnlyWorker(t *testing.T) {
 	assert.Equal(t, describe(s.do(task)), `blocked 10 reason="not me"`)
 }
 
-// A worker that certainly spends more than it may is stopped, and what it said is kept.
+// TestBudgetStops: a worker that certainly spends more than its budget is stopped, and its output so far is kept.
 func TestBudgetStops(t *testing.T) {
 	t.Parallel()
 	const within = budgetSlack + 10*bytesPerToken

@@ -8,7 +8,7 @@ import (
 	"a2e/protocol/fleet"
 )
 
-// From RunTask to the first line of a new process.
+// BenchmarkOneshotToStarted measures the time from RunTask to the first line of a new process.
 func BenchmarkOneshotToStarted(b *testing.B) {
 	s := confinedStage(b, shell("w", "echo begun; read x"))
 	for b.Loop() {
@@ -19,7 +19,7 @@ func BenchmarkOneshotToStarted(b *testing.B) {
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			_, _ = s.RunTask(ctx, task) // it is cancelled
+			_, _ = s.RunTask(ctx, task) // always an error: the task is cancelled
 		}()
 		<-begun
 		b.StopTimer()
@@ -29,7 +29,7 @@ func BenchmarkOneshotToStarted(b *testing.B) {
 	}
 }
 
-// From RunTask to the result of a child that runs already.
+// BenchmarkFleetRoundTrip measures the time from RunTask to the result of a child that already runs.
 func BenchmarkFleetRoundTrip(b *testing.B) {
 	s := newStage(b, fake(b, "w"))
 	task := brief("id", "done")

@@ -13,8 +13,8 @@ import (
 	"a2e/protocol/fleet"
 )
 
-// Who reads its brief as a text is told how to answer in it; a program that does not want that,
-// a child that has it as fields and a turn of a conversation are not.
+// TestContract: a worker that reads its brief as text is told how to write its answer. A program that opts out, a fleet
+// worker and a turn of a conversation are not told.
 func TestContract(t *testing.T) {
 	t.Parallel()
 	wordy := shell("wordy", "cat")
@@ -48,7 +48,8 @@ func TestContract(t *testing.T) {
 	assert.That(t, got == `{"text":"done"}` || got == "done", "%v", got)
 }
 
-// The contract says how deep to verify, differently for each priority, and asks for the pull request and the tokens.
+// TestContractOfAPriority: the contract says how much to verify, differently for each priority, and asks for the pull
+// request and the tokens.
 func TestContractOfAPriority(t *testing.T) {
 	t.Parallel()
 	wordy := shell("wordy", "cat")
@@ -71,7 +72,7 @@ func TestContractOfAPriority(t *testing.T) {
 	assert.Contains(t, s.do(brief("t", "done")).Summary, "The priority is normal: ")
 }
 
-// The page shows the contract word by word.
+// TestContractStandsInThePage: the README shows the contract word for word.
 func TestContractStandsInThePage(t *testing.T) {
 	t.Parallel()
 	task := &task{WorkerTask: brief("t", "")}
@@ -80,7 +81,7 @@ func TestContractStandsInThePage(t *testing.T) {
 	assert.Contains(t, string(page), task.contract("2026-11-23T15:04:05Z"), "README.md should have this as a block")
 }
 
-// A program finds the conversation that its task goes on with in its brief.
+// TestTalkStandsInTheBrief: the brief of a program has the conversation that its task continues.
 func TestTalkStandsInTheBrief(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, shell("a", `cat`))

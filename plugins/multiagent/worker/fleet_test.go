@@ -83,13 +83,13 @@ func TestFleetResults(t *testing.T) {
 			s := newStage(t, fake(t, "w"))
 			task := brief("t", test.brief)
 			task.Task.ReplySchema = test.schema
-			got := describe(s.do(task)) // which checks that it can be told to others
+			got := describe(s.do(task)) // do also checks the result itself
 			if want, begin := strings.CutSuffix(test.want, "…"); got != want &&
 				!(begin && strings.HasPrefix(got, want)) {
 				t.Errorf("got  %s\nwant %s\n%s", got, test.want, s.log)
 			}
 			if got := describe(s.do(brief("t", "done"))); got != `done 7 summary="did t~2"` &&
-				got != `done 7 summary="did t"` { // the next one is not touched by what came before
+				got != `done 7 summary="did t"` { // the task before has no effect on the next one
 				t.Error(got)
 			}
 			want := 1
@@ -154,7 +154,7 @@ func TestFleetAnnounce(t *testing.T) {
 	s.do(brief("b", `say `+strings.ReplaceAll(announceLine, `"echo"`, `"echo","more"`)+`; done`))
 	got := s.info("w").Tools
 	assert.Equal(t, len(got), 2, "the second announce was not taken: %v", got)
-	s.pace.greet = 0 // what it said of its servers holds
+	s.pace.greet = 0 // the announced MCP servers count without a wait
 	for need, want := range map[string]string{
 		"db": `done 7 summary="did c"`, "bad": `blocked 0 reason="worker w has an MCP server \"bad\" that does not work (timeout)"`,
 		"none": `blocked 0 reason="worker w has no MCP server \"none\""`,
@@ -165,8 +165,8 @@ func TestFleetAnnounce(t *testing.T) {
 	}
 }
 
-// TestFleetConnecting: a task waits for an MCP server that a child has just begun to connect, if
-// nobody else has it, and goes to the child when that has announced it.
+// TestFleetConnecting: a task waits for an MCP server to which a child is still connecting if no other worker has the
+// server. It goes to the child when the child announces the server.
 func TestFleetConnecting(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, fake(t, "w", announceLine))
@@ -183,7 +183,7 @@ func TestFleetConnecting(t *testing.T) {
 	assert.That(t, got == `done 7 summary="did needs"` && <-waits == "w", "%v", got)
 }
 
-// What a child announced is not held against the next one.
+// TestFleetAnnounceEndsWithTheChild: the announcement of one child does not count for the next child.
 func TestFleetAnnounceEndsWithTheChild(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, fake(t, "w", "quiet"))
@@ -200,7 +200,7 @@ func TestFleetAnnounceEndsWithTheChild(t *testing.T) {
 	assert.Equal(t, describe(s.do(task)), silent)
 }
 
-// A text goes to a child that takes texts, which is known once it has said so.
+// TestFleetSteering: a text is sent to a child that takes texts, as soon as the child has announced that.
 func TestFleetSteering(t *testing.T) {
 	t.Parallel()
 	const work = "note; until go; done"
@@ -229,7 +229,7 @@ func TestFleetSteering(t *testing.T) {
 				taken := make(chan bool, 1)
 				select {
 				case steer <- agent.Steering{Text: "to the left", Taken: taken}:
-				case <-time.After(100 * time.Millisecond): // time for it to be taken too early
+				case <-time.After(100 * time.Millisecond): // enough time for a text that is taken too early
 					s.touch("told")
 					steer <- agent.Steering{Text: "to the left", Taken: taken}
 				}
@@ -259,7 +259,8 @@ func TestFleetOutput(t *testing.T) {
 	assert.Equal(t, len(h.all()), 2)
 }
 
-// A child that does not stop a task in time is killed; what else it does goes elsewhere.
+// TestFleetHang: a child that does not stop a task in time is killed. Its other tasks run again: on other workers, or
+// on the restarted one if they name it.
 func TestFleetHang(t *testing.T) {
 	t.Parallel()
 	first, second := fake(t, "first"), fake(t, "second")
@@ -305,7 +306,7 @@ func TestFleetHang(t *testing.T) {
 	}
 }
 
-// A task that is cancelled takes a child that cannot cancel with it, and spares one that can.
+// TestFleetCancel: a cancel of a task kills a child that cannot cancel tasks, and does not kill a child that can.
 func TestFleetCancel(t *testing.T) {
 	t.Parallel()
 	for _, can := range []bool{true, false} {
@@ -335,7 +336,7 @@ func TestFleetCancel(t *testing.T) {
 	}
 }
 
-// Two sessions may use one id: the child sees two.
+// TestFleetSameID: two sessions may use the same id: the child gets two different ids.
 func TestFleetSameID(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, fake(t, "w"))
@@ -349,7 +350,7 @@ func TestFleetSameID(t *testing.T) {
 	assert.That(t, sum == "did a,did a~2" || sum == "did a~2,did a", "%v", sum)
 }
 
-// A child that gives back what it reads does not give away its token.
+// TestFleetHidesItsToken: the auth token stays hidden, even if a child prints its input.
 func TestFleetHidesItsToken(t *testing.T) {
 	t.Parallel()
 	w := fake(t, "w", "echoes")
@@ -371,10 +372,11 @@ func TestFleetHidesItsToken(t *testing.T) {
 	}
 }
 
-// One idle child that does not end at once does not take the moment from the others.
+// TestFleetCloseIsFair: an idle child that does not end at once does not take time from the other children to end.
 func TestFleetCloseIsFair(t *testing.T) {
 	t.Parallel()
-	workers := []Worker{fake(t, "a", "stays"), fake(t, "b"), fake(t, "c")} // the first goes when all are let go
+	// the first one ends only when all are told to end
+	workers := []Worker{fake(t, "a", "stays"), fake(t, "b"), fake(t, "c")}
 	s := newStage(t, workers...)
 	s.pace.end = patience
 	for _, w := range workers {
@@ -386,7 +388,7 @@ func TestFleetCloseIsFair(t *testing.T) {
 	assert.Equal(t, len(s.notes("ends")), 3, "… of 3 children were let go")
 }
 
-// A program that cannot run fails the tasks that wait for it, soon, and says why.
+// TestFleetCannotRun: a program that cannot run soon fails the tasks that wait for it, and the error says why.
 func TestFleetCannotRun(t *testing.T) {
 	t.Parallel()
 	w := fake(t, "w", "mute")
@@ -408,10 +410,11 @@ func TestFleetCannotRun(t *testing.T) {
 	assert.That(t, n <= 4, "%d starts", n)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	assert.Contains(t, s.runners[0].health.Reason(start), "cannot find my model") // its rest may be over by now
+	// the pause before its next start may be over by now
+	assert.Contains(t, s.runners[0].health.Reason(start), "cannot find my model")
 }
 
-// A task that is longer than a line may be would never have a result of a child.
+// TestFleetTooLong: a task that is longer than a line may be fails at once, because no child could read it.
 func TestFleetTooLong(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, fake(t, "w"))
@@ -424,12 +427,12 @@ func TestFleetTooLong(t *testing.T) {
 	}
 }
 
-// A child that closes its output and stays is killed: no result can come.
+// TestFleetDumb: a child that closes its output and does not end is killed, because no result can come from it.
 func TestFleetDumb(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, fake(t, "w", "dumb"))
 	s.pace.greet, s.pace.end = patience, 50*time.Millisecond
-	// whether the second child dies with the task or before it depends on who is quicker
+	// The second child may die with the task or before it, whichever is faster.
 	want := regexp.MustCompile(`^error 0 error="no worker lived to end the task \(tries: [12]\): w: the worker ended: it closed its output; and now `)
 	if got := describe(s.do(brief("a", "done"))); !want.MatchString(got) {
 		t.Error(got)
@@ -463,12 +466,12 @@ func TestFleetClose(t *testing.T) {
 	assert.OK(t, <-closed)
 	_, err := s.RunTask(context.Background(), brief("c", "done"))
 	assert.That(t, err != nil && strings.Contains(err.Error(), "the workers were closed"), "%v", err)
-	if got := len(s.notes("ends")); got != 1 { // the idle one ends by the end of its input
+	if got := len(s.notes("ends")); got != 1 { // the idle child ends because its input ends
 		t.Errorf("%d children ended by themselves", got)
 	}
 }
 
-// Who cancels tasks does not make a worker ill that has to be ended for it.
+// TestCancelsAreNoCrashes: a worker that has to be ended because of cancelled tasks still counts as healthy.
 func TestCancelsAreNoCrashes(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, fake(t, "f"))
@@ -489,9 +492,8 @@ func TestCancelsAreNoCrashes(t *testing.T) {
 	assert.Equal(t, res.Status, fleet.StatusDone, "%+v", res)
 }
 
-// A child that takes cancels is asked for what it has at a deadline, or at the worker's
-// timeout, before it is cancelled; the result names what ended the task, whatever the child
-// calls it.
+// TestFleetHaltSaysWhy: a child that takes cancels is asked for its result so far at a deadline, or at the worker's
+// timeout, before its task is cancelled. The result names the reason for the end, whatever the child says.
 func TestFleetHaltSaysWhy(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -509,7 +511,8 @@ func TestFleetHaltSaysWhy(t *testing.T) {
 				s.pace.stop = c.stop
 				var res *fleet.Result
 				why := "deadline"
-				// Until it is looked at in time, and the child is later than the clock of the one who waits.
+				// It repeats with more time until the worker begins in time, and until the child answers later than the
+				// waiting host.
 				for ahead := 100 * time.Millisecond; res == nil || ahead < patience &&
 					(res.Status == fleet.StatusBlocked || res.Error == "my time was up" ||
 						res.Summary != c.summary); ahead *= 2 {

@@ -7,8 +7,7 @@ import (
 	"a2e/protocol/fleet"
 )
 
-// FuzzOutput: whatever a worker prints, the result that it ends with is found, and any that is
-// found makes a whole result.
+// FuzzOutput: whatever a worker prints, the result at the end is found, and any result that is found is complete.
 func FuzzOutput(f *testing.F) {
 	const last = `{"status":"partial","summary":"the last","remaining":[1]}`
 	for _, s := range []string{

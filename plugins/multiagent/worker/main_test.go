@@ -21,10 +21,10 @@ import (
 	"a2e/protocol/fleet"
 )
 
-// roleVar makes this test binary a worker instead.
+// roleVar is the variable that makes this test binary a worker.
 const roleVar = "WORKER_TEST_ROLE"
 
-// patience is how long a test waits for what should come at once.
+// patience is how long a test waits for something that should happen at once.
 const patience = 60 * time.Second
 
 func TestMain(m *testing.M) {
@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// stage is a pool in a workspace of its own.
+// stage is a pool of workers in a workspace of its own.
 type stage struct {
 	*Pool
 	t   testing.TB
@@ -43,13 +43,13 @@ type stage struct {
 	log *hosttest.Log
 }
 
-// newStage makes a stage whose workers may do what they like, which starts them faster.
+// newStage returns a stage whose workers are not confined, so that they start faster.
 func newStage(t testing.TB, workers ...Worker) *stage {
 	t.Helper()
 	return stageIn(t, sandbox.Off, workers)
 }
 
-// confinedStage makes a stage whose workers are confined as on a real host.
+// confinedStage returns a stage whose workers are confined as on a real host.
 func confinedStage(t testing.TB, workers ...Worker) *stage {
 	t.Helper()
 	return stageIn(t, sandbox.BestEffort, workers)
@@ -66,7 +66,7 @@ func stageIn(t testing.TB, mode sandbox.Mode, workers []Worker) *stage {
 	return s
 }
 
-// shell is a oneshot worker that runs a script, which has its task alone on its stdin.
+// shell is a oneshot worker that runs a script. The script's stdin has only the task.
 func shell(name, script string) Worker {
 	return Worker{Name: name, Command: []string{"sh", "-c", script}, Contract: new(bool)}
 }
@@ -81,14 +81,14 @@ func fake(t testing.TB, name string, args ...string) Worker {
 	}
 }
 
-// brief is a task.
+// brief returns a task with an id and a text.
 func brief(id, text string) agent.WorkerTask {
 	var t agent.WorkerTask
 	t.Task.TaskID, t.Brief = id, text
 	return t
 }
 
-// do runs a task, which must have a result.
+// do runs a task, which must have a result, and checks the result.
 func (s *stage) do(task agent.WorkerTask) *fleet.Result {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -99,8 +99,8 @@ func (s *stage) do(task agent.WorkerTask) *fleet.Result {
 	return res
 }
 
-// late runs a task whose time is up soon until it ends so, which may take more time than
-// soon where the machine is slow.
+// late runs a task with a short deadline until its result is want. It doubles the time left at each try, because a slow
+// machine may need more.
 func (s *stage) late(task agent.WorkerTask, want string) *fleet.Result {
 	s.t.Helper()
 	for left := 100 * time.Millisecond; ; left *= 2 {
@@ -111,7 +111,7 @@ func (s *stage) late(task agent.WorkerTask, want string) *fleet.Result {
 	}
 }
 
-// checkResult checks what each result has.
+// checkResult checks the rules that hold for every result.
 func checkResult(t testing.TB, res *fleet.Result, id string) {
 	t.Helper()
 	line, err := protocol.AppendJSON(nil, res)
@@ -129,7 +129,7 @@ func checkResult(t testing.TB, res *fleet.Result, id string) {
 	}
 }
 
-// notes returns the lines of a file in the workspace; none where there is no such file.
+// notes returns the lines of a file in the workspace, or none if there is no such file.
 func (s *stage) notes(name string) []string {
 	text, err := os.ReadFile(filepath.Join(s.dir, name))
 	if err != nil && !os.IsNotExist(err) {
@@ -153,7 +153,7 @@ func (s *stage) touch(name string) {
 	}
 }
 
-// info returns what is known of a worker.
+// info returns the state of a worker.
 func (s *stage) info(name string) agent.WorkerInfo {
 	s.t.Helper()
 	for _, info := range s.Workers() {

@@ -24,7 +24,7 @@ func TestOneshotResults(t *testing.T) {
 		script string
 		schema fleet.ReplySchema
 		budget int
-		want   string // what is not the default of a result
+		want   string // the fields that differ from the default result
 	}{
 		"stdout is the summary": {script: `cat; echo; echo fin`, want: `done summary="do it\nfin" ~4`},
 		"nothing said":          {script: `:`, want: `done ~2`},
@@ -146,7 +146,7 @@ func TestOneshotResults(t *testing.T) {
 	}
 }
 
-// describe tells what of a result is not as it is made.
+// describe returns the fields of a result that differ from the default result.
 func describe(r *fleet.Result) string {
 	parts := []string{string(r.Status)}
 	add := func(set bool, format string, args ...any) {
@@ -182,7 +182,7 @@ func TestOneshotOutput(t *testing.T) {
 	assert.Diff(t, []string{"stderr: bad", "stdout: brief", "stdout: last", "stdout: one"}, got)
 }
 
-// Output comes while the worker works, not at its end.
+// TestOneshotOutputComesAtOnce: output is passed on while the worker works, not only at the end.
 func TestOneshotOutputComesAtOnce(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, shell("w", `echo one; until test -e go; do sleep 0.01; done; echo two`))
@@ -221,7 +221,7 @@ func TestOneshotFloodIsBounded(t *testing.T) {
 		longest)
 }
 
-// The end of a line that is too long is in the summary all the same.
+// TestOneshotLongLine: the summary has the end of a line that is too long.
 func TestOneshotLongLine(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, shell("w", `head -c 2000000 /dev/zero | tr '\0' x; echo the end`))
@@ -238,7 +238,7 @@ func TestOneshotLongLine(t *testing.T) {
 		"%.60q", got)
 }
 
-// What a worker was told in confidence is in nothing that it writes.
+// TestWallSecretsAreHidden: secrets that a worker was given are hidden in all of its output.
 func TestWallSecretsAreHidden(t *testing.T) {
 	t.Parallel()
 	w := shell("w", `echo "out $API_KEY"; echo "err $API_KEY $PLAIN" >&2; case "$(cat)" in fail) exit 1;; say) echo '{"status":"blocked","tokens_spent":0,"blocked_reason":"no '$API_KEY'","next_steps":["renew '$API_KEY'"]}';; esac`)
@@ -267,7 +267,7 @@ func TestNobodyListensAfterTheEnd(t *testing.T) {
 	assert.Diff(t, []string{"stdout: a\uFFFD"}, h.all())
 }
 
-// A worker need not read its brief, however long it is.
+// TestOneshotIgnoresItsBrief: a worker need not read its brief, however long the brief is.
 func TestOneshotIgnoresItsBrief(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, shell("w", `echo ok`))
@@ -316,7 +316,7 @@ func TestOneshotSteeringIsNotTaken(t *testing.T) {
 	s := newStage(t, shell("w", `until test -e go; do sleep 0.01; done`))
 	steer := make(chan agent.Steering)
 	go func() {
-		for range 2 { // the second one waits for a place
+		for range 2 { // the second one waits until the first one was taken
 			taken := make(chan bool, 1)
 			steer <- agent.Steering{Text: "left", Taken: taken}
 			assert.That(t, !<-taken, "taken")
@@ -349,7 +349,7 @@ func TestOneshotCannotStart(t *testing.T) {
 	}
 	info := s.info("w")
 	assert.That(t, !info.Healthy && strings.Contains(info.Reason, "no-such-program-here"), "%+v", info)
-	for range 5 { // it is not tried each time, but each task has its answer
+	for range 5 { // the program is not started each time, but each task has its answer
 		if res := s.do(brief("id", "")); res.Status != fleet.StatusError || !strings.Contains(res.Error,
 			"no-such-program-here") {
 			t.Error(describe(res))
@@ -368,7 +368,7 @@ func TestOneshotTaskThatCannotBeTold(t *testing.T) {
 	assert.That(t, s.info("w").Healthy, "a bad task made the worker unhealthy")
 }
 
-// A worker may change what the config lets it, and run there.
+// TestOneshotFolders: a worker runs in its cwd, and may write to the folders of the config.
 func TestOneshotFolders(t *testing.T) {
 	t.Parallel()
 	other := t.TempDir()
@@ -385,7 +385,8 @@ func TestOneshotFolders(t *testing.T) {
 	}
 }
 
-// A task may have a folder of its own, in the state folder even, where its process works.
+// TestOneshotWorkspaceOfATask: a task may have a workspace of its own, even in the state folder, and its process works
+// there.
 func TestOneshotWorkspaceOfATask(t *testing.T) {
 	t.Parallel()
 	at := shell("at", `echo x >here && pwd && echo "$A2E_WORKSPACE"`)

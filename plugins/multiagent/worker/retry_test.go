@@ -21,8 +21,8 @@ import (
 	"a2e/protocol/fleet"
 )
 
-// A task whose worker died is begun again, here or elsewhere, as often as it may be; what a
-// worker answers itself is never asked for twice.
+// TestRetries: a task whose worker died begins again, on the same worker or another, as often as the limit allows. A
+// task that a worker has answered is never begun again.
 func TestRetries(t *testing.T) {
 	t.Parallel()
 	const dies = `echo x >>tries; kill -9 $$`
@@ -104,7 +104,7 @@ func TestRetries(t *testing.T) {
 	}
 }
 
-// What is not wanted any more, or has no time left, is not begun again.
+// TestRetriesEnd: a task that was cancelled, or has no time left, does not begin again.
 func TestRetriesEnd(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, shell("w", `echo x >>tries; kill -9 $$`))
@@ -122,7 +122,8 @@ func TestRetriesEnd(t *testing.T) {
 	}
 }
 
-// A model or tier that no worker has is refused, or told where another one did the task.
+// TestFallback: a model or tier that no worker has is refused. With fallback, another worker does the task, and the
+// result says so.
 func TestFallback(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, fake(t, "told", announceLine), model(shell("small", "echo hi"), "s1"))
@@ -140,7 +141,7 @@ func TestFallback(t *testing.T) {
 	for model, want := range map[string]string{
 		"m":  `done 7 summary="did t"`,
 		"s1": `done summary="hi" ~2`,
-	} { // that of the announce, before anything else was said of it
+	} { // this is the model of the announcement, before the worker sent anything else
 		fresh := newStage(t, fake(t, "told", announceLine), shell("plain", "false"),
 			Worker{Name: "small", Command: []string{"echo", "hi"}, Model: "s1"})
 		fresh.pace.greet = patience
@@ -150,8 +151,8 @@ func TestFallback(t *testing.T) {
 	}
 }
 
-// realWorkers are four workers that are real hosts: they keep their results in one state, and
-// each does a task by a shell. One is reached by a stand-in for ssh.
+// realWorkers returns four workers that are real hosts. They store their results in one state, and each does a task
+// with a shell. One is reached through a stand-in for ssh.
 func realWorkers(t *testing.T) (workers []Worker) {
 	t.Helper()
 	state, ssh := t.TempDir(), filepath.Join(t.TempDir(), "ssh")
@@ -170,9 +171,8 @@ func realWorkers(t *testing.T) (workers []Worker) {
 	return workers
 }
 
-// Each of four real workers is killed in turn while they do 200 tasks: each task has one
-// result. A pool that is made anew, as after the end of its host, has the same results for the
-// same ids, and nothing is done again.
+// TestKilledWorkers: each of four real workers is killed in turn while they do 200 tasks, and each task has one result.
+// A new pool, as after the end of its host, has the same results for the same ids, and no task runs again.
 func TestKilledWorkers(t *testing.T) {
 	t.Parallel()
 	const tasks = 200
@@ -229,7 +229,7 @@ func (s *stage) killWorker(i int) {
 	})
 }
 
-// Whatever becomes of the workers and of who asks, each task has one result, or its own cancellation.
+// TestChaos: each task has one result, or its own cancellation, whatever happens to the workers and the callers.
 func TestChaos(t *testing.T) {
 	t.Parallel()
 	const tasks = 200

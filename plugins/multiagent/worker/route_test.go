@@ -23,7 +23,7 @@ import (
 
 func noLauncher() (*sandbox.Launcher, error) { return nil, errors.New("no programs here") }
 
-// announces makes a worker one that runs and has announced these.
+// announces makes r a worker that runs and has announced these tools and servers.
 func announces(r *runner, tools, servers []string, health map[string]fleet.Health) {
 	r.child = &peer{met: true}
 	r.health.announced = &fleet.Announce{
@@ -34,7 +34,7 @@ func announces(r *runner, tools, servers []string, health map[string]fleet.Healt
 	}
 }
 
-// changed makes a worker one whose repository is clean, or not.
+// changed makes r a worker that has announced whether its repository is clean.
 func changed(r *runner, clean bool) {
 	announces(r, nil, nil, nil)
 	r.health.announced.Session.RepoState = &fleet.RepoState{Clean: clean}
@@ -45,7 +45,7 @@ type routeTest struct {
 	change func(a, b, c *runner)
 	task   func(*agent.WorkerTask)
 	weight map[string]float64
-	lost   string // the workers that died of the task before
+	lost   string // workers that died of the task before
 	want   string // the workers that the task waits for, best first, or the error
 }
 
@@ -283,7 +283,7 @@ func needs(server, capability string) func(*agent.WorkerTask) {
 	}
 }
 
-// A worker that answers blocked is followed by the others, each once.
+// TestBlockedGoesOn: after a worker that answers that it is blocked, the others are tried, each once.
 func TestBlockedGoesOn(t *testing.T) {
 	t.Parallel()
 	blocked := func(name, reason string) Worker {
@@ -346,9 +346,8 @@ func model(w Worker, name string) Worker {
 	return w
 }
 
-// play is this test binary as a worker: a program that speaks the fleet protocol. Its
-// arguments say what it announces; each brief says what becomes of the task, such as
-// "note; sleep 5ms; done".
+// play makes this test binary a worker that speaks the fleet protocol. Its arguments say what it announces. Each brief
+// says what to do with the task, such as "note; sleep 5ms; done".
 func play(role string) int {
 	if role != "fleet" {
 		return 2
@@ -408,7 +407,7 @@ func play(role string) int {
 	}
 }
 
-// actor does the tasks.
+// actor does the tasks of a worker.
 type actor struct {
 	mu  sync.Mutex
 	out *bufio.Writer // guarded by mu
@@ -479,7 +478,7 @@ func awaitLines(name string, lines int) {
 	}
 }
 
-// appendLine adds a line to a file in the workspace, by one write.
+// appendLine adds a line to a file in the workspace with one write.
 func appendLine(name, line string) {
 	f, err := os.OpenFile(name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {

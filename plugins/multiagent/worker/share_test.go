@@ -23,8 +23,8 @@ import (
 	"a2e/protocol/fleet"
 )
 
-// remember has an agent store a memory in a state folder and scope it for children. It gives
-// the id of the memory, and what ends the agent's session.
+// remember lets an agent store a memory in a state folder, and scope it for children. It returns the id of the memory,
+// and a function that ends the agent's session.
 func remember(t *testing.T, dir, entry string, scopes map[string]protocol.MemoryScope) (id string, end func()) {
 	t.Helper()
 	st := must.Get(store.Open(t.Context(), filepath.Join(dir, store.FileName),
@@ -51,8 +51,8 @@ func remember(t *testing.T, dir, entry string, scopes map[string]protocol.Memory
 	}
 }
 
-// A host that a worker starts serves the child agent that the task is for: with the memory
-// that it was given, where state is shared, and with no more tools than it was given.
+// TestSharedState: a host that a worker starts serves the child agent of the task. The child sees the memory that it
+// was given, if the state is shared, and has only the tools that it was given.
 func TestSharedState(t *testing.T) {
 	t.Parallel()
 	binary, state := hosttest.Program(t, "a2e"), filepath.Join(t.TempDir(), "state")
@@ -67,7 +67,7 @@ func TestSharedState(t *testing.T) {
 	s := confinedStage(t, piping, apart)
 	s.stateDir = state
 	if err := os.WriteFile(filepath.Join(s.dir, "a2e.yaml"), []byte("max_parallel: 1\n"),
-		0o600); err != nil { // one line after the other
+		0o600); err != nil { // the host handles one line after the other
 		t.Fatal(err)
 	}
 	for i, test := range []struct {
@@ -77,7 +77,7 @@ func TestSharedState(t *testing.T) {
 		"shares", "sharing",
 		false,
 	}} {
-		if i == 3 { // with the session of the parent ends what its children see of it
+		if i == 3 { // the end of the parent's session ends its children's access to the memory
 			end()
 		}
 		task := brief(fmt.Sprint(i), strings.Join([]string{
@@ -119,7 +119,7 @@ func TestSharedState(t *testing.T) {
 	assert.That(t, err != nil, "the tool that was denied has written")
 }
 
-// Without a state folder there is nothing to share.
+// TestSharedStateNeedsOne: share_state without a state folder is refused.
 func TestSharedStateNeedsOne(t *testing.T) {
 	t.Parallel()
 	w := shell("w", "true")
@@ -128,7 +128,8 @@ func TestSharedStateNeedsOne(t *testing.T) {
 	assert.That(t, err != nil && err.Error() == `worker "w": share_state needs a host with a state_dir`, "%v", err)
 }
 
-// Where a result may stand in what a worker prints, and what is none.
+// TestResultIn: a result is found wherever it may stand in the output of a worker, and other text is not taken for a
+// result.
 func TestResultIn(t *testing.T) {
 	t.Parallel()
 	const pretty = "{\n  \"status\": \"done\",\n  \"artifacts\": {\n    \"files_changed\": []\n  }\n}"
@@ -160,8 +161,8 @@ func TestResultIn(t *testing.T) {
 	}
 }
 
-// Hostile output costs about as much as any other: a quadratic search would
-// take minutes here.
+// TestResultInHostileOutput: hostile output costs about as much as other output. A quadratic search would take minutes
+// here.
 func TestResultInHostileOutput(t *testing.T) {
 	t.Parallel()
 	for _, piece := range []string{
@@ -174,8 +175,8 @@ func TestResultInHostileOutput(t *testing.T) {
 	}
 }
 
-// No part of a result, and nothing of what a worker announces, tells what it was told in
-// confidence.
+// TestWallSecretsAreHiddenEverywhere: neither a result nor the announcement of a worker shows a secret that the worker
+// was given.
 func TestWallSecretsAreHiddenEverywhere(t *testing.T) {
 	t.Parallel()
 	const token = "s3cret-t0ken"
@@ -192,7 +193,7 @@ func TestWallSecretsAreHiddenEverywhere(t *testing.T) {
 		"%s, %v", infos, err)
 }
 
-// A key of several lines is hidden in each of them.
+// TestSecretOfSeveralLines: each line of a secret of several lines is hidden.
 func TestSecretOfSeveralLines(t *testing.T) {
 	t.Parallel()
 	w := shell("w", `echo "$API_KEY"; echo "$API_KEY" >&2; exit 1`)

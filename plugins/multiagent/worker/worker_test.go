@@ -78,7 +78,7 @@ func TestValidate(t *testing.T) {
 	assert.That(t, err != nil, "no launcher")
 }
 
-// The options load as the config of a plugin.
+// TestOptionsLoad: the options of a worker load from the config of a plugin.
 func TestOptionsLoad(t *testing.T) {
 	t.Parallel()
 	opts := must.Get(config.ParseOptions("x", []byte("workers:\n- {name: w, command: [a, b], mode: fleet, model: m, "+
@@ -95,7 +95,8 @@ func TestOptionsLoad(t *testing.T) {
 		!strings.Contains(fmt.Sprintf("%+v", w), "hush"), "%+v %v", w, err)
 }
 
-// What a task may want is bounded: it is looked for while all others wait.
+// TestTooManyNeeds: the number of requirements of a task is bounded, because the search for a worker holds up all other
+// tasks.
 func TestTooManyNeeds(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, shell("w", "true"))
@@ -111,7 +112,8 @@ func TestTooManyNeeds(t *testing.T) {
 	}
 }
 
-// Higher priorities start first, equal ones in order of arrival.
+// TestPriorityOrder: tasks of a higher priority start first, and tasks of the same priority in the order of their
+// arrival.
 func TestPriorityOrder(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, shell("w", `if test "$A2E_TASK_ID" = first; then until test -e go; do sleep 0.01; done; else echo "$A2E_TASK_ID" >>order; fi`))
@@ -149,7 +151,7 @@ func TestPriorityOrder(t *testing.T) {
 	assert.Diff(t, want, s.notes("order"))
 }
 
-// A task that waits ends with its deadline or its context, and leaves the queue.
+// TestWaitingEnds: a waiting task ends with its deadline or its context, and leaves the queue.
 func TestWaitingEnds(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, shell("w", `until test -e go; do sleep 0.01; done`))
@@ -215,7 +217,7 @@ func TestRefusedTasks(t *testing.T) {
 	assert.That(t, all != nil && len(all) == 0, "%v", all)
 }
 
-// idlePool is a pool whose workers never start: their places are taken by hand.
+// idlePool returns a pool whose workers never start: tests take their places by hand.
 func idlePool(t testing.TB, workers ...Worker) *Pool {
 	t.Helper()
 	p := must.Get(NewPool(Options{Workers: workers}, Env{Launcher: noLauncher, Workspace: t.TempDir()}))(t)
@@ -232,9 +234,9 @@ func TestTooManyWait(t *testing.T) {
 	assert.That(t, errors.As(err, &e) && e.Code == protocol.CodeOverloaded, "%v", err)
 }
 
-// learner is a plugin that counts calls and knows weights.
+// learner is a plugin that records calls and has weights.
 type learner struct {
-	begun  chan context.Context // takes that of Start, which names the host
+	begun  chan context.Context // receives the context of Start, which has the host
 	weight map[string]float64
 
 	mu    sync.Mutex
@@ -260,7 +262,8 @@ func (l *learner) RecordCall(r host.CallRecord) {
 	l.calls = append(l.calls, r)
 }
 
-// Each task that ran counts once for the worker that did it, and weights choose among equals.
+// TestTasksAreCounted: each task that ran is recorded once for the worker that did it, and weights decide between equal
+// workers.
 func TestTasksAreCounted(t *testing.T) {
 	t.Parallel()
 	l := &learner{begun: make(chan context.Context, 1), weight: map[string]float64{"good": 2, "fair": 1, "blocked": 3}}
@@ -286,10 +289,10 @@ func TestTasksAreCounted(t *testing.T) {
 	assert.Diff(t, want, l.calls)
 }
 
-// picker is a learner that chooses the last of those there are.
+// picker is a learner that chooses the last of the offered workers.
 type picker struct {
 	*learner
-	busy  int // guarded by mu
+	busy  int // choices whose task has not ended; guarded by mu
 	among []string
 }
 
@@ -305,8 +308,8 @@ func (p *picker) Choose(_ context.Context, _ string, names []string) (at int, do
 	}
 }
 
-// A task that leaves its model open goes to the worker that is chosen by what was learned, of
-// whatever model; another one to those of the default's model, of which one is chosen.
+// TestAutoModel: a task with the model "auto" goes to the worker that the learner chooses, of any model. A task without
+// a model goes to one of the workers with the default worker's model, which the learner chooses, too.
 func TestAutoModel(t *testing.T) {
 	t.Parallel()
 	p := &picker{learner: &learner{begun: make(chan context.Context, 1)}}
