@@ -1,33 +1,33 @@
-# Everything the project is built, tested and measured with. `make check` is what
-# CI runs; it installs what the tests need, at pinned versions.
+# The commands that build, test and measure the project. CI runs `make check`, which
+# installs the tools of the tests at pinned versions.
 export CGO_ENABLED = 0
-# without the folder in what is compiled, one clone uses what another has in the cache, and the tests what the release has
+# -trimpath leaves the folder out of compiled code, so that all clones and the release share one build cache
 export GOFLAGS := $(shell go env GOFLAGS) -trimpath
 
 GOLANGCI = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 GOVULNCHECK = golang.org/x/vuln/cmd/govulncheck@v1.9.0
 VULNDB ?= https://vuln.go.dev
-# a count of inputs, or a time; a time ends now and then with "context deadline
-# exceeded", which is the fuzzer's own clock and no finding
+# a count of inputs, or a time; with a time, the fuzzer sometimes ends with "context deadline
+# exceeded", which is its own clock and not a finding
 FUZZTIME   ?= 200000x
 # package:target of each fuzz test
 FUZZ = protocol:FuzzScan protocol:FuzzEnvelope host:FuzzFrame host:FuzzHandshake \
        host/config:FuzzConfig host/schema:FuzzNormalise host/guard/redact:FuzzRedact plugins/tools:FuzzPath plugins/tools:FuzzURL plugins/toolkits:FuzzOpenAPI plugins/skill:FuzzSkill plugins/mcp/link:FuzzRead \
        plugins/memory/embed:FuzzWords plugins/learning:FuzzDurations plugins/chains/jmes:FuzzDecode plugins/chains/jmes:FuzzEval plugins/multiagent/worker:FuzzOutput \
        plugins:FuzzFiles $(FUZZHOST)
-# of these, the ones whose every input is a host, or a store, of its own: they get a tenth of the inputs
+# fuzz tests that make a new host or store for each input; they get a tenth of the inputs
 FUZZHOST = plugins/mcp:FuzzServer plugins:FuzzRequests plugins:FuzzDialects plugins:FuzzImport plugins:FuzzHTTP
 
 .PHONY: help build dist test race golden fuzz soak bench benchmarks recall regret workflows check fmt walls lint vulnerabilities tools postgresql chromium shells
 
-help: ## what there is
+help: ## these targets
 	@sed -n 's/^\([a-z]*\):.*## /\1  /p' Makefile
 
 build: ## the binary, static, in this folder
 	go build -trimpath -ldflags '-s -w' -o a2e .
 
-# the same bytes from the same sources and Go, whatever folder and machine they lie on
-dist: ## what is released, into dist/: archives for each system, packages for npm and pip, checksums, …
+# the same sources and the same Go make the same bytes, in any folder and on any machine
+dist: ## the release, into dist/: archives for each system, packages for npm and pip, checksums, …
 	@set -e; for os in linux darwin windows; do echo "vet for $$os"; GOOS=$$os GOARCH=amd64 go vet ./...; done
 	rm -rf dist && go run ./host/cli/dist $(if $(URL),-url $(URL))
 
@@ -38,14 +38,14 @@ newcomer: ## plays a newcomer's first hour in an empty folder: clones, builds, a
 test: tools ## the tests, quick
 	go test ./...
 
-# the race detector needs a C compiler; `vet` has looked at the code already
+# the race detector needs a C compiler; tests run without vet, as lint includes it
 RACE := $(if $(shell command -v cc),-race)
-# what only computes, shares nothing and is not ours takes three times as long with it: the C of SQLite as Go, and what packs and parses
+# packages of others that only compute and share no data: with the race detector they would take three times as long
 COMPUTES = compress/flate regexp regexp/syntax modernc.org/sqlite/lib github.com/santhosh-tekuri/jsonschema/v6 \
 	github.com/go-json-experiment/json/jsontext github.com/go-json-experiment/json/internal/jsonwire
 NORACE = $(if $(RACE),$(COMPUTES:%=-gcflags=%=-race=false))
 
-# tests wait more than they work: more at once than there are processors
+# tests wait more than they compute, so more of them run at once than there are processors
 CORES = $$(getconf _NPROCESSORS_ONLN)
 WIDE = -p $$(($(CORES) + 1)) -parallel $$(($(CORES) * 2))
 
@@ -54,10 +54,10 @@ race: tools ## the tests as CI runs them
 	@built=$$(mktemp -d) && trap 'rm -rf "$$built"' EXIT && \
 	A2E_TEST_BUILT=$$built GORACE=atexit_sleep_ms=0 CGO_ENABLED=$(if $(RACE),1,0) go test -vet=off -ldflags=-w $(WIDE) $(RACE) $(NORACE) ./...
 
-golden: ## the golden sessions; `make golden UPDATE=1` writes them anew
+golden: ## the golden sessions; `make golden UPDATE=1` writes them again
 	go test ./host ./host/cli -run 'TestGolden' $(if $(UPDATE),-update)
 
-# what the fuzzer finds interesting is kept here; without, each run begins with the seeds
+# the folder for inputs that the fuzzer found; without a folder, each run begins with the seeds
 CORPUS ?= $$(go env GOCACHE)/fuzz/a2e
 fuzz: ## each fuzz target for FUZZTIME
 	@$(MAKE) --no-print-directory -j $(CORES) -O $(addprefix fuzz/,$(sort $(foreach f,$(FUZZ),$(firstword $(subst :, ,$(f))))))
@@ -85,23 +85,23 @@ bench: ## this host against a bare line echo and an MCP server, side by side
 benchmarks: ## the Go benchmarks: starts of children, a memory of 100,000 entries, the fleet, chains, …
 	go test -run '^$$' -bench . ./...
 
-recall: testdata/recall/venv/.made ## what the memory's search finds, and how fast, beside others
+recall: testdata/recall/venv/.made ## the recall and speed of the memory's search, compared with others
 	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && \
 	go build -trimpath -ldflags '-s -w' -o "$$dir/a2e" . && \
 	testdata/recall/venv/bin/python3 testdata/recall/recall.py "$$dir/a2e" $(RECALL)
 
-workflows: testdata/workflows/venv/.made ## chains beside LangGraph and plain Python; writes the table in plugins/chains/README.md
+workflows: testdata/workflows/venv/.made ## chains compared with LangGraph and plain Python; writes the table in plugins/chains/README.md
 	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && \
 	go build -trimpath -ldflags '-s -w' -o "$$dir/a2e" . && \
 	testdata/workflows/venv/bin/python3 testdata/workflows/compare.py "$$dir/a2e" plugins/chains/README.md
 
 .PHONY: servers
-servers: testdata/peers/venv/.made ## what twelve MCP servers list directly and behind the gateway; needs the network and minutes
+servers: testdata/peers/venv/.made ## the tools of twelve MCP servers, directly and behind the gateway; needs the network and some minutes
 	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && \
 	go build -trimpath -ldflags '-s -w' -o "$$dir/a2e" . && \
 	python3 testdata/servers/compare.py "$$dir/a2e" $(SERVERS)
 
-regret: tools ## what it costs to learn which tool is the best, beside numpy; writes the table in plugins/learning/README.md
+regret: tools ## the regret of learning which tool is best, compared with numpy; writes the table in plugins/learning/README.md
 	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && \
 	go build -trimpath -ldflags '-s -w' -o "$$dir/a2e" . && \
 	testdata/gym/venv/bin/python3 plugins/learning/testdata/regret.py "$$dir/a2e" plugins/learning/README.md
@@ -123,19 +123,19 @@ lint: ## the format and all checks of the code by golangci-lint, and go.mod with
 	go mod tidy -e -diff
 	go run $(GOLANGCI) run ./...
 
-# no part of check: it needs the network, and the answer is another one each day
-vulnerabilities: ## what the Go vulnerability database knows of all that is called; VULNDB=file:///… is a copy of it
+# not part of check, as it needs the network, and its result changes from day to day
+vulnerabilities: ## known vulnerabilities in the code that is called; VULNDB=file:///… uses a copy of the database
 	go run $(GOVULNCHECK) -db $(VULNDB) ./...
 
 TOOLS = testdata/readme/node_modules testdata/peers/node_modules testdata/recipes/node_modules testdata/inspect/node_modules testdata/gym/venv testdata/peers/venv testdata/recipes/venv testdata/a2a/venv testdata/a2a03/venv
 
-tools: $(TOOLS:=/.made) postgresql chromium shells ## what the tests need beyond Go, python3 and node
+tools: $(TOOLS:=/.made) postgresql chromium shells ## installs the programs that tests need in addition to Go, python3 and node
 postgresql:
 	@ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || command -v postgres >/dev/null || \
 	{ apt-get update && apt-get install -y --no-install-recommends postgresql; }
 chromium:
 	@command -v chromium >/dev/null || { apt-get update && apt-get install -y --no-install-recommends chromium; }
-shells: # what reads the completions and the man page
+shells: # read the completions and the man page
 	@command -v zsh >/dev/null && command -v fish >/dev/null && command -v mandoc >/dev/null || \
 	{ apt-get update && apt-get install -y --no-install-recommends zsh fish mandoc; }
 testdata/%/node_modules/.made: testdata/%/package.json
@@ -147,7 +147,7 @@ testdata/%/venv/.made: testdata/%/requirements.txt
 	$(@D)/bin/python3 -m pip install --quiet --no-input --disable-pip-version-check -r $<
 	touch $@
 
-check: ## lint, race and a taste of each fuzz target, with the time of each
+check: ## lint, race and a short run of each fuzz target, with the time of each
 	@for step in lint race fuzz; do \
 	  echo "== $$step"; began=$$(date +%s); $(MAKE) --no-print-directory $$step $(if $(filter command line,$(origin FUZZTIME)),,FUZZTIME=1000x CORPUS=) || exit 1; \
 	  echo "== $$step took $$(($$(date +%s) - began)) s"; \

@@ -1,4 +1,4 @@
-# What a client written with the a2a-sdk 0.3 does at a worker: client.py URL TOKEN; it prints a line for each step.
+# Uses a worker as a client of the a2a-sdk 0.3 does, and prints a line for each step: client.py URL TOKEN
 import asyncio, sys, uuid
 import httpx
 from a2a.client import A2ACardResolver, ClientConfig, ClientFactory, create_text_message_object

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-# Stands in for a command-line agent: prints what the one of its own name prints, as its public pages have it, and
-# keeps its sessions where that one does. It counts the prompts of a session, and ignores how it is told to answer.
+# Stands in for the command-line agent of its own name: it prints the events that the public pages of that agent
+# describe, and keeps its sessions where that agent does. It counts the prompts of a session, and ignores options.
 import json, os, pathlib, sys
 
 name, args, here = pathlib.Path(sys.argv[0]).name, sys.argv[1:], os.getcwd()

@@ -6,17 +6,17 @@
 #   a2e_call list_dir '{"path":"."}'                  # prints the data of the tool's result
 #   a2e_send ping; one=$A2E_ID; a2e_send ping         # side by side
 #   a2e_wait "$one" && echo "$A2E_ANSWER"
-#   a2e_end                                           # its status is that of the host
+#   a2e_end                                           # returns the host's exit status
 #
-# What fails returns 1 with the host's error in A2E_ERROR, "code: message"; 2 where the host has ended,
-# 3 where A2E_TIMEOUT seconds (unset: no limit) went by without a line; the request is then cancelled.
-# Events, output of processes and pushes go to the function a2e_event where there is one. In a subshell,
-# such as $(a2e_call …), what comes for other requests is lost: use A2E_ANSWER while some wait.
+# A function returns 1 with the host's error in A2E_ERROR, "code: message", 2 if the host has ended, and 3
+# if the host wrote no line for A2E_TIMEOUT seconds (unset: no limit); the request is then cancelled.
+# Events, output of processes and pushes are passed to the function a2e_event, if it exists. A subshell such
+# as $(a2e_call …) loses answers to other requests: while some wait, use A2E_ANSWER instead.
 
 A2E_HEAD='^\{"a2e":"1\.0","version":"1\.0","type":"([^"]*)","id":"([^"]*)","ts":[0-9.e+]*(,"req_id":"([^"]*)")?'
 
 a2e_start() { # COMMAND…
-  trap '' PIPE # a host that has gone is an error, and not the end of this shell
+  trap '' PIPE # the end of the host is an error, and does not end this shell
   declare -gA A2E_ANSWERS=()
   A2E_SENT=0
   coproc A2E { trap - PIPE; exec "$@"; }

@@ -1,4 +1,4 @@
-"""A client of a2e in one file, to be taken along: Python 3.9 or newer, and nothing else.
+"""A client of a2e in one file, to copy into your project: it needs only Python 3.9 or newer.
 
     with Host(["./a2e"]) as host:
         print(host.call("list_dir", {"path": "."})["entries"])    # waits
@@ -22,9 +22,9 @@ class HostGone(ConnectionError):
 
 
 class Host:
-    """A host as a child process; its methods may be called from several threads. on_message gets what
-    belongs to no request that waits: output of processes, pushes, and requests of the host, whose answer
-    is the dict that it returns. It and on_event run on the thread that reads: they must not wait."""
+    """A host as a child process; its methods may be called from several threads. on_message gets messages that
+    belong to no waiting request: output of processes, pushes, and requests of the host, for which it returns
+    the answer as a dict. on_message and on_event run on the reading thread, so they must not wait."""
 
     def __init__(self, command=("a2e",), agent_id="python", caps=(), token="", on_message=None, **popen):
         self._lock, self._writing, self._sent, self._waiting, self._gone = threading.Lock(), threading.Lock(), 0, {}, None
@@ -42,7 +42,7 @@ class Host:
         self.capabilities = [row["capability"] for row in hello["accepted_caps"] if row["enabled"]]
 
     def submit(self, type, on_event=None, **fields):
-        """Sends a request and returns the Future of its answer, whose cancel() stops the request."""
+        """Sends a request and returns the Future of its answer; its cancel() stops the request."""
         future = Future()
         with self._lock:
             if self._gone:
@@ -59,14 +59,14 @@ class Host:
         return future
 
     def stop(self, future):
-        """Has the host stop a request, which then ends with the error `cancelled`."""
+        """Lets the host stop a request, which then ends with the error `cancelled`."""
         try:
             self._write("cancel", "", {"req_id": future.req_id})
         except HostGone:
-            pass  # it has stopped
+            pass  # the request has ended with the host
 
     def request(self, type, timeout=None, on_event=None, **fields):
-        """Returns the answer to a request, which is stopped after timeout seconds: TimeoutError."""
+        """Returns the answer to a request. After timeout seconds it stops the request: TimeoutError."""
         future = self.submit(type, on_event, **fields)
         try:
             return future.result(timeout)
@@ -76,7 +76,7 @@ class Host:
             raise
 
     async def arequest(self, type, timeout=None, on_event=None, **fields):
-        """request within asyncio: a task that is cancelled stops the request."""
+        """Is request for asyncio: the end of a cancelled task stops the request."""
         return await asyncio.wait_for(asyncio.wrap_future(self.submit(type, on_event, **fields)), timeout)
 
     def call(self, tool, arguments, timeout=None, on_event=None):
@@ -87,11 +87,11 @@ class Host:
         return _data(await self.arequest("tool/call/req", timeout, on_event, tool_name=tool, arguments=arguments, streaming=bool(on_event)))
 
     def close(self, timeout=15):
-        """Ends the host by closing its stdin: what runs gets its time. Returns the exit status."""
+        """Ends the host by closing its stdin, which lets running requests end. Returns the exit status."""
         try:
             self._child.stdin.close()
         except OSError:
-            pass  # it has ended
+            pass  # the host has ended
         for end in (self._child.terminate, self._child.kill):
             try:
                 self._child.wait(timeout)

@@ -1,5 +1,5 @@
-// A client of a2e in one file, to be taken along: Node's own modules, and nothing else. Node 22.18 and
-// newer runs it as it is (node agent.ts), older ones by npx tsx agent.ts, or compiled by tsc.
+// A client of a2e in one file, to copy into your project: it needs only Node's own modules. Node 22.18 and
+// newer runs it directly (node agent.ts), older versions with npx tsx agent.ts, or compiled by tsc.
 //
 //   const host = await Host.start({ command: ["./a2e"] });
 //   console.log(await host.call("list_dir", { path: "." }));
@@ -30,7 +30,7 @@ export class HostGone extends Error {}
 
 export type Options = {
   command?: string[]; agentId?: string; caps?: string[]; token?: string; cwd?: string; env?: NodeJS.ProcessEnv;
-  /** Gets what belongs to no request that waits, and requests of the host, whose answer is what it returns. */
+  /** Gets messages that belong to no waiting request, and requests of the host, for which it returns the answer. */
   onMessage?: Listener;
 };
 
@@ -47,7 +47,7 @@ export class Host {
     const [program, ...args] = o.command ?? ["a2e"];
     this.onMessage = o.onMessage ?? (() => {});
     this.child = spawn(program, args, { stdio: ["pipe", "pipe", "inherit"], cwd: o.cwd, env: o.env });
-    this.child.stdin!.on("error", () => {}); // "close" tells
+    this.child.stdin!.on("error", () => {}); // the event "close" follows
     let line: Buffer[] = [];
     this.child.stdout!.on("data", (chunk: Buffer) => {
       for (let end; (end = chunk.indexOf(10)) >= 0; chunk = chunk.subarray(end + 1)) {
@@ -112,7 +112,7 @@ export class Host {
     return data.data;
   }
 
-  /** Ends the host by closing its stdin: what runs gets its time. Resolves to the exit status or signal. */
+  /** Ends the host by closing its stdin, which lets running requests end. Resolves to the exit status or signal. */
   async close(timeout = 15_000): Promise<number | NodeJS.Signals> {
     this.child.stdin!.end();
     const timers = [setTimeout(() => this.child.kill(), timeout), setTimeout(() => this.child.kill("SIGKILL"), 2 * timeout)];

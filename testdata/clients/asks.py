@@ -1,4 +1,4 @@
-"""An MCP server whose tool asks the client for its model, and gives back what that says."""
+"""An MCP server whose tool asks the client for its model, and returns the answer of the model."""
 import json, sys
 
 def send(**m):

@@ -1,4 +1,4 @@
-"""Puts a2e_client.py to the test: python3 try.py A2E"""
+"""Tests a2e_client.py: python3 try.py A2E"""
 import asyncio, os, signal, sys
 from a2e_client import A2EError, Host, HostGone
 

@@ -1,4 +1,4 @@
-# Puts a2e.sh to the test: bash try.sh A2E
+# Tests a2e.sh: bash try.sh A2E
 set -u
 . ./a2e.sh
 fail() { echo "$1: ${A2E_ERROR-} $(head -c 300 <<<"${A2E_ANSWER-}")" >&2; exit 1; }

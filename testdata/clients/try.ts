@@ -1,4 +1,4 @@
-// Puts a2e_client.ts to the test: node try.js A2E, once compiled.
+// Tests a2e_client.ts, after it is compiled: node try.js A2E
 import { strict as assert } from "node:assert";
 import { Host, HostGone, type Message } from "./a2e_client.ts";
 

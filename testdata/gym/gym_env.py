@@ -35,10 +35,10 @@ def schema(space):
             return {"type": "array", "prefixItems": parts, "minItems": len(parts), "maxItems": len(parts)}
         case spaces.Text():
             return {"type": "string", "minLength": space.min_length, "maxLength": space.max_length}
-    return {}  # the environment itself looks at it
+    return {}  # the environment itself checks the value
 
 def sample(space, value):
-    """A value out of JSON as the environment takes it; one that does not fit is a ValueError."""
+    """Converts a value of JSON to one of the space, or raises ValueError if it does not fit."""
     match space:
         case spaces.Discrete() if value == int(value) and 0 <= value - space.start < space.n:
             return int(value)
@@ -110,7 +110,7 @@ def render(request):
     return {"render": {"mode": "text", "text": drawn if isinstance(drawn, str) else str(last["state"]["observation"])}}
 
 def close(request):
-    idle.append(find(request)[0])  # for another episode, which its reset begins afresh
+    idle.append(find(request)[0])  # for another episode, which begins with a reset
     return {"closed": bool(episodes.pop(request["episode_id"]))}
 
 def plain(thing):
@@ -134,7 +134,7 @@ def answer(line):
     return encode({"type": "error", "req_id": request.get("id", ""), "code": code, "message": message})
 
 out = os.fdopen(os.dup(1), "wb")
-os.dup2(2, 1)  # what a library prints must not stand between the messages
+os.dup2(2, 1)  # text that a library prints must not be among the messages
 name, arguments = sys.argv[1], json.loads("".join(sys.argv[2:3]) or "{}")
 model = gymnasium.make(name, **arguments)
 modes = model.metadata.get("render_modes") or []
@@ -143,7 +143,7 @@ episodes, idle, numbers = {}, [], itertools.count(1)
 handlers = {f"env/{handler.__name__}/req": handler for handler in (space, reset, step, observe, render, close)}
 encode = json.JSONEncoder(default=plain, allow_nan=False, skipkeys=True, separators=(",", ":")).encode
 rest = b""
-while data := os.read(0, 1 << 20):  # whatever has come is answered at once
+while data := os.read(0, 1 << 20):  # answers all lines that have arrived at once
     *lines, rest = (rest + data).split(b"\n")
     out.write("".join(answer(line) + "\n" for line in lines if line.strip()).encode())
     out.flush()

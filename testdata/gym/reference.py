@@ -1,4 +1,4 @@
-"""CartPole-v1 in process, for the tests: what gym_env.py has to give, and how fast it could be.
+"""CartPole-v1 in this process, for the tests: the values that gym_env.py must return, and the time of a step without it.
 
 usage: reference.py run STEPS     one JSON line per reset and step
        reference.py time STEPS    the seconds that the steps took

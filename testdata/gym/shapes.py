@@ -1,4 +1,4 @@
-"""An environment with every kind of space, for the tests: it shows what it was told."""
+"""An environment with every kind of space, for the tests: its observation is the last action."""
 import gymnasium, numpy as np
 from gymnasium import spaces
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Plays a newcomer in an empty folder with an empty home: each command, what it prints, and how
-# long it takes. It ends with 1 at the first that does not show what it should.
-#   newcomer.sh REPOSITORY [BINARY]   with BINARY nothing is built: that is taken instead
+# Plays a newcomer in an empty folder with an empty home, and shows each command with its output and its
+# time. It exits with 1 at the first command without the expected output.
+#   newcomer.sh REPOSITORY [BINARY]   with BINARY, uses this program instead of a build
 #   CHECK=1                           runs the project's tests as well
 set -u
 repository=$1 binary=${2:-}
@@ -15,13 +15,13 @@ cd "$work" || exit 1
 began=$(date +%s%N)
 commands=0
 
-# try COMMAND TEXT: shows the command and runs it; its output must hold the text.
+# try COMMAND TEXT shows the command and runs it. The output must contain the text.
 try() {
   commands=$((commands + 1))
   printf '\n$ %s\n' "$1"
   local start ms
   start=$(date +%s%N)
-  eval "$1" >"$work/output" 2>&1 # in this shell: cd and export last
+  eval "$1" >"$work/output" 2>&1 # in this shell, so that cd and export have effect later
   local code=$?
   ms=$((($(date +%s%N) - start) / 1000000))
   cut -c1-300 "$work/output" | head -20
@@ -53,7 +53,7 @@ try "export PATH=$PWD:\$PATH && cd $work/project && a2e version" 'a2e '
 
 step 'What works here'
 try 'a2e tools list' 'read_file'
-try 'a2e doctor || true' 'sandbox' # what a machine lacks is its own
+try 'a2e doctor || true' 'sandbox' # its exit code depends on the machine
 
 step 'A tool of my own'
 cat >a2e.yaml <<'YAML'

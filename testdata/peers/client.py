@@ -1,4 +1,4 @@
-"""What a client made with the Python SDK sees of `a2e mcp serve`:
+"""Tests `a2e mcp serve` with a client of the Python SDK:
 
     python3 client.py A2E     in a folder with note.md, skills/greet and server-everything in a2e.yaml
 """
@@ -59,7 +59,7 @@ async def begin(session):
 
 async def tools(session):
     known = {}
-    with anyio.fail_after(60):  # the server behind the host may take its time to start
+    with anyio.fail_after(60):  # the server behind the host may take a while to start
         while "all__echo" not in known:
             known = {tool.name: tool for tool in await everything(session.list_tools, "tools")}
     read = known["read_file"]
@@ -67,7 +67,7 @@ async def tools(session):
     assert read.annotations.read_only_hint is True and known["run_command"].annotations.read_only_hint is False
     weather = known["all__get-structured-content"]
     assert weather.output_schema["properties"]["humidity"]["type"] == "number"
-    found = await session.call_tool("grep", {"pattern": "note"})  # the SDK holds the result against the output schema
+    found = await session.call_tool("grep", {"pattern": "note"})  # the SDK checks the result against the output schema
     assert not found.is_error and "note.md" in json.dumps(found.structured_content)
     found = await session.call_tool("all__get-structured-content", {"location": "Chicago"})
     assert found.structured_content == {"temperature": 36, "conditions": "Light rain / drizzle", "humidity": 82}
@@ -132,7 +132,7 @@ async def asked(session):
 
 
 async def pinned(server, callbacks):
-    """A client of the version that has no initialize, in which questions are answers."""
+    """Uses the version of MCP without initialize, in which a server asks in its answers."""
     async with Client(server, mode="2026-07-28", **callbacks) as client:
         assert client.protocol_version == "2026-07-28"
         with anyio.fail_after(30):

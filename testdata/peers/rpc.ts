@@ -1,7 +1,7 @@
 // A client of JSON-RPC sessions, written from the protocol's description alone:
 //   tsc rpc.ts && node rpc.js A2E     in a folder whose a2e.yaml has a worker with a scripted model
-// The model stalls where a line `! release` on stdout has the test let it go on. Each answer and
-// event is held against its shape; what is there beyond a shape is the host's own.
+// When the model stalls, the line `! release` on stdout makes the test release it. Each answer and
+// event is checked against its shape; members that a shape lacks are extensions of the host.
 import assert from "node:assert/strict";
 import { spawn, type ChildProcess } from "node:child_process";
 import { createInterface } from "node:readline";
@@ -136,7 +136,7 @@ class Client {
     });
   }
 
-  // until waits for an event that matches, from one on.
+  // until waits for an event that matches, beginning with event number since.
   until(what: string, match: (e: RpcEvent) => boolean, since = 0): Promise<any> {
     return new Promise((resolve, reject) => {
       const late = setTimeout(() => reject(new Error(`never: ${what}; there were ${JSON.stringify(this.events.slice(since))}`)), 60_000);
@@ -152,7 +152,7 @@ class Client {
     });
   }
 
-  // idle waits until the queue of a session is done: as many turns as are told.
+  // idle waits until this number of turns of a session has ended.
   async idle(turns: number, since: number): Promise<void> {
     await this.until("the session is ready", () => this.events.slice(since).filter((e) => e.type === "session.status" && !e.payload.pending).length >= turns, since);
   }
@@ -178,7 +178,7 @@ async function talk(c: Client): Promise<string> {
   const { session_id, state: fresh } = await c.call("session.create", {});
   assert.deepEqual([fresh.pending, fresh.history, fresh.activeSessionId], [false, [], null]);
 
-  // Text and an image, thoughts, pieces, a tool call inside the turn.
+  // A turn with a text and an image is answered by thoughts, pieces of text and a tool call.
   let since = c.events.length;
   const sent = await c.call("session.send", { session_id, text: "look", images: [{ path: "pixel.png", dataUrl: "data:image/png;base64,cGl4ZWw=", mimeType: "image/png" }] });
   assert.deepEqual([sent.accepted, sent.queued], [true, false]);
@@ -196,7 +196,7 @@ async function talk(c: Client): Promise<string> {
   assert.equal(told.find((e) => e.payload.message?.kind === "assistant")!.payload.message.text, "I see \n\nit.");
   assert.equal(told.find((e) => e.type === "session.completed")!.payload.answer_length, "I see \n\nit.".length);
 
-  // A text that steers.
+  // A text steers the current turn.
   assert.equal((await c.call("session.steer", { session_id, text: "nobody listens" })).accepted, false);
   assert.equal((await c.call("session.answer", { session_id, question_id: "nobody asks", action: "accept" })).accepted, false);
   since = c.events.length;
@@ -208,7 +208,7 @@ async function talk(c: Client): Promise<string> {
   const steered = c.events.slice(since).map(short).join(",");
   assert.match(steered, /stream\.chunk,.*message\.appended user,status steer applied; continuing\.\.\.,.*stream\.chunk,message\.appended assistant,completed,context\.estimate,status ready$/);
 
-  // Two wait, the first is interrupted.
+  // Two turns wait in the queue, and the first is interrupted.
   since = c.events.length;
   const one = await c.call("session.send", { session_id, text: "one" });
   const busy: RpcError = await c.call("session.send", { session_id, text: "too soon" }).then(() => assert.fail("it is busy"), (e) => e);

@@ -1,8 +1,8 @@
-"""What a client made with the Python SDK makes of tools with odd schemas:
+"""Tests tools with odd schemas with a client of the Python SDK:
 
     python3 schemas.py A2E     in a folder with an MCP server `odd` in a2e.yaml
 
-It lists the tools, calls each that is odd's with the arguments that $ARGUMENTS has for it, and prints their names.
+It lists the tools, calls each tool of `odd` with its arguments in $ARGUMENTS, and prints the names of these tools.
 """
 import json
 import os

@@ -1,10 +1,10 @@
-"""Records the pictures of the README: record.py A2E FOLDER writes demo.svg, a terminal that shows real commands and
-what they print, and inspect.png, the page of `a2e inspect` with a recorded session."""
+"""Records the pictures of the README: record.py A2E FOLDER writes demo.svg, a terminal with real commands and
+their output, and inspect.png, the page of `a2e inspect` with a recorded session."""
 import html, json, os, subprocess, sys, tempfile, time
 from pathlib import Path
 
 A2E, OUT = Path(sys.argv[1]).resolve(), Path(sys.argv[2])
-STEPS = [  # what is typed
+STEPS = [  # the commands
     """echo '{"type":"ping","id":"1"}' | a2e""",
     "a2e tools call write_file path=todo.txt content='TODO: ship it'",
     "a2e tools call grep pattern=TODO",

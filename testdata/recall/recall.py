@@ -1,8 +1,8 @@
 """Measures the search of a2e's memory beside SQLite FTS5, rank_bm25 and TF-IDF over characters.
 
-recall.json has the entries that are looked for and the queries by class, heldout.json further
-queries that were written before any result of them was seen; filler() makes the other entries. Prints recall@1 and @10 by class, the latency of a2e at the largest size, and the
-entries stored in a second.
+recall.json has the wanted entries and the queries by class. heldout.json has further queries, which
+were written before any of their results was seen. filler() makes the other entries. The program prints recall@1
+and @10 by class, the latency of a2e at the largest size, and the number of entries stored per second.
 
     recall.py A2E [--sizes 170,10000,100000] [--peers none] [--misses] [--queries heldout.json]
 """
@@ -50,7 +50,7 @@ ARABIC = ("قاعدة البيانات,المستودع,أحمد,ليلى,الم
 
 
 def evidence(query, text):
-    """What a query shares with the entry it is to find: beginnings of words, pairs of Han and kana."""
+    """Returns the parts of a query that its wanted entry has too: beginnings of words, pairs of Han and kana."""
     parts = set()
     for word in words(query):
         size = 2 if ord(word[0]) >= 0x3000 else 4
@@ -59,8 +59,8 @@ def evidence(query, text):
 
 
 def filler(n, data):
-    """n entries of everyday notes, always the same ones: most share words with those that are
-    looked for, and none has all that a query shares with the entry it is to find."""
+    """Returns n entries of everyday notes, the same ones in each run. Most share words with the wanted
+    entries, but none has all parts that a query shares with its wanted entry."""
     r = random.Random(19)
     answers = [evidence(query, data["entries"][want]) for pairs in data["queries"].values() for query, want in pairs]
     answers = [parts for parts in answers if len(parts) > 1]
@@ -147,7 +147,7 @@ class Host:
 
 
 def latencies(binary, home, queries):
-    """Seconds of the first search of a process (the median of five), and of each query, asked three times."""
+    """Returns the seconds of a process's first search (median of five) and of each query (median of three)."""
     firsts, times = [], []
     for attempt in range(5):
         host = Host(binary, home)
@@ -216,7 +216,7 @@ PEERS = {"fts5": fts5("unicode61"), "porter": fts5("porter unicode61"), "trigram
 
 
 def recall(search, queries, misses):
-    """Recall@1 and @10 for each class, and of all."""
+    """Returns recall@1 and @10 for each class and for all queries."""
     rows, right, near, count = {}, 0, 0, 0
     for kind, pairs in queries.items():
         found = [(query, want, search(query)) for query, want in pairs]

@@ -3,8 +3,8 @@ import asyncio, sys
 from agents import Agent, Runner, set_default_openai_api, set_tracing_disabled
 from agents.mcp import MCPServerStdio
 
-set_default_openai_api("chat_completions")  # any server that speaks as OpenAI's does
-set_tracing_disabled(True)  # it would be sent to OpenAI
+set_default_openai_api("chat_completions")  # works with any server that has OpenAI's chat API
+set_tracing_disabled(True)  # traces would be sent to OpenAI
 
 
 async def main():

@@ -11,7 +11,7 @@ def result(host, call):
     try:
         tool = exported["names"][call.function.name]
         return host.call(tool, json.loads(call.function.arguments), timeout=60)
-    except (A2EError, TimeoutError, KeyError, ValueError) as err:  # for the model to mend
+    except (A2EError, TimeoutError, KeyError, ValueError) as err:  # so that the model can correct its call
         return {"error": str(err)}
 
 

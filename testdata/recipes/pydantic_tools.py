@@ -11,7 +11,7 @@ def tool(host, function):
         try:
             return await host.acall(exported["names"][function["name"]], arguments, timeout=60)
         except A2EError as err:
-            raise ModelRetry(str(err))  # for the model to mend
+            raise ModelRetry(str(err))  # so that the model can correct its call
 
     return Tool.from_schema(run, function["name"], function["description"], function["parameters"])
 

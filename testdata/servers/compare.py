@@ -1,15 +1,15 @@
-"""Compares what MCP servers list when they are asked directly and behind the gateway:
+"""Compares the tools that MCP servers list directly and behind the gateway:
 
     make servers                          all of them
     make servers SERVERS='time git'       these
     python3 compare.py A2E [NAME ...]     the same
 
 Each server is started by npx or uvx at the version below, once by this program and once, in its
-sandbox, by `a2e mcp serve`; keys are dummies. A tool is the same if all of it is, JSON for JSON, but for
+sandbox, by `a2e mcp serve`; keys are dummies. A tool is the same if its JSON is equal except for
 
 - its name, which has the id of the server before it;
 - `properties: {}`, which the gateway adds to the schema of an object without properties;
-- members that are null, which stand for nothing;
+- members that are null, which mean nothing;
 - `execution` that forbids tasks, and hints of `annotations` at MCP's defaults, which the gateway leaves out or
   writes; of a tool that only reads, MCP gives the hints about changes no meaning;
 - the title, which the gateway writes into the annotations as well, for older clients.
@@ -55,7 +55,7 @@ SERVERS = {
     "notion": npx("@notionhq/notion-mcp-server@2.5.2", OPENAPI_MCP_HEADERS=NOTION),
     "firecrawl": npx("firecrawl-mcp@3.26.0", FIRECRAWL_API_KEY="fc-dummy"),
     "kubernetes": npx("mcp-server-kubernetes@4.1.7"),
-    # the newest MCP SDK, which it does not pin, is too new for it
+    # the server does not pin the MCP SDK, and does not work with the newest one
     "sqlite": ([UVX, "--with", "mcp==1.30.0", "mcp-server-sqlite@2025.4.25", "--db-path", "data.db"], {}),
 }
 
@@ -156,7 +156,7 @@ def behind(a2e, name, command, env, folder):
 
 
 def normal(value):
-    """Returns a value as the gateway writes it, where that is documented."""
+    """Returns a value as the gateway writes it, with the documented changes."""
     if isinstance(value, list):
         return [normal(v) for v in value]
     if not isinstance(value, dict):
@@ -186,7 +186,7 @@ def tools_of(listed, prefix=""):
 
 
 def differences(a, b, path=""):
-    """Yields the places at which two values differ. 1 and 1.0 do, and so do 1 and true."""
+    """Yields the places at which two values differ. 1 and 1.0 differ, and so do 1 and true."""
     if isinstance(a, dict) and isinstance(b, dict):
         for key in sorted({*a, *b}):
             if key not in a or key not in b:

@@ -1,5 +1,5 @@
-"""Measures chains of a2e beside LangGraph and plain Python: what a person writes, what a node costs, and what is left of
-a workflow after kill -9. Writes its table into the page that it is given, between the marks.
+"""Compares chains of a2e with LangGraph and plain Python: the lines to write, the time of a node, and the steps that
+run again after kill -9. Writes its table into PAGE, between the marks.
 
     compare.py A2E [PAGE]
 """
@@ -21,7 +21,7 @@ def lines(text):
 
 
 def best(run, rounds=5):
-    """Microseconds of the fastest of some rounds."""
+    """Returns the microseconds of the fastest round."""
     times = []
     for _ in range(rounds):
         begun = time.perf_counter()
@@ -35,7 +35,7 @@ def echo(i, more=""):
 
 
 def chain(name):
-    """The nodes of a workflow with many steps."""
+    """Returns the nodes of a workflow with many steps."""
     if name == "row":
         return [echo(i, ',"deps":["n%d"]' % (i - 1) if i else "") for i in range(MANY)]
     if name == "side by side":
@@ -61,7 +61,7 @@ class Host:
 
 
 def costs(a2e, folder):
-    """Microseconds of a step by workflow: a2e, with a journal, LangGraph, with its checkpoints, plain."""
+    """Returns the microseconds of a step by workflow: a2e, with a journal, LangGraph, with its checkpoints, plain."""
     import graphs, plain
     from langgraph.checkpoint.sqlite import SqliteSaver
     host, table, run = Host(a2e, folder), {}, 0
@@ -91,7 +91,7 @@ def costs(a2e, folder):
 
 
 def same(a2e, folder, docs):
-    """Runs each workflow as it is written in all three: the same steps."""
+    """Checks that each workflow runs the same steps in all three forms."""
     import graphs, plain
     steps = os.environ["STEPS"] = os.path.join(folder, "steps")
 
@@ -116,7 +116,7 @@ KEYS = [f"s{i}" for i in range(20)]
 
 
 def child(kind, folder):
-    """Runs the row of 20 steps, once or once more, as a process that is killed."""
+    """Runs or continues the row of 20 steps, in a process that is killed."""
     import graphs, plain
     from langgraph.checkpoint.sqlite import SqliteSaver
     if kind == "plain":
@@ -129,7 +129,7 @@ def child(kind, folder):
 
 
 def killed(a2e, kind, folder):
-    """How many steps ran until the end of a row of 20, killed five times, and how many of them were unknown."""
+    """Kills a row of 20 steps five times. Returns how many steps ran in all, and how many were unknown after a kill."""
     steps = os.path.join(folder, "steps")
     open(steps, "w").close()
     env = {**os.environ, "STEPS": steps, "PYTHONPATH": HERE}
@@ -147,7 +147,7 @@ def killed(a2e, kind, folder):
         if stop:
             proc.send_signal(signal.SIGKILL)
         proc.wait()
-        if kind == "a2e" and stop:  # what became of the step under way is looked up, as a person would
+        if kind == "a2e" and stop:  # looks up whether the step under way has run, as a person would
             journals = json.loads(subprocess.run([a2e, "chain", "list", "--json"], cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True).stdout)
             command = [a2e, "chain", "resume", "row", "-q"]
             for key in next(j for j in journals if j["chain_id"] == "row")["unknown"]:

@@ -1,4 +1,4 @@
-"""The tool `step` of the workflows: it takes 20 ms, and leaves a line in the file that STEPS names."""
+"""The tool `step` of the workflows: it takes 20 ms, and appends a line to the file in $STEPS."""
 import json, os, sys, time
 
 
