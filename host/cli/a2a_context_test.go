@@ -22,7 +22,7 @@ func standIns(t *testing.T, dir string, names ...string) {
 	}
 }
 
-// resultIn is the TASK_RESULT that an answer to message/send has as the data of its artifact.
+// resultIn returns the TASK_RESULT in the artifact of an answer to message/send.
 func resultIn(answer map[string]any) map[string]any {
 	parts, _ := at(answer, "result/artifacts/0/parts").([]any)
 	if len(parts) < 2 {
@@ -32,8 +32,9 @@ func resultIn(answer map[string]any) map[string]any {
 	return result
 }
 
-// A task in a context goes to the session that its agent has for it, also after a restart of the host; the result has
-// what the agent printed: text, pull request, files and tokens, although it ignores how it was told to answer.
+// TestCommandLineAgents: a task in a context goes to the session that the agent has for the context, also after a
+// restart of the host. The result has the text, pull request, files and tokens that the agent printed, although the
+// agent does not answer in the form that it was told.
 func TestCommandLineAgents(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"claude", "codex", "opencode", "gemini"} {
@@ -74,7 +75,8 @@ func TestCommandLineAgents(t *testing.T) {
 	}
 }
 
-// A program of one's own gets the context and the session that it named; without a session the flag is left out.
+// TestSessionsOfPrograms: a program gets the context and the session that it named before. Without a session the flag
+// is left out.
 func TestSessionsOfPrograms(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
@@ -87,7 +89,7 @@ func TestSessionsOfPrograms(t *testing.T) {
 	}
 }
 
-// A model goes on with what was said in its context, and in no other, also after a restart of the host.
+// TestContextsOfModels: a model gets the messages of its context and of no other, also after a restart of the host.
 func TestContextsOfModels(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
@@ -120,9 +122,8 @@ func TestContextsOfModels(t *testing.T) {
 	}
 }
 
-// A long conversation crosses the window of its model again and again, and the model still knows what was said first:
-// it
-// has summed up what is older.
+// TestLongContextsAreSummarised: a long conversation crosses the window of its model again and again. The model still
+// knows the first message, as older messages are summed up.
 func TestLongContextsAreSummarised(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)

@@ -17,11 +17,11 @@ import (
 	"a2e/host/sandbox"
 )
 
-// root is the project's folder, from this package's.
+// root is the project's folder, as a path from this package's folder.
 const root = "../.."
 
 func TestMain(m *testing.M) {
-	sandbox.MaybeRunLauncher() // children of hosts within this program
+	sandbox.MaybeRunLauncher() // for children of hosts that run in this process
 	if os.Getenv(noisyRole) != "" {
 		noisy()
 		return
@@ -32,20 +32,20 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	_ = os.Setenv("LC_ALL", "C.UTF-8") // pages and tests show what programs say in English
-	// a shell that runs the tests beside itself has them ignore it, and so would each host
+	_ = os.Setenv("LC_ALL", "C.UTF-8") // pages and tests have the messages of programs in English
+	// a shell that runs the tests in the background has them ignore SIGINT, and each host would inherit this
 	if signal.Ignored(os.Interrupt) {
 		signal.Notify(make(chan os.Signal, 1), os.Interrupt)
 	}
 	os.Exit(m.Run())
 }
 
-// workDir returns an empty folder with the binary in it, which is home as well.
+// workDir returns an empty folder with the binary in it. Commands use the folder as their home.
 func workDir(t testing.TB) string {
 	t.Helper()
 	path, dir := hosttest.Program(t, "a2e"), t.TempDir()
 	if err := os.Link(path, filepath.Join(dir, "a2e")); err != nil {
-		syscall.ForkLock.RLock() // a child forked now would hold the file open for writing: it could not be run
+		syscall.ForkLock.RLock() // a child forked now would hold the file open for writing: the file could not run
 		defer syscall.ForkLock.RUnlock()
 		must.OK(t, os.WriteFile(filepath.Join(dir, "a2e"), must.Get(os.ReadFile(path))(t), 0o755))
 	}
@@ -63,8 +63,8 @@ func command(t testing.TB, dir, name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// The binary must not hold what costs milliseconds at each start before main runs: this
-// library compiles its own schemas then. It is for tests.
+// TestNothingSlowIsLinkedIn: the binary does not have santhosh-tekuri/jsonschema, a library for tests: it compiles
+// its own schemas before main runs, which takes milliseconds at each start.
 func TestNothingSlowIsLinkedIn(t *testing.T) {
 	t.Parallel()
 	cmd := exec.CommandContext(t.Context(), "go", "list", "-deps", ".")

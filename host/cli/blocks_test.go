@@ -16,7 +16,7 @@ import (
 	"a2e/host/hosttest/must"
 )
 
-// largeMCP is an MCP server whose results are too long, each with a small block and one that does not fit.
+// largeMCP is an MCP server whose results are too long: each has a small block, and one that does not fit.
 const largeMCP = `
 import base64, json, sys
 png = base64.b64encode(bytes([0x89]) + b"PNG\r\n\x1a\n" + bytes(range(256)) * 40).decode()
@@ -48,7 +48,7 @@ for line in sys.stdin:
         print(json.dumps({"jsonrpc": "2.0", "id": m["id"], "result": result}), flush=True)
 `
 
-// contentBlock is a block of a result, as far as this test looks at it.
+// contentBlock has the members of a block that this test checks.
 type contentBlock struct {
 	Type     string         `json:"type"`
 	Text     string         `json:"text"`
@@ -56,8 +56,8 @@ type contentBlock struct {
 	Resource jsontext.Value `json:"resource"`
 }
 
-// cutResults are the tools of largeMCP: what the text in place of the block that does not fit says, and what its file
-// begins with.
+// cutResults are the tools of largeMCP. says is in the text that replaces the block that does not fit; file is how
+// the file with the block begins.
 var cutResults = map[string]struct{ says, file string }{
 	"image":      {"the image image/png of 10248 bytes", "\x89PNG\r\n"},
 	"audio":      {"the audio audio/wav of 10248 bytes", "\x89PNG\r\n"},
@@ -70,7 +70,7 @@ var cutResults = map[string]struct{ says, file string }{
 	"many":       {"more blocks left out", `{"content":[`},
 }
 
-// wholeBlocks checks that a result has no half of anything, and returns its texts.
+// wholeBlocks checks that each block of a result is whole or replaced, and returns the texts.
 func wholeBlocks(t *testing.T, tool string, content []contentBlock) (texts string) {
 	t.Helper()
 	for _, b := range content {
@@ -108,8 +108,8 @@ func largeDir(t *testing.T) string {
 	return dir
 }
 
-// TestMCPServeCutsNoBlock: of a result over max_output_bytes a block that does not fit is replaced whole, by a text
-// that says what it was and where it is: a client reads it there, by its URI and in the file.
+// TestMCPServeCutsNoBlock: in a result over max_output_bytes, a block that does not fit is replaced as a whole. The
+// text in its place says what the block was and where a client can read it: by a URI and in a file.
 func TestMCPServeCutsNoBlock(t *testing.T) {
 	t.Parallel()
 	l := start(t, largeDir(t), "mcp", "serve")
@@ -158,7 +158,7 @@ func TestMCPServeCutsNoBlock(t *testing.T) {
 	}
 }
 
-// TestCutsNoBlock is the same on the pipe of A2E.
+// TestCutsNoBlock: on the pipe of A2E a block that does not fit is replaced as a whole, too.
 func TestCutsNoBlock(t *testing.T) {
 	t.Parallel()
 	var lines strings.Builder

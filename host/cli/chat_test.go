@@ -17,7 +17,7 @@ import (
 	"a2e/host/hosttest/must"
 )
 
-// piped runs a2e chat with a message on its stdin.
+// piped runs `a2e chat` with a message on its stdin, and checks the exit status.
 func piped(t *testing.T, dir, stdin string, code int, args ...string) (stdout, stderr string) {
 	t.Helper()
 	cmd := command(t, dir, "./a2e", append([]string{"chat"}, args...)...)
@@ -31,7 +31,7 @@ func piped(t *testing.T, dir, stdin string, code int, args ...string) (stdout, s
 	return out.String(), errs.String()
 }
 
-// What stands on stdin is one message; its answer alone is printed. The conversation goes on
+// TestChatPiped: all of stdin is one message, and only its answer is printed. --continue continues the conversation
 // later.
 func TestChatPiped(t *testing.T) {
 	t.Parallel()
@@ -112,7 +112,7 @@ func TestChatRefuses(t *testing.T) {
 	}
 }
 
-// The key comes from the environment, goes to the endpoint and is shown nowhere.
+// TestChatKey: the key from the environment is sent to the endpoint, and shown nowhere.
 func TestChatKey(t *testing.T) {
 	dir := workDir(t)
 	model := llm.New(t, llm.Text("hello"), llm.Fail(401, "the key top-${HOME}-secret is wrong"))
@@ -124,8 +124,8 @@ func TestChatKey(t *testing.T) {
 	assert.That(t, !strings.Contains(out+errs, "top-$") && strings.Contains(errs, "check api_key"), "%q, %q", out, errs)
 }
 
-// A worker with a model does a task of multi_agent from its start to its result, with the
-// tools of the host, and its key is shown nowhere.
+// TestWorkerWithAModel: a worker with a model does a task of multi_agent with the tools of the host, and its key is
+// shown nowhere.
 func TestWorkerWithAModel(t *testing.T) {
 	t.Parallel()
 	const key = "sk-secret-0123456789"
@@ -170,7 +170,8 @@ plugins:
 	assert.That(t, !strings.Contains(told+l.stderr.String(), key), "the key is shown")
 }
 
-// Without a worker each way to one says the same, which is a config that makes one.
+// TestNoWorkerSaysWhatMakesOne: where a worker is missing, each protocol answers with the same text, which has a
+// config that makes one.
 func TestNoWorkerSaysWhatMakesOne(t *testing.T) {
 	t.Parallel()
 	dir, says := workDir(t), agent.NoWorker().Message

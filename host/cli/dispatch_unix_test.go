@@ -22,7 +22,7 @@ import (
 	"a2e/host/hosttest/must"
 )
 
-// On a terminal the workers are drawn in place, while the results alone go to stdout.
+// TestDispatchOnATerminal: on a terminal the workers are redrawn in place, and only the results go to stdout.
 func TestDispatchOnATerminal(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
@@ -35,10 +35,10 @@ func TestDispatchOnATerminal(t *testing.T) {
 	cmd.Stdout, cmd.Stderr = &stdout, stderr
 	shown := make(chan string)
 	go func() {
-		text, _ := io.ReadAll(terminal) // ends in an error when the other end is closed
+		text, _ := io.ReadAll(terminal) // fails once the other end is closed
 		shown <- string(text)
 	}()
-	_ = cmd.Run() // its status is looked at below
+	_ = cmd.Run() // its status is checked below
 	stderr.Close()
 	text := <-shown
 	assert.Equal(t, cmd.ProcessState.ExitCode(), 1, "status")
@@ -52,14 +52,14 @@ func TestDispatchOnATerminal(t *testing.T) {
 	}
 }
 
-// An interrupt ends the workers and all they have started; so does the end of the program
-// however it comes. What was not done has no result.
+// TestDispatchIsCutOff: a signal, or the death of the program, ends the workers and all that they have started. A
+// task that was not done has no result.
 func TestDispatchIsCutOff(t *testing.T) {
 	t.Parallel()
 	const says = "a2e: interrupted: 3 of 4 tasks got no result\n"
 	t.Run("interrupted", func(t *testing.T) { cutOff(t, syscall.SIGINT, 130, says) })
 	t.Run("terminated", func(t *testing.T) { cutOff(t, syscall.SIGTERM, 130, says) })
-	if runtime.GOOS == "linux" { // elsewhere nothing ties them together
+	if runtime.GOOS == "linux" { // on other systems a killed program leaves its workers
 		t.Run("killed", func(t *testing.T) { cutOff(t, syscall.SIGKILL, -1, "") })
 	}
 }
@@ -68,7 +68,7 @@ func cutOff(t *testing.T, signal syscall.Signal, code int, says string) {
 	dir := workDir(t)
 	pipe := filepath.Join(dir, "pipe")
 	must.OK(t, syscall.Mkfifo(pipe, 0o600))
-	held, err := os.OpenFile(pipe, os.O_RDONLY|syscall.O_NONBLOCK, 0) // it ends with the last process that holds it
+	held, err := os.OpenFile(pipe, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a read ends once no process has the pipe open for writing
 	must.OK(t, err)
 	defer held.Close()
 	cmd := command(t, dir, "./a2e", "dispatch", "-", "-w", "2", "--no-contract", "--", "sh", "-c",

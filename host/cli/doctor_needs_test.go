@@ -19,7 +19,7 @@ func doctorReport(t *testing.T, dir string, code int, args ...string) report {
 	return readReport(t, []byte(out.stdout))
 }
 
-// of returns the line of a need.
+// of returns the line of a name in a section.
 func of(t *testing.T, r report, section, name string) reportLine {
 	t.Helper()
 	for _, c := range r.in(section) {
@@ -31,7 +31,7 @@ func of(t *testing.T, r report, section, name string) reportLine {
 	return reportLine{}
 }
 
-// needsConfig names much that is not there. %URL% is that of a server.
+// needsConfig names many things that do not exist. %URL% is the address of a server, %OUT% a file outside.
 const needsConfig = `mcpServers:
   good: {command: python3, args: [mcp.py, it], env: {LABEL: hush-hush-81174-hush, LABEL_TOKEN: hush-hush-81174-hush}}
   gone: {command: no-such-program-a2e}
@@ -57,7 +57,7 @@ plugins:
   memory: {embeddings: {url: "%URL%/v1", model: e}}
 `
 
-// needsDir returns a folder with that config in it, as file, and the server of its URLs.
+// needsDir returns a folder with that config as file, and starts the server of its URLs.
 func needsDir(t *testing.T, file string) string {
 	t.Helper()
 	dir := workDir(t)
@@ -95,7 +95,8 @@ func needsDir(t *testing.T, file string) string {
 	return dir
 }
 
-// What options name is looked for, with the place and what fixes it; nothing is started.
+// TestDoctorLooksAtWhatTheConfigNames: doctor looks for what the config names, and prints the place of each option
+// and a fix. It starts nothing.
 func TestDoctorLooksAtWhatTheConfigNames(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS == "windows" {
@@ -137,7 +138,7 @@ func TestDoctorLooksAtWhatTheConfigNames(t *testing.T) {
 	assert.Contains(t, out.stdout, " warnings, ")
 }
 
-// --live starts and reaches what can be, each within its time.
+// TestDoctorLive: --live starts the programs and calls the servers, each within its time limit.
 func TestDoctorLive(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS == "windows" {
@@ -168,8 +169,8 @@ func TestDoctorLive(t *testing.T) {
 	run(t, dir, nil, "doctor", "--timeout", "3").want(t, 2, "--timeout is for --live")
 }
 
-// Of a config that nobody has trusted, nothing is started, whatever is asked for, and no variable
-// that it names is shown.
+// TestDoctorOfAnUntrustedConfig: doctor starts nothing of a config that nobody has trusted, not even with --live, and
+// shows no variable that the config names.
 func TestDoctorOfAnUntrustedConfig(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
@@ -192,7 +193,7 @@ func TestDoctorOfAnUntrustedConfig(t *testing.T) {
 	assert.That(t, err != nil, "something of it was started")
 }
 
-// Folders that cannot be written say what would make them so.
+// TestDoctorOfFolders: doctor reports a folder that cannot be written, and one that does not exist yet.
 func TestDoctorOfFolders(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)

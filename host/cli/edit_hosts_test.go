@@ -21,7 +21,7 @@ import (
 	"a2e/protocol"
 )
 
-// editors are hosts that change the same files, and the marks that they were told are written.
+// editors has the files that several hosts change, and the marks that were acknowledged as written.
 type editors struct {
 	files []string
 
@@ -29,10 +29,9 @@ type editors struct {
 	acked map[string]string // the file of each mark; guarded by mu
 }
 
-// TestHostsLoseNoEdit: hosts with a state_dir of their own change the same files at random, by
-// edit_file and by write_file with the hash that they have read. Each change that was
-// acknowledged is in its file afterwards, and none that was refused. A2E_SOAK_EDITS=100 has each
-// make as many batches of changes.
+// TestHostsLoseNoEdit: hosts with a state_dir of their own change the same files at random, by edit_file and by
+// write_file with the hash that they have read. Afterwards each acknowledged change is in its file, and no refused
+// one. With A2E_SOAK_EDITS=100 each host makes as many batches of changes.
 func TestHostsLoseNoEdit(t *testing.T) {
 	t.Parallel()
 	const hosts = 3
@@ -71,10 +70,10 @@ func TestHostsLoseNoEdit(t *testing.T) {
 	assert.That(t, len(e.acked) >= hosts*n*batch, "only %d changes were made", len(e.acked))
 }
 
-// batch is how many edits a host is sent at once.
+// batch is the number of edits that a host gets at once.
 const batch = 30
 
-// batch makes some changes by one host.
+// batch has one host make a batch of edits, and rewrite one file.
 func (e *editors) batch(h *durableHost, random *rand.Rand, who string) error {
 	var sent []func() error
 	for k := range batch {
@@ -99,7 +98,7 @@ func (e *editors) batch(h *durableHost, random *rand.Rand, who string) error {
 	return err
 }
 
-// rewrite writes a whole file as it was read, with a mark before it.
+// rewrite writes a file with the content that was read and a mark before it.
 func (e *editors) rewrite(h *durableHost, name, mark string) error {
 	var read protocol.ToolCallResponse
 	ask := toolCall("read_file", map[string]any{"path": name})

@@ -25,8 +25,8 @@ func addFiles(t *testing.T, dir string, folders ...string) string {
 	return dir
 }
 
-// Each client does what it says beside its code: a thousand requests side by side, large and odd
-// texts, events, errors, cancels, time limits, a host that is killed, one that refuses, one that asks, the end.
+// TestClients: the test program of each client passes: a thousand requests at once, large and odd texts, events,
+// errors, cancels, time limits, a host that is killed, one that refuses, one that asks, and the end.
 func TestClients(t *testing.T) {
 	t.Parallel()
 	for language, file := range map[string]string{
@@ -47,7 +47,7 @@ func TestClients(t *testing.T) {
 	}
 }
 
-// Each recipe has a model call a tool of the host in the workspace, and gives it the result.
+// TestRecipes: each recipe has a model call tools of the host in the workspace, and sends it the results and errors.
 func TestRecipes(t *testing.T) {
 	t.Parallel()
 	recipes := must.Get(filepath.Glob(filepath.Join(root, "testdata/recipes/*_*.*")))(t)
@@ -72,7 +72,7 @@ func TestRecipes(t *testing.T) {
 			cmd.Env = append(cmd.Env, "OPENAI_BASE_URL="+model.URL, "OPENAI_API_KEY=none", "NO_PROXY=*",
 				"LANGSMITH_TRACING=false")
 			var stderr bytes.Buffer
-			cmd.Stderr = &stderr // where a loaded machine's host warns that it ended late
+			cmd.Stderr = &stderr // a loaded machine's host warns here that it ended late
 			out, err := cmd.Output()
 			must.That(t, err == nil && strings.HasSuffix(string(out), "It is written.\n"), "%v\n%s\n%s", err, out,
 				stderr.String())
@@ -84,7 +84,7 @@ func TestRecipes(t *testing.T) {
 				assert.That(t, strings.Contains(strings.Join(asked[0].Tools, " "), tool),
 					"the model is not told of %s: %v", tool, asked[0].Tools)
 			}
-			assert.Contains(t, asked[1].Last("tool"), `11`, "the result of write_file") // its bytes
+			assert.Contains(t, asked[1].Last("tool"), `11`, "the result of write_file") // the number of bytes
 			assert.Contains(t, asked[2].Last("tool"), "no such file", "the error of read_file")
 		})
 	}
@@ -99,7 +99,7 @@ func tools(t *testing.T, folder string) string {
 	return path
 }
 
-// oddServer is an MCP server whose tools no API takes as they are.
+// oddServer is an MCP server with tools that no API accepts unchanged.
 const oddServer = `import json, sys
 tools = [
     {"name": "x" * 80, "description": "d" * 3000, "inputSchema": {"type": "object", "properties": {"a": {"type": "array"}}}},
@@ -114,8 +114,8 @@ for line in sys.stdin:
         print(json.dumps({"jsonrpc": "2.0", "id": m["id"], "result": result}), flush=True)
 `
 
-// What is exported is what the vendors' own types take, with the tools of an MCP server and a command
-// of the config among them, and each name leads back to its tool.
+// TestToolsExport: the exported tools, among them those of an MCP server and a command of the config, fit the types
+// of the vendors' own libraries, and each name leads back to its tool.
 func TestToolsExport(t *testing.T) {
 	t.Parallel()
 	dir := addFiles(t, workDir(t), "recipes")

@@ -22,13 +22,13 @@ import (
 	"a2e/protocol/fleet"
 )
 
-// dispatchLine is a TASK_DISPATCH with all that the protocol's text has in it.
+// dispatchLine is a TASK_DISPATCH with all members that the text of the protocol shows.
 const dispatchLine = `{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":%q,"priority":"high","reply_schema":"structured","token_budget":50000},` +
 	`"requirements":{"required_mcp":[],"required_capabilities":["terminal","file","patch","browser","search","memory"]},"deadline":"2999-01-01T00:00:00Z","brief":"write the file of %s"}`
 
-// TestFleetWithAModel: the protocol's messages in and out of a worker that is a model with the
-// tools of the host. One task in the workspace itself has its own changes alone beside those of
-// the user; eight side by side in worktrees, which all write the same file, do not see each other.
+// TestFleetWithAModel: a worker that is a model with the host's tools answers tasks as the protocol says. A task in
+// the workspace reports only its own changes, not those of the user. Eight tasks at once in worktrees, which all
+// write the same file, do not see each other.
 func TestFleetWithAModel(t *testing.T) {
 	t.Parallel()
 	for isolation, tasks := range map[string]int{"none": 1, "worktree": 8} {
@@ -42,7 +42,7 @@ func TestFleetWithAModel(t *testing.T) {
 				id := strings.Fields(brief[strings.LastIndex(brief, "the file of ")+len("the file of "):])[0]
 				if r.Rounds() == 0 {
 					all.Done()
-					dialect.Await(dialect.Over(all.Wait), time.Minute) // all are at work
+					dialect.Await(dialect.Over(all.Wait), time.Minute) // all tasks run
 					return llm.Calls(llm.Call{
 						Name:      "write_file",
 						Arguments: fmt.Sprintf(`{"path":"src/%s.txt","content":"new"}`, id),
@@ -67,7 +67,7 @@ func TestFleetWithAModel(t *testing.T) {
 
 			h := start(t, dir, "worker")
 			var a fleet.Announce
-			for a.Session.RepoState == nil { // git takes its time on a slow machine
+			for a.Session.RepoState == nil { // on a slow machine git answers later
 				must.OK(t, json.Unmarshal(must.Get(h.stdout.ReadBytes('\n'))(t), &a))
 			}
 			words := slices.DeleteFunc(fleet.Words(),
@@ -86,7 +86,7 @@ func TestFleetWithAModel(t *testing.T) {
 			for len(done) < tasks {
 				var r fleet.Result
 				if must.OK(t, json.Unmarshal(must.Get(h.stdout.ReadBytes('\n'))(t), &r)); r.Type != fleet.TypeResult {
-					continue // the tree is not clean any more, say
+					continue // such as an announce that the tree is not clean any more
 				}
 				done = append(done, r.TaskID)
 				text := string(must.Get(os.ReadFile(filepath.Join(ws, "all.txt")))(t))
@@ -111,8 +111,8 @@ func TestFleetWithAModel(t *testing.T) {
 	}
 }
 
-// TestFleetIsolatedProgram: a program works in the worktree of its task, and git works there.
-// What it had done when its host was killed is on a branch after the next start.
+// TestFleetIsolatedProgram: a program works in the worktree of its task, and git works there. If the host is killed,
+// the work so far is on a branch after the next start.
 func TestFleetIsolatedProgram(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
@@ -128,7 +128,7 @@ func TestFleetIsolatedProgram(t *testing.T) {
 		if len(files) == 0 {
 			return false
 		}
-		text, _ := os.ReadFile(files[0]) // which is there before it is written
+		text, _ := os.ReadFile(files[0]) // the file exists before it is written
 		return string(text) == "half\n"
 	})
 	must.OK(t, h.cmd.Process.Kill())

@@ -14,9 +14,8 @@ import (
 	"a2e/host/hosttest/must"
 )
 
-// TestInspectPage uses the page of `a2e inspect` in a browser, as testdata/inspect/page.mjs
-// says: one with a host of its own, and records of a session, of one that means harm, and of a
-// long one.
+// TestInspectPage uses pages of `a2e inspect` in a browser, by testdata/inspect/page.mjs: one with a host of its own,
+// and those of three records: of a session, of an attack, and a long one.
 func TestInspectPage(t *testing.T) {
 	t.Parallel()
 	scripts := must.Get(filepath.Abs(filepath.Join(root, "testdata/inspect")))(t)
@@ -46,8 +45,7 @@ mcpServers:
 	assert.That(t, err == nil, "%v: %s", err, out)
 }
 
-// inspectPage starts `a2e inspect` and returns its address. A host of its own begins with a
-// state of its own.
+// inspectPage starts `a2e inspect` and returns its address. The host that it may start has a state of its own.
 func inspectPage(t *testing.T, dir string, args ...string) string {
 	t.Helper()
 	cmd := command(t, dir, "./a2e", append([]string{"--config=page.yaml", "inspect"}, args...)...)

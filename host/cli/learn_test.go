@@ -13,8 +13,7 @@ import (
 	"a2e/host/hosttest/must"
 )
 
-// learned is a folder whose host has called tools, got feedback and experiences, and
-// adapted the weights.
+// learned returns a folder whose host has called tools, got feedback and experiences, and adapted the weights.
 func learned(t *testing.T) string {
 	t.Helper()
 	dir := stateDir(t)
@@ -49,8 +48,8 @@ func learned(t *testing.T) string {
 	return dir
 }
 
-// What the public client says moves weights does so alone: feedback, experiences, and the
-// rewards of environments.
+// TestLearnFromOneKindOfEvidence: each kind of evidence that moves weights, as the public client says, does so alone:
+// feedback, experiences, and the rewards of environments.
 func TestLearnFromOneKindOfEvidence(t *testing.T) {
 	t.Parallel()
 	turn := func(polarity, score, model string) string {
@@ -89,7 +88,7 @@ func TestLearnFromOneKindOfEvidence(t *testing.T) {
 			return l.answer(fmt.Sprint(n))
 		}
 		ask("handshake/req", `"agent_id":"x","agent_caps":["learning","env"]`)
-		for range 3 { // epsilon_greedy explores only, until then
+		for range 3 { // before the third, epsilon_greedy only explores
 			c.act(ask)
 		}
 		for _, strategy := range []string{"thompson", "ppo", "ucb1", "epsilon_greedy", "softmax"} {
@@ -146,7 +145,7 @@ func TestLearnStats(t *testing.T) {
 		`did you mean "echo"? there are: <b>\u202e&v, echo, m1, run_command`)
 }
 
-// Without a host that has ever run there is nothing to read, and nothing is made.
+// TestLearnWithoutAStore: before a host has run there is nothing to read, and no store is made.
 func TestLearnWithoutAStore(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"stats"}, {"history"}, {"export"}} {

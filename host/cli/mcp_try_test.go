@@ -11,7 +11,7 @@ import (
 	"a2e/host/hosttest/must"
 )
 
-// shMCP is an MCP server that needs nothing but a shell. It says in tools/list what $TOOLS holds.
+// shMCP is an MCP server that needs only a shell. It lists the tools in $TOOLS.
 const shMCP = `
 TOOLS=${TOOLS:-'{"name":"add","inputSchema":{"type":"object"}}'}
 while read -r line; do
@@ -31,8 +31,7 @@ while read -r line; do
 done
 `
 
-// spread writes files below a folder: a text that begins with "-> " makes a link. WS and OUT stand
-// for folders.
+// spread writes files; a text that begins with "-> " makes a link. fill replaces WS and OUT by folders.
 func spread(t *testing.T, files map[string]string, fill func(string) string) {
 	t.Helper()
 	for name, text := range files {
@@ -46,7 +45,8 @@ func spread(t *testing.T, files map[string]string, fill func(string) string) {
 	}
 }
 
-// Each fix that doctor prints for a server that does not start makes it start, as it stands.
+// TestDoctorFixStartsTheServer: each fix that doctor prints for a server that does not start makes it start, without
+// changes to the fix.
 func TestDoctorFixStartsTheServer(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
@@ -121,7 +121,7 @@ func TestDoctorFixStartsTheServer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			home, out := workDir(t), t.TempDir()
-			work := filepath.Join(home, "work") // the home of a user lies around the workspace
+			work := filepath.Join(home, "work") // a user's home has the workspace in it
 			must.OK(t, os.Mkdir(work, 0o755))
 			fill := func(text string) string {
 				text = strings.ReplaceAll(text, "WS/.nvm", home+"/.nvm")
@@ -143,7 +143,7 @@ func TestDoctorFixStartsTheServer(t *testing.T) {
 			key, _, _ := strings.Cut(got.Fix, ":")
 			parts := strings.Split(strings.Trim(entry, "{}"), ", ")
 			kept := []string{got.Fix}
-			for _, part := range parts { // of an entry without lists of several items
+			for _, part := range parts { // works only for an entry without lists of several items
 				if !strings.HasPrefix(part, key+":") {
 					kept = append(kept, part)
 				}
@@ -158,7 +158,8 @@ func TestDoctorFixStartsTheServer(t *testing.T) {
 	}
 }
 
-// A server that is added is tried: what it offers is told, or in a line why it does not work.
+// TestMCPAddTries: `mcp add` tries the server, and prints what the server offers, or in one line why it does not
+// work.
 func TestMCPAddTries(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS == "windows" {
@@ -203,6 +204,6 @@ func TestMCPAddTries(t *testing.T) {
 	add("unset --env A2E_TEST_UNSET -- sh good.sh").want(t, 0, "the variable A2E_TEST_UNSET is not set").
 		want(t, 0, "until then the server is left out")
 
-	writeFile(t, dir, ".mcp.json", "{}\n") // somebody else's
+	writeFile(t, dir, ".mcp.json", "{}\n") // a file of somebody else
 	add("good -- sh good.sh").want(t, 0, "next: a2e trust").has(t, "good works: tiny server 1.2\n")
 }

@@ -145,7 +145,8 @@ func TestMemoryForget(t *testing.T) {
 		left []string // of agent a2e in the default namespace
 	}{
 		{[]string{"--key", `{"id":"nothing"}`}, 0, []string{"rule", "lunch", "deploy"}},
-		{[]string{"--key", `{"id":"rule"}`, "--tier", "episodic"}, 0, []string{"rule", "lunch", "deploy"}}, // its tier is another
+		// the entry is of another tier
+		{[]string{"--key", `{"id":"rule"}`, "--tier", "episodic"}, 0, []string{"rule", "lunch", "deploy"}},
 		{[]string{"--key", `{"id":"rule"}`, "--tag", "food"}, 0, []string{"rule", "lunch", "deploy"}},
 		{[]string{"--all-tag", "ops", "--all-tag", "food"}, 0, []string{"rule", "lunch", "deploy"}},
 		{[]string{"--filter", `{"x":{"exists":true}}`}, 0, []string{"rule", "lunch", "deploy"}},

@@ -9,8 +9,8 @@ import (
 	"a2e/host/hosttest/must"
 )
 
-// Input for a process that is sent at once arrives in order, its end last, whether or not the
-// host reads on elsewhere meanwhile, which a busy machine makes it do.
+// TestInputOfAProcessKeepsItsOrder: input that is sent to a process in many requests at once arrives in order, its
+// end last, also if the host reads other requests meanwhile, as on a busy machine.
 func TestInputOfAProcessKeepsItsOrder(t *testing.T) {
 	t.Parallel()
 	l := start(t, workDir(t))
@@ -39,7 +39,7 @@ func TestInputOfAProcessKeepsItsOrder(t *testing.T) {
 	}
 }
 
-// output reads what a process prints, up to its end, without the ends of lines.
+// output reads the output of a process up to its end, without line ends.
 func (l *live) output(spawn string) string {
 	var text strings.Builder
 	for {
@@ -56,9 +56,9 @@ func (l *live) output(spawn string) string {
 	}
 }
 
-// Calls that are sent at once see what the calls before them wrote: reads of the file by
-// another spelling, searches of its folder, and programs. The file is large, so that no call
-// is done before the next one is read.
+// TestCallsOnOneFileKeepTheirOrder: calls that are sent at once see what the calls before them wrote: reads of the
+// file by another spelling, searches of its folder, and programs. The file is large, so that no call ends before the
+// host reads the next one.
 func TestCallsOnOneFileKeepTheirOrder(t *testing.T) {
 	t.Parallel()
 	l := start(t, workDir(t))
@@ -97,7 +97,7 @@ func TestCallsOnOneFileKeepTheirOrder(t *testing.T) {
 				want = "edited"
 			}
 			text := fmt.Sprint(m["data"])
-			if id == fmt.Sprintf("r%d.2", round) && round%10 == 0 { // a program may see what comes later too
+			if id == fmt.Sprintf("r%d.2", round) && round%10 == 0 { // a program may also see later writes
 				assert.That(t, strings.Contains(text, version) || strings.Contains(text, "edited"),
 					"round %d: the program saw %.300s", round, text)
 			} else if !strings.Contains(text, want) {

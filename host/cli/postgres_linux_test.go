@@ -16,14 +16,14 @@ import (
 	"a2e/host/hosttest/stores"
 )
 
-// TestOnPostgres: what the binary keeps, it keeps on a server as in a file.
+// TestOnPostgres: the tests of kept data pass with the state on a server as well.
 func TestOnPostgres(t *testing.T) {
 	t.Setenv(hosttest.Built, filepath.Dir(hosttest.Program(t, "a2e")))
 	stores.OnPostgres(t, "^Test(FourHosts|HostsSee|StepsOutlive|PlanByHand|PlanBoard|LearnStats|LearnFrom|LearnExportOfR|StateMoves|StateImportThat|ChainRun$|ChainJournal|DispatchIsKilled|DispatchResumes|RestoredSession|LookingLeaves|GoldenRPC|GoldenFleet|EnvByHand|MemoryAdd|MemoryForget|MemoryTells|MemoryList|[A-Za-z]+OfThisFolder)")
 }
 
-// TestEnginesAreAlike: a session gets the same answers on both engines, and its state goes from each to
-// the other and back without a byte changed, whatever is in it.
+// TestEnginesAreAlike: a session gets the same answers on both engines, and its state moves from each engine to the
+// other and back without a changed byte.
 func TestEnginesAreAlike(t *testing.T) {
 	t.Parallel()
 	server := postgres.Start(t)
@@ -108,7 +108,7 @@ func alikeSession(t *testing.T, dir string) (answers []string) {
 	return answers
 }
 
-// TestDoctorOfServerAway: doctor does not call a state well whose server it cannot reach.
+// TestDoctorOfServerAway: doctor does not report a state as fine if its server cannot be reached.
 func TestDoctorOfServerAway(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
@@ -118,8 +118,8 @@ func TestDoctorOfServerAway(t *testing.T) {
 		!regexp.MustCompile(`ok +postgres:`).MatchString(out.stdout), "%s", out.stdout)
 }
 
-// TestAddressWithoutMeaning: an address of a server with a part that would not count stops each command, and is not
-// shown.
+// TestAddressWithoutMeaning: an address of a server with a part that would have no effect stops each command, and its
+// password is not shown.
 func TestAddressWithoutMeaning(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)

@@ -27,7 +27,8 @@ nodes:
 
 const ctrlC = "\x03"
 
-// typed runs a command on a terminal and types each text once the terminal shows what comes before it.
+// typed runs a command on a terminal. For each pair of talk it waits until the terminal shows the first text, and
+// types the second.
 func typed(t *testing.T, dir string, args []string, talk ...[2]string) (shown string, code int) {
 	t.Helper()
 	cmd := command(t, dir, "./a2e", args...)
@@ -37,7 +38,7 @@ func typed(t *testing.T, dir string, args []string, talk ...[2]string) (shown st
 	var text strings.Builder
 	buf := make([]byte, 4096)
 	for from := 0; ; {
-		n, err := terminal.Read(buf) // ends in an error once the command has ended
+		n, err := terminal.Read(buf) // fails once the command has ended
 		text.Write(buf[:n])
 		if len(talk) > 0 {
 			if at := strings.Index(text.String()[from:], talk[0][0]); at >= 0 {
@@ -54,12 +55,12 @@ func typed(t *testing.T, dir string, args []string, talk ...[2]string) (shown st
 			break
 		}
 	}
-	_ = cmd.Wait() // the exit status tells
+	_ = cmd.Wait() // the caller checks the exit status
 	must.That(t, len(talk) == 0, "%q was not asked: %q", talk, text.String())
 	return text.String(), cmd.ProcessState.ExitCode()
 }
 
-// Guards against a chain that fails at once although the person who can approve it sits at its terminal.
+// TestChainApprovalOnATerminal: a chain asks the person at its terminal for approval, and does not fail at once.
 func TestChainApprovalOnATerminal(t *testing.T) {
 	t.Parallel()
 	dir := chainDir(t, map[string]string{"deploy.yaml": approveChain})
@@ -83,7 +84,8 @@ func TestChainApprovalOnATerminal(t *testing.T) {
 	}
 }
 
-// Ctrl-C at the question ends its line, before the command says how the chain ended.
+// TestChainApprovalInterrupted: Ctrl-C at the question ends the line of the question, before the command says how the
+// chain ended.
 func TestChainApprovalInterrupted(t *testing.T) {
 	t.Parallel()
 	dir := chainDir(t, map[string]string{"deploy.yaml": approveChain})
@@ -91,7 +93,8 @@ func TestChainApprovalInterrupted(t *testing.T) {
 	assert.That(t, code == 130 && strings.Contains(shown, "Publish? [y/N] ^C\r\n"), "exit status %d: %q", code, shown)
 }
 
-// In a pipe the command that approves the chain from elsewhere is said once, and the chain waits.
+// TestChainApprovalFromElsewhere: in a pipe the command that approves the chain from elsewhere is printed once, and
+// the chain waits.
 func TestChainApprovalFromElsewhere(t *testing.T) {
 	t.Parallel()
 	dir := chainDir(t, map[string]string{"deploy.yaml": approveChain})
@@ -121,7 +124,8 @@ func TestChainApprovalFromElsewhere(t *testing.T) {
 	assert.Equal(t, strings.Count(text, "waits for approval: Publish?"), 1, text)
 }
 
-// A limit that the person gave holds while the chain waits, and the list does not call it waiting then.
+// TestChainApprovalWithinALimit: --timeout also holds while the chain waits for approval, and the list does not call
+// the chain waiting afterwards.
 func TestChainApprovalWithinALimit(t *testing.T) {
 	t.Parallel()
 	dir := chainDir(t, map[string]string{"deploy.yaml": approveChain})
@@ -132,7 +136,7 @@ func TestChainApprovalWithinALimit(t *testing.T) {
 	assert.Contains(t, run(t, dir, nil, "chain", "show", "x").want(t, 0, "").stdout, "not approved")
 }
 
-// What an MCP server asks the user, or a model, the person at the terminal answers.
+// TestServerAsksOnATerminal: the person at the terminal answers what an MCP server asks the user, or a model.
 func TestServerAsksOnATerminal(t *testing.T) {
 	t.Parallel()
 	peers := must.Get(filepath.Abs("../../testdata/peers/node_modules"))(t)

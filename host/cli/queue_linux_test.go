@@ -18,7 +18,7 @@ import (
 	"a2e/protocol/fleet"
 )
 
-// byTask reads the results of a dispatch, one of each task.
+// byTask returns the results of a dispatch by task; each task must have one.
 func byTask(t *testing.T, text string) map[string]*fleet.Result {
 	t.Helper()
 	all := make(map[string]*fleet.Result)
@@ -29,7 +29,7 @@ func byTask(t *testing.T, text string) map[string]*fleet.Result {
 	return all
 }
 
-// workersReady waits until a fleet has so many workers.
+// workersReady waits until a fleet has n workers.
 func workersReady(t *testing.T, dir, url string, n int) {
 	t.Helper()
 	hosttest.Eventually(t, "the workers are there", func() bool {
@@ -37,8 +37,8 @@ func workersReady(t *testing.T, dir, url string, n int) {
 	})
 }
 
-// TestQueue: a task goes from a2e dispatch, and from a child agent of a host, over the server to
-// workers elsewhere, and what they changed comes back with the result.
+// TestQueue: `a2e dispatch` and a child agent of a host send tasks over the server to workers elsewhere, and the
+// results have the files that the workers changed.
 func TestQueue(t *testing.T) {
 	t.Parallel()
 	server := postgres.Start(t)
@@ -65,7 +65,7 @@ func TestQueue(t *testing.T) {
 	assert.Contains(t, all["apart"].Artifacts.Patch, "+two")
 	unfit := all["unfit"]
 	late := unfit.BlockedReason != nil && strings.HasPrefix(*unfit.BlockedReason,
-		"the deadline ") // the dispatch began after it, on a busy machine
+		"the deadline ") // on a busy machine the dispatch began after the deadline
 	assert.That(t, late || unfit.Error == "deadline", "results: %s", out.stdout)
 
 	writeConfig(t, dir, "plugins: {multi_agent: {workers: [{name: team, fleet: \""+url+"\"}]}}\n")
@@ -94,8 +94,8 @@ func TestQueue(t *testing.T) {
 	server.Begin(t)
 }
 
-// TestQueueKilled kills workers one after the other: each task is done and reported once.
-// A2E_SOAK_QUEUE=10000 gives the fleet so many tasks.
+// TestQueueKilled kills workers one after the other: each task is done and reported once. A2E_SOAK_QUEUE=10000 sends
+// as many tasks.
 func TestQueueKilled(t *testing.T) {
 	t.Parallel()
 	tasks := hosttest.Soak(t, "A2E_SOAK_QUEUE", 60)

@@ -30,7 +30,7 @@ func (e *editor) send(message map[string]any) {
 	must.Get(fmt.Fprintf(e.in, "Content-Length: %d\r\n\r\n%s", len(raw), raw))(e.t)
 }
 
-// await returns the next message that fits, and answers what the server asks meanwhile.
+// await returns the next message that fits, and answers the requests of the server meanwhile.
 func (e *editor) await(fits func(map[string]any) bool) map[string]any {
 	for {
 		size := 0
@@ -58,7 +58,7 @@ func (e *editor) await(fits func(map[string]any) bool) map[string]any {
 	}
 }
 
-// ask asks something of a place in the file.
+// ask sends a request about a place in the file, and returns its result.
 func (e *editor) ask(method, file string, line, character int) string {
 	e.ids++
 	e.send(map[string]any{"id": e.ids, "method": method, "params": map[string]any{
@@ -71,8 +71,8 @@ func (e *editor) ask(method, file string, line, character int) string {
 	return string(must.Get(json.Marshal(got["result"], json.Deterministic(true)))(e.t))
 }
 
-// An editor with the YAML language server finds wrong keys and values of a config, and shows
-// what each key means, by the schema that a2e prints.
+// TestSchemaInAnEditor: by the schema that a2e prints, an editor with the YAML language server finds wrong keys and
+// values of a config, and shows what each key means.
 func TestSchemaInAnEditor(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)

@@ -15,7 +15,7 @@ import (
 	"a2e/host/hosttest/sim"
 )
 
-// simOptions are those of a seed.
+// simOptions returns the options for a seed.
 func simOptions(t *testing.T, seed uint64) sim.Options {
 	opts := sim.Options{
 		Seed: seed, Binary: hosttest.Program(t, "a2e"), Chaos: hosttest.Program(t, "a2e/host/hosttest/peers/chaos"),
@@ -24,7 +24,7 @@ func simOptions(t *testing.T, seed uint64) sim.Options {
 	if os.Getenv("A2E_SIM_POSTGRES") != "" {
 		server := postgres.Start(t)
 		opts.State = fmt.Sprintf("state: %q\n", server.URL(postgres.Superuser))
-		opts.Check = func(string) error { return nil } // the server sees to its files
+		opts.Check = func(string) error { return nil } // the server checks its own files
 		opts.Sever = func() {
 			server.Exec(t, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name <> 'psql' "+
 				"AND backend_type = 'client backend'")
@@ -33,11 +33,10 @@ func simOptions(t *testing.T, seed uint64) sim.Options {
 	return opts
 }
 
-// TestSimulation plays seeds of the simulator: A2E_SIM_SEED one of them, A2E_SIM_SECONDS=7200 as many as
-// that time allows from it on, A2E_SIM_KILLS=1000 storms until so many hosts were killed, A2E_SIM_RESTS=400 a marathon
-// of
-// so many rounds, and otherwise the first lives of one that is always the same. With A2E_SIM_POSTGRES=1 the state is in
-// a server.
+// TestSimulation plays seeds of the simulator; by default the first lives of a seed that is always the same.
+// A2E_SIM_SEED names the first seed, A2E_SIM_SECONDS=7200 plays as many as that time allows, A2E_SIM_KILLS=1000 plays
+// storms until as many hosts were killed, and A2E_SIM_RESTS=400 a marathon of as many rounds. With A2E_SIM_POSTGRES=1
+// the state is on a server.
 func TestSimulation(t *testing.T) {
 	t.Parallel()
 	first, seconds := hosttest.Soak(t, "A2E_SIM_SEED", 1), hosttest.Soak(t, "A2E_SIM_SECONDS", 1)
@@ -66,7 +65,8 @@ func TestSimulation(t *testing.T) {
 	t.Log(all)
 }
 
-// TestSimulationMeasures logs how a host ends, and what bombs do to it. Only what is lost fails.
+// TestSimulationMeasures logs how a host ends, and what bombs do to it. It fails if data is lost, or if a bomb makes
+// the host grow by 64 MiB.
 func TestSimulationMeasures(t *testing.T) {
 	t.Parallel()
 	soak := hosttest.Soak(t, "A2E_SIM_SECONDS", 1) > 1

@@ -93,8 +93,7 @@ func TestTableIsAlignedAndAsWideAsAsked(t *testing.T) {
 	assert.Equal(t, b.String(), "", "of no row it prints")
 }
 
-// However wide the cells are, no line is wider than the terminal, and the names stay whole
-// where there is room for them.
+// TestTablesFitTheTerminal: no line of a table is wider than the terminal, however wide the cells are.
 func TestTablesFitTheTerminal(t *testing.T) {
 	t.Parallel()
 	property.Check(t, func(t *rapid.T) {
@@ -115,7 +114,7 @@ func TestTablesFitTheTerminal(t *testing.T) {
 	})
 }
 
-// What is printed means the same as before, and nothing of it moves a cursor.
+// TestEscapeUnseenKeepsTheMeaning: the printed JSON means the same as before, and nothing in it controls a terminal.
 func TestEscapeUnseenKeepsTheMeaning(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
@@ -135,7 +134,7 @@ func TestEscapeUnseenKeepsTheMeaning(t *testing.T) {
 	assert.Equal(t, string(got), "{\n  \"a\": 1\n}", "the line ends of the JSON did not stay: %q", got)
 }
 
-// However the bytes come, each line is escaped as a whole.
+// TestSeenWriter: each line is escaped as a whole, whatever pieces it is written in.
 func TestSeenWriter(t *testing.T) {
 	t.Parallel()
 	const text = "{\"a\":\"\u009b ä 漢\"}\n{\"b\":\"\u202e\"}\n"
@@ -164,7 +163,7 @@ func TestShortTime(t *testing.T) {
 	}
 }
 
-// boardOf makes a board of columns and their titles, in turn.
+// boardOf makes a board of columns, and of the titles in each.
 func boardOf(t must.TB, name, about string, columns []string, titles [][]string) *planBoard {
 	text := []byte{'{'}
 	for i, column := range columns {
@@ -207,8 +206,7 @@ long (1)
 	assert.Equal(t, printed(t, board, 39), want)
 }
 
-// Whatever stands on a board, no line is wider than the terminal, and nothing in
-// it can be seen as anything but text.
+// TestBoardsFitTheTerminal: no line of a board is wider than the terminal, and all that is printed is visible text.
 func TestBoardsFitTheTerminal(t *testing.T) {
 	t.Parallel()
 	property.Check(t, func(t *rapid.T) {

@@ -12,8 +12,8 @@ import (
 	"a2e/host/hosttest/must"
 )
 
-// What alice remembers is hers: whoever has no token of hers does not find it, under whatever
-// name, and by none of the protocols that reach the memory.
+// TestWallAuthMemory: only a client with alice's token finds what alice has stored, whatever name another client
+// uses, by each protocol that reaches the memory.
 func TestWallAuthMemory(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
@@ -77,15 +77,15 @@ func TestWallAuthMemory(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			if out := play(t, lines...); strings.Contains(out,
-				"is 4711") { // four digits alone stand in one of a hundred ids
+				"is 4711") { // not 4711 alone, which is in one of a hundred ids
 				t.Errorf("it was found:\n%s", out)
 			}
 		})
 	}
 }
 
-// childGround is the state of several hosts in which alice has a secret, and the steps of someone who takes
-// the id of a child agent of hers for a name.
+// childGround is the state of several hosts, in which alice has a secret. Its methods are the steps of an attacker
+// who uses the id of one of alice's child agents as a name.
 type childGround struct {
 	t           *testing.T
 	dir, memory string
@@ -111,7 +111,7 @@ func (g *childGround) hello(name, token string) []string {
 	return append([]string{hello}, g.look("")...)
 }
 
-// play sends lines to a host with a config and returns what it says.
+// play sends lines to a host with a config and returns its output.
 func (g *childGround) play(config string, lines ...string) string {
 	g.t.Helper()
 	cmd := command(g.t, g.dir, "./a2e", "serve", "--config", config)
@@ -126,7 +126,8 @@ func (g *childGround) dispatch(id, agent string) string {
 		`"task":{"task_id":"t"},"brief":%q,"agent":{"agent_id":%q,"tool_scope":"shared"%s}}`, brief, id, agent))
 }
 
-// attempts are the ways in, each by its name. What they return is all that was answered.
+// attempts returns the ways to reach the secret, by name. Each takes the id of a child agent, and returns all
+// answers.
 func (g *childGround) attempts() map[string]func(id string) string {
 	resource := []string{
 		`{"jsonrpc":"2.0","method":"notifications/initialized"}`,
@@ -180,8 +181,8 @@ func (g *childGround) attempts() map[string]func(id string) string {
 	}
 }
 
-// TestWallAuthChild: the id of a child agent lets nobody at what its parent remembers, by no protocol, while the child
-// lives and when it has ended. The child itself sees it, by what the host of its parent gave it.
+// TestWallAuthChild: the id of a child agent opens its parent's memory to nobody, by no protocol, while the child
+// lives and after it has ended. The child itself reads the memory, with the proof that its parent's host gave it.
 func TestWallAuthChild(t *testing.T) {
 	t.Parallel()
 	dir, program := workDir(t), hosttest.Program(t, "a2e")
@@ -233,8 +234,8 @@ func TestWallAuthChild(t *testing.T) {
 	try("ended")
 }
 
-// TestWallAuthChainsAndPlans: with tokens for agents a chain with a journal is that of its agent alone, and what an
-// agent has claimed others change by force only, which is recorded. The local user sees all.
+// TestWallAuthChainsAndPlans: with tokens for agents, only its own agent can resume a chain with a journal, and
+// others change a claimed task by force only, which is recorded. The local user sees all.
 func TestWallAuthChainsAndPlans(t *testing.T) {
 	t.Parallel()
 	g := &childGround{t: t, dir: workDir(t)}
@@ -304,7 +305,7 @@ func TestWallAuthChainsAndPlans(t *testing.T) {
 	}
 }
 
-// TestWallAuthHistory: with tokens for agents nobody sees by JSON-RPC what was said in the sessions of another agent.
+// TestWallAuthHistory: with tokens for agents, no agent reads the sessions of another agent by JSON-RPC.
 func TestWallAuthHistory(t *testing.T) {
 	t.Parallel()
 	g := &childGround{t: t, dir: workDir(t)}

@@ -15,8 +15,8 @@ import (
 	"a2e/protocol/fleet"
 )
 
-// TestWorker: the command line counts for more than the config, also where it looks like a
-// variable of one; without any worker it says so.
+// TestWorker: the command line wins over the config, and its words are no variables of the config. Without any worker
+// the command fails and says so.
 func TestWorker(t *testing.T) {
 	const line = `{"type":"TASK_DISPATCH","protocol_version":"2.0","task":{"task_id":"t"},"brief":"work"}` + "\n"
 	const configured = "fleet: {agent_id: a, model: m, max_tasks: 7}\nplugins:\n  - {name: x, type: multi_agent, " +
@@ -101,7 +101,7 @@ func TestWorker(t *testing.T) {
 	}
 }
 
-// A whole worker in one command: a model with the host's tools, and no config.
+// TestWorkerOfOneCommand: one command without a config starts a worker: a model with the host's tools.
 func TestWorkerOfOneCommand(t *testing.T) {
 	dir := workDir(t)
 	t.Setenv("A2E_LLM_API_KEY", "the-key-of-the-model")
@@ -134,7 +134,7 @@ func TestWorkerOfOneCommand(t *testing.T) {
 	}
 }
 
-// guess is an environment of a program: it says whether the number is reached.
+// guess is a program that serves an environment: an episode is done once its number is above 3.
 const guess = `import json, sys
 n = 0
 for line in sys.stdin:
@@ -151,8 +151,8 @@ for line in sys.stdin:
     print(json.dumps({"a2e": "1.0", "type": m["type"].replace("/req", "/resp"), "req_id": m["id"], **body}), flush=True)
 `
 
-// Episodes go on from command to command where they can be kept; where a program has them, one
-// command takes all actions.
+// TestEnvByHand: an episode goes on from command to command if it can be kept. An episode of a program ends with its
+// command, so that takes all actions.
 func TestEnvByHand(t *testing.T) {
 	t.Parallel()
 	dir := stateDir(t)
@@ -195,7 +195,7 @@ func TestEnvByHand(t *testing.T) {
 		"reward 4  done\n{\"n\":4}\n"), "%s", out.stdout)
 }
 
-// What a person adds agents find, under a key that replaces what was there.
+// TestMemoryAdd: agents find an entry that a person adds. It replaces an entry with the same key.
 func TestMemoryAdd(t *testing.T) {
 	t.Parallel()
 	dir := stateDir(t)
@@ -221,7 +221,7 @@ func TestMemoryAdd(t *testing.T) {
 	}
 }
 
-// The workers of the config, with what they may do and none of their secrets.
+// TestAgentsList: the list has the workers of the config and what they may do, but none of their secrets.
 func TestAgentsList(t *testing.T) {
 	dir := workDir(t)
 	t.Setenv("AGENT_KEY", "s3cret-key")
