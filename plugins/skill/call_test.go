@@ -24,7 +24,7 @@ import (
 	"a2e/protocol"
 )
 
-// newPlugin makes one with the skills of a folder.
+// newPlugin returns a plugin with the skills of a folder.
 func newPlugin(t testing.TB, path string) *Plugin {
 	t.Helper()
 	return must.Get(New("skills of "+filepath.Base(path), Options{SkillsPath: path, MaxTurns: 5}, Env{}))(t)
@@ -32,7 +32,7 @@ func newPlugin(t testing.TB, path string) *Plugin {
 
 func optionsOf(plugins ...host.Plugin) host.Options { return host.Options{Plugins: plugins} }
 
-// TestContract: the plugin keeps what the host wants of all plugins.
+// TestContract: the plugin keeps the rules that the host has for all plugins.
 func TestContract(t *testing.T) {
 	hosttest.Contract(t, func(t testing.TB) host.Plugin { return newPlugin(t, samples()) }, []hosttest.Sample{
 		{Type: protocol.TypeSkillDiscoverReq, Fields: `{"filter_tags":["analysis"],"filter_categories":["analysis"]}`},
@@ -49,7 +49,7 @@ func TestContract(t *testing.T) {
 	})
 }
 
-// TestStatus: skills that may not be called say why.
+// TestStatus: a skill that may not be called says why.
 func TestStatus(t *testing.T) {
 	s := newStage(t, map[string]string{
 		"tool/SKILL.md":    md("name: tool\ndescription: d\ntools: [read_file, frobnicate]", ""),
@@ -98,7 +98,7 @@ func TestStatus(t *testing.T) {
 		"the tools of allowed are %s", m.Get("/data/data/tools"))
 }
 
-// kits is a plugin of tools and toolkits that come and go.
+// kits is a plugin whose tools and toolkits come and go.
 type kits struct {
 	mu    sync.Mutex
 	tools []protocol.ToolDefinition    // guarded by mu
@@ -138,7 +138,8 @@ func (k *kits) Routes() []host.Route {
 	}
 }
 
-// TestToolkits: those of a skill unblock it when they are configured, and block it when they go.
+// TestToolkits: a skill is unblocked when the tools and toolkits that it needs are configured, and blocked when they
+// go.
 func TestToolkits(t *testing.T) {
 	k := &kits{}
 	dir := t.TempDir()
@@ -192,10 +193,10 @@ func TestToolkits(t *testing.T) {
 	})
 }
 
-// TestOutputs: a result that does not fit is a failure with its data.
+// TestOutputs: a result that does not match the skill's outputs is a failure that keeps the data.
 func TestOutputs(t *testing.T) {
 	if runtime.GOOS == "windows" {
-		return // there is no sh
+		return // Windows has no sh
 	}
 	files := map[string]string{}
 	for name, says := range map[string]string{
@@ -224,10 +225,10 @@ func TestOutputs(t *testing.T) {
 	}
 }
 
-// TestScriptEvents: what a script says on the way comes as events, also of kinds of its own.
+// TestScriptEvents: what a script reports while it runs is sent as events, also of the script's own kinds.
 func TestScriptEvents(t *testing.T) {
 	if runtime.GOOS == "windows" {
-		return // there is no sh
+		return // Windows has no sh
 	}
 	files := map[string]string{
 		"x/SKILL.md": md("name: x\ndescription: d\nrun: go.sh", ""),
@@ -263,10 +264,10 @@ func TestScriptEvents(t *testing.T) {
 	}
 }
 
-// TestOwnTimeout: a skill's own bound of time holds beside that of the request.
+// TestOwnTimeout: a skill's own time limit holds in addition to that of the request.
 func TestOwnTimeout(t *testing.T) {
 	if runtime.GOOS == "windows" {
-		return // there is no sh
+		return // Windows has no sh
 	}
 	s := newStage(t, map[string]string{
 		"x/SKILL.md": md("name: x\ndescription: d\nrun: go.sh\ntimeout_seconds: 1", ""),
@@ -276,7 +277,7 @@ func TestOwnTimeout(t *testing.T) {
 	assert.That(t, strings.Contains(got, `its own timeout_seconds of 1`), "%s", got)
 }
 
-// TestNoLauncher: a machine that cannot confine, or a host without programs, says so.
+// TestNoLauncher: if the machine cannot confine programs, or the host starts none, the error says so.
 func TestNoLauncher(t *testing.T) {
 	files := map[string]string{"x/SKILL.md": md("name: x\ndescription: d\nrun: go.sh", ""), "x/go.sh": "#!/bin/sh\n"}
 	for want, launcher := range map[string]func() (*sandbox.Launcher, error){
@@ -295,8 +296,7 @@ func TestNoLauncher(t *testing.T) {
 	}
 }
 
-// TestRights: a script gets what its skill asks for, and the network only where the config
-// lets skills have it.
+// TestRights: a script gets the rights that its skill asks for, and the network only if the config allows it to skills.
 func TestRights(t *testing.T) {
 	for _, tc := range []struct {
 		front                    string
@@ -323,7 +323,7 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// TestRecorded: calls are counted once, with how they went.
+// TestRecorded: each call that runs is recorded once, with its success; a refused call is not.
 func TestRecorded(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, map[string]string{
@@ -347,7 +347,7 @@ func TestRecorded(t *testing.T) {
 	}
 }
 
-// counter is a plugin that counts calls, and gives weights.
+// counter is a plugin that records calls and has a weight for each component.
 type counter struct {
 	mu   sync.Mutex
 	seen []string // guarded by mu
@@ -371,14 +371,14 @@ func (c *counter) Weight(_, component string) float64 {
 	return 1
 }
 
-// agentFiles is a skill that a model carries out.
+// agentFiles returns the files of a skill that a model carries out.
 func agentFiles() map[string]string {
 	return map[string]string{"tidy/SKILL.md": md("name: tidy\ndescription: Tidies up.\nagent: true\nmax_turns: "+
 		"3\ntools: [Read, Write]\nallowed-tools: Read\ninputs: {file: string}\noutputs: {subject: string}",
 		"Read {{file}}.")}
 }
 
-// TestAgentBySampling: the agent's own model is asked, and its tool calls are made here.
+// TestAgentBySampling: the agent's own model is asked, and its tool calls run on this host.
 func TestAgentBySampling(t *testing.T) {
 	s := newStage(t, agentFiles(), nil)
 	write(t, s.work, map[string]string{"notes.txt": "about tides"})
@@ -414,8 +414,7 @@ func TestAgentBySampling(t *testing.T) {
 	assert.That(t, strings.Contains(kinds, "status tool_call tool_result status"), "the steps are %s", kinds)
 }
 
-// TestAgentByEndpoint: the endpoint of the config is asked, with its key, which goes nowhere
-// else.
+// TestAgentByEndpoint: the endpoint of the config is asked with its key, which is sent nowhere else.
 func TestAgentByEndpoint(t *testing.T) {
 	var mu sync.Mutex
 	var keys []string
@@ -474,8 +473,8 @@ func TestAgentByEndpoint(t *testing.T) {
 	}
 }
 
-// Instructions that were set take the place of the skill's own. As an agent may have written
-// them, the model of the config does not carry them out, wherever the skill lies.
+// TestOverrides: instructions that a refinement has set replace the skill's own. The model of the config does not carry
+// them out, wherever the skill is, because an agent may have written them.
 func TestOverrides(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 		t.Error("the endpoint of the config was asked")
@@ -518,7 +517,7 @@ func TestOverrides(t *testing.T) {
 	}
 }
 
-// TestAgentTurns: the config bounds the turns, whatever a skill says.
+// TestAgentTurns: the config limits the turns, whatever a skill says.
 func TestAgentTurns(t *testing.T) {
 	asked := 0
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -539,10 +538,10 @@ func TestAgentTurns(t *testing.T) {
 	}
 }
 
-// TestCancelled: a call that is stopped is answered, and its script is gone.
+// TestCancelled: a cancelled call is answered, and its script has ended.
 func TestCancelled(t *testing.T) {
 	if runtime.GOOS == "windows" {
-		return // there is no sh
+		return // Windows has no sh
 	}
 	s := newStage(t, map[string]string{
 		"x/SKILL.md": md("name: x\ndescription: d\nrun: go.sh\nwrite: true", ""),

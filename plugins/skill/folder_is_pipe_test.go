@@ -14,8 +14,8 @@ import (
 	"a2e/protocol"
 )
 
-// A pipe in the place of a folder of skills would keep an open waiting for its other end,
-// and with it every request that is about skills.
+// TestPipeInPlaceOfFolderKeepsNobodyWaiting: a named pipe in the place of a folder of skills does not block the host.
+// Opening it would wait for the pipe's other end, and every request about skills would wait, too.
 func TestPipeInPlaceOfFolderKeepsNobodyWaiting(t *testing.T) {
 	s := newStage(t, map[string]string{"one/SKILL.md": md("name: one\ndescription: d", "text")},
 		func(o *Options, env *Env) {

@@ -15,7 +15,7 @@ import (
 	"a2e/protocol"
 )
 
-// understood reads a SKILL.md in a folder of the name x; nil = it cannot be used.
+// understood reads the text of a SKILL.md whose folder has the name x. The skill is nil if the text is not valid.
 func understood(t testing.TB, text []byte) (*skill, notes) {
 	var n notes
 	s := &skill{}
@@ -36,8 +36,8 @@ func understood(t testing.TB, text []byte) (*skill, notes) {
 	return s, n
 }
 
-// FuzzSkill: whatever stands in a SKILL.md and in the arguments of its call, what is wrong is told
-// with its line, and what is taken is the same the next time.
+// FuzzSkill: for any SKILL.md and any arguments, errors have their line, and a valid skill is the same when it is read
+// again.
 func FuzzSkill(f *testing.F) {
 	for _, tc := range hostileFronts() {
 		f.Add([]byte(md(tc.front, "Do {{topic}} and ${x}, {args} $1 $ARGUMENTS[0] ${CLAUDE_SKILL_DIR}")),
@@ -75,7 +75,7 @@ func FuzzSkill(f *testing.F) {
 	})
 }
 
-// called puts arguments into the text of a skill.
+// called puts arguments into the text of a skill, and checks the result.
 func called(t *testing.T, s *skill, given protocol.Object) {
 	a, err := s.prepare(given)
 	if err != nil {

@@ -18,14 +18,13 @@ import (
 	"a2e/protocol"
 )
 
-// hostileFront is a front matter that is refused: what is said of it, and in which line of
-// the file.
+// hostileFront is a front matter that is refused, with a part of the error and its line in the file.
 type hostileFront struct {
 	front, want string
 	line        int
 }
 
-// hostileFronts are all of them, by name.
+// hostileFronts returns all hostile front matters by name.
 func hostileFronts() map[string]hostileFront {
 	all := hostilePaths()
 	maps.Copy(all, hostileNames())
@@ -175,7 +174,7 @@ func manyWords(n int) string {
 	return b.String()
 }
 
-// besides is what lies in the folder of each of them.
+// besides writes the other files of such a skill: a script, a folder, and links that lead out.
 func besides(t testing.TB, dir string) {
 	t.Helper()
 	write(t, dir, map[string]string{"ok.sh": "#!/bin/sh\n", "sub/file": ""})
@@ -184,7 +183,7 @@ func besides(t testing.TB, dir string) {
 	}
 }
 
-// TestWallHostileFrontMatter: each is refused, with its line, and hides nothing.
+// TestWallHostileFrontMatter: each is refused with its line, and none hides another skill.
 func TestWallHostileFrontMatter(t *testing.T) {
 	top := t.TempDir()
 	write(t, top, map[string]string{
@@ -223,7 +222,7 @@ func TestWallHostileFrontMatter(t *testing.T) {
 	assert.That(t, n >= 60, "there are %d of them", n)
 }
 
-// TestWallHostileSkillsAreAnswered: a call of any of them is refused, and the host lives on.
+// TestWallHostileSkillsAreAnswered: a call of any such skill is refused, and the host goes on.
 func TestWallHostileSkillsAreAnswered(t *testing.T) {
 	files := map[string]string{"good/SKILL.md": md("name: good\ndescription: d", "Do it.")}
 	for name, tc := range hostileFronts() {
@@ -246,7 +245,7 @@ func TestWallHostileSkillsAreAnswered(t *testing.T) {
 	s.well("good", `{}`)
 }
 
-// TestWallHostileFiles: a SKILL.md may be anything but a plain text file.
+// TestWallHostileFiles: a SKILL.md that is not a plain text file is refused.
 func TestWallHostileFiles(t *testing.T) {
 	good := md("name: x\ndescription: d", "")
 	for name, tc := range map[string]struct {
@@ -312,12 +311,12 @@ func TestWallHostileFiles(t *testing.T) {
 	}
 }
 
-// text makes what writes a SKILL.md.
+// text returns a function that writes a SKILL.md with this content.
 func text(content string) func(dir string) error {
 	return func(dir string) error { return os.WriteFile(filepath.Join(dir, "SKILL.md"), []byte(content), 0o644) }
 }
 
-// TestWallHostileFolders: links are never followed, and nothing makes the walk go on for ever.
+// TestWallHostileFolders: links are never followed, and no folders make the search run without end.
 func TestWallHostileFolders(t *testing.T) {
 	top := t.TempDir()
 	write(t, top, map[string]string{
@@ -352,7 +351,7 @@ func TestWallHostileFolders(t *testing.T) {
 	}
 }
 
-// TestWallHostileNumbers: what is beyond the bounds is left out, and said to be.
+// TestWallHostileNumbers: skills beyond the bounds are left out, and a note says so.
 func TestWallHostileNumbers(t *testing.T) {
 	for name, tc := range map[string]struct {
 		max    bounds
@@ -387,7 +386,7 @@ func TestWallHostileNumbers(t *testing.T) {
 	}
 }
 
-// TestWallHostileSwap: a folder that turns into a link while it is read leads nowhere.
+// TestWallHostileSwap: a folder that becomes a link while it is read leads to nothing outside.
 func TestWallHostileSwap(t *testing.T) {
 	top := t.TempDir()
 	write(t, top, map[string]string{
@@ -440,7 +439,7 @@ func TestWallHostileSwap(t *testing.T) {
 	assert.That(t, fine != 0, "the skill was never seen")
 }
 
-// TestWallHostileWorkspace: the folders of the workspace cannot lead out of it.
+// TestWallHostileWorkspace: the skill folders of the workspace cannot lead out of it.
 func TestWallHostileWorkspace(t *testing.T) {
 	for _, link := range []string{".a2e", ".a2e/skills", ".claude", ".claude/skills", ".agents/skills"} {
 		top := t.TempDir()
@@ -462,7 +461,7 @@ func TestWallHostileWorkspace(t *testing.T) {
 		err)
 }
 
-// TestWallHostileTaking: a folder that another one takes the place of is not run.
+// TestWallHostileTaking: a skill whose folder was replaced by another is not run.
 func TestWallHostileTaking(t *testing.T) {
 	s := newStage(t, map[string]string{
 		"x/SKILL.md": md("name: x\ndescription: d\nrun: go.sh", ""),
@@ -484,7 +483,7 @@ func TestWallHostileTaking(t *testing.T) {
 	assert.That(t, err != nil, "its files would be read")
 }
 
-// TestWallHostileTexts: what stands in a text, or in an argument, puts nothing in but arguments.
+// TestWallHostileTexts: only arguments are put into a text, whatever the text or an argument contains.
 func TestWallHostileTexts(t *testing.T) {
 	t.Setenv("A2E_TEST_SECRET", "geheim")
 	s := newStage(t, map[string]string{
@@ -508,7 +507,7 @@ func TestWallHostileTexts(t *testing.T) {
 	assert.Equal(t, s.text("odd", `{"a":"v"}`), "{{ {v} v {{a ${a {a $ $ARGUMENTSX  v[x] {{}} ${} {}", "it")
 }
 
-// TestWallHostileArguments: arguments that do not fit are refused, with the place of each.
+// TestWallHostileArguments: arguments that do not match the schema are refused, each with its place.
 func TestWallHostileArguments(t *testing.T) {
 	s := onSamples(t)
 	for _, tc := range []struct{ name, arguments, path, says string }{

@@ -22,7 +22,8 @@ import (
 	"a2e/protocol"
 )
 
-// TestRoots: where skills come from, and which of one name wins.
+// TestRoots: skills come from all the folders of the config, the user and the workspace, and of several with one name
+// the first wins.
 func TestRoots(t *testing.T) {
 	user, first, second := t.TempDir(), t.TempDir(), t.TempDir()
 	named := func(from string) string { return md("name: shared\ndescription: from "+from, "") }
@@ -32,7 +33,7 @@ func TestRoots(t *testing.T) {
 		"SKILL.md":                   named("second"),
 		"skills/below/SKILL.md":      md("name: below\ndescription: d", ""),
 		"skills/below/more/SKILL.md": named("none"),
-	}) // is a skill itself
+	}) // more is not found, because below is a skill itself
 	write(t, user, map[string]string{
 		"skills/u/SKILL.md": md("name: in-user\ndescription: d", ""),
 		"skills/s/SKILL.md": named("user"),
@@ -70,7 +71,7 @@ func TestRoots(t *testing.T) {
 	}
 }
 
-// TestOptions: what cannot be right is refused, with the name of the option.
+// TestOptions: invalid options are refused with the name of the option.
 func TestOptions(t *testing.T) {
 	for want, o := range map[string]Options{
 		"skills_path: should be a path":  {SkillsPath: 7},
@@ -92,7 +93,7 @@ func TestOptions(t *testing.T) {
 		"%+v, %v", all, err)
 }
 
-// TestConfigOptions: the options as a config file has them.
+// TestConfigOptions: the options load from a config file.
 func TestConfigOptions(t *testing.T) {
 	getenv := func(name string) string { return map[string]string{"SKILLS": "from-env"}[name] }
 	for text, want := range map[string]string{
@@ -117,7 +118,7 @@ func TestConfigOptions(t *testing.T) {
 	}
 }
 
-// TestReload: what changes is seen by the next request.
+// TestReload: the next request sees every change of the files.
 func TestReload(t *testing.T) {
 	s := newStage(t, map[string]string{"x/SKILL.md": md("name: x\ndescription: d", "first")}, nil)
 	skills := filepath.Join(s.work, ".a2e", "skills")
@@ -138,8 +139,8 @@ func TestReload(t *testing.T) {
 	assert.Equal(t, s.text("z", `{}`), "back", "it")
 }
 
-// TestReloadIsCheap: without a change nothing is read again, and where very much lies there
-// it is not even looked at each time.
+// TestReloadIsCheap: without a change nothing is read again. With very many files, the host does not even look for
+// changes at each request.
 func TestReloadIsCheap(t *testing.T) {
 	top := t.TempDir()
 	write(t, top, map[string]string{"x/SKILL.md": md("name: x\ndescription: d", "")})
@@ -166,8 +167,8 @@ func TestReloadIsCheap(t *testing.T) {
 	assert.That(t, lib.current(true).byName["newer"] != nil, "it did not look when asked to")
 }
 
-// TestReloadSoonAfter: a file may change twice within one tick of the clock of its times,
-// so one that has just changed is read again.
+// TestReloadSoonAfter: a file that has just changed is read again, because it may change twice within one tick of the
+// clock for file times.
 func TestReloadSoonAfter(t *testing.T) {
 	top := t.TempDir()
 	path := filepath.Join(top, "x", "SKILL.md")
@@ -187,8 +188,8 @@ func TestReloadSoonAfter(t *testing.T) {
 	assert.That(t, lib.current(false) == kept, "it is read again and again")
 }
 
-// TestReloadWhileCalled: skills that come, go and change under load; each request is
-// answered from one state of them.
+// TestReloadWhileCalled: skills come, go and change under load, and each request is answered from one consistent state
+// of them.
 func TestReloadWhileCalled(t *testing.T) {
 	s := newStage(t, map[string]string{"stays/SKILL.md": md("name: stays\ndescription: d", "here")}, nil)
 	dir := filepath.Join(s.work, ".a2e", "skills", "comes")
@@ -212,7 +213,7 @@ func TestReloadWhileCalled(t *testing.T) {
 	all.Wait()
 }
 
-// TestFilters: tags and categories, letter case aside; one of each is enough.
+// TestFilters: tags and categories match without regard to case, and one match of each kind is enough.
 func TestFilters(t *testing.T) {
 	s := newStage(t, map[string]string{
 		"a/SKILL.md": md("name: a\ndescription: d\ntags: [Red, green]\ncategory: Paint", ""),
@@ -237,7 +238,7 @@ func TestFilters(t *testing.T) {
 	}
 }
 
-// TestListsAreBounded: an answer stays of a size that an agent can read.
+// TestListsAreBounded: a list of skills has a bounded size, so that an agent can read it.
 func TestListsAreBounded(t *testing.T) {
 	files := map[string]string{"0long/SKILL.md": md("name: 0long\ndescription: d", strings.Repeat("x", 101))}
 	for i := range 14 {
@@ -265,7 +266,7 @@ func TestListsAreBounded(t *testing.T) {
 	s.well("f13", `{}`)
 }
 
-// TestNearest: a slip of a name is told.
+// TestNearest: the error for an unknown name suggests similar names.
 func TestNearest(t *testing.T) {
 	s := newStage(t, map[string]string{
 		"a/SKILL.md": md("name: code-review\ndescription: d", ""),
@@ -286,7 +287,8 @@ func TestNearest(t *testing.T) {
 	}
 }
 
-// TestSeveralPlugins: two plugins share the names and the calls.
+// TestSeveralPlugins: a list has the skills of both plugins, and a call goes to the plugin with the skill. If both have
+// the name, the first plugin wins.
 func TestSeveralPlugins(t *testing.T) {
 	one, two := t.TempDir(), t.TempDir()
 	write(t, one, map[string]string{
@@ -307,7 +309,7 @@ func TestSeveralPlugins(t *testing.T) {
 	assert.Contains(t, s.refused("c", `{}`, protocol.CodeUnknownSkill), "a, b, s", "it")
 }
 
-// judge is the reference validator, asked about many folders at once: what is wrong with each.
+// judge is a Python program that runs the reference validator on many folders, and prints the problems of each.
 const judge = `
 import json, sys
 from pathlib import Path
@@ -320,7 +322,7 @@ def verdict(path):
 print(json.dumps([verdict(p) for p in json.load(sys.stdin)]))
 `
 
-// judged returns what the reference validator says of folders.
+// judged returns the problems that the reference validator finds in each folder.
 func judged(t *testing.T, dirs []string) (all [][]string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "../../testdata/peers/venv/bin/python", "-c", judge)
@@ -333,8 +335,8 @@ func judged(t *testing.T, dirs []string) (all [][]string) {
 	return all
 }
 
-// The documents that both validators judge. %s is the folder's name, "---" and a good name and
-// description stand around those that do not begin with it.
+// documents returns the documents that both validators judge. %s stands for the folder's name. A document that has no
+// "---", or begins with "license: ", gets a valid name and description, and "---" around all of it.
 func documents() []string {
 	long := strings.Repeat("é", 1024)
 	return []string{
@@ -389,7 +391,7 @@ func documents() []string {
 	}
 }
 
-// names are those of folders that both judge, with a document that has the same name.
+// publicNames returns names of folders that both validators judge, each with a document that has the same name.
 func publicNames() []string {
 	return []string{
 		"a", "pdf-processing", "a1", "1", "a--b", "-a", "a-", "-", "A", "aB", "a_b", "a.b", "a b", "übersetzen",

@@ -30,10 +30,10 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// samples is where the skills of different origins are.
+// samples returns the folder with skills of different origins.
 func samples() string { return filepath.Join("..", "..", "testdata", "skills") }
 
-// write writes files below a folder, by name.
+// write writes files below a folder, by path.
 func write(t testing.TB, dir string, files map[string]string) {
 	t.Helper()
 	for name, text := range files {
@@ -42,7 +42,7 @@ func write(t testing.TB, dir string, files map[string]string) {
 	}
 }
 
-// md makes the text of a SKILL.md.
+// md returns the text of a SKILL.md.
 func md(front, body string) string { return "---\n" + strings.TrimSpace(front) + "\n---\n" + body }
 
 // stage is a host with the tools and some skills, and a session.
@@ -53,7 +53,8 @@ type stage struct {
 	work   string // the workspace
 }
 
-// launcher makes one for a workspace, when it is needed, which the test closes.
+// launcher returns a function that makes a launcher for a workspace when it is first called. The test closes the
+// launcher.
 func launcher(t testing.TB, work string) func() (*sandbox.Launcher, error) {
 	return sync.OnceValues(func() (*sandbox.Launcher, error) {
 		l, err := sandbox.New(sandbox.Options{
@@ -67,7 +68,7 @@ func launcher(t testing.TB, work string) func() (*sandbox.Launcher, error) {
 	})
 }
 
-// newStage opens a host on the skills of some files below .a2e/skills, by name.
+// newStage returns a host with the skills of the given files below .a2e/skills, by path.
 func newStage(t testing.TB, files map[string]string, change func(*Options, *Env), more ...host.Plugin) *stage {
 	t.Helper()
 	s := &stage{t: t, work: t.TempDir()}
@@ -86,7 +87,7 @@ func newStage(t testing.TB, files map[string]string, change func(*Options, *Env)
 	return s
 }
 
-// fields makes a JSON object of names and values in turn.
+// fields returns a JSON object of alternating names and values.
 func fields(t testing.TB, pairs ...any) string {
 	t.Helper()
 	m := map[string]any{}
@@ -97,7 +98,7 @@ func fields(t testing.TB, pairs ...any) string {
 	return string(b)
 }
 
-// discover returns the skills there are.
+// discover returns the skills that the host lists.
 func (s *stage) discover(pairs ...any) []protocol.SkillDefinition {
 	s.t.Helper()
 	m := s.Call(protocol.TypeSkillDiscoverReq, fields(s.t, pairs...))
@@ -107,7 +108,7 @@ func (s *stage) discover(pairs ...any) []protocol.SkillDefinition {
 	return resp.Skills
 }
 
-// names returns those of some skills.
+// names returns the names of some skills as one text.
 func names(all []protocol.SkillDefinition) string {
 	var list []string
 	for _, s := range all {
@@ -129,14 +130,14 @@ func (s *stage) one(name string) protocol.SkillDefinition {
 	return protocol.SkillDefinition{}
 }
 
-// ask calls a skill with arguments, which are JSON.
+// ask calls a skill with arguments, which are JSON, and returns the answer.
 func (s *stage) ask(name, arguments string) hosttest.Message {
 	s.t.Helper()
 	return s.Call(protocol.TypeSkillCallReq, fmt.Sprintf(`{"name":%s,"arguments":%s,"timeout":120}`,
 		protocol.AppendString(nil, name), arguments))
 }
 
-// well calls a skill that must succeed, and gives its data.
+// well calls a skill that must succeed, and returns the answer.
 func (s *stage) well(name, arguments string) hosttest.Message {
 	s.t.Helper()
 	m := s.ask(name, arguments)
@@ -151,7 +152,7 @@ func (s *stage) text(name, arguments string) string {
 	return s.well(name, arguments).Get("/data/data/instructions")
 }
 
-// refused calls a skill that must be refused with a code, and gives the message.
+// refused calls a skill that must be refused with a code, and returns the message.
 func (s *stage) refused(name, arguments string, code protocol.ErrorCode) string {
 	s.t.Helper()
 	m := s.ask(name, arguments)
@@ -168,5 +169,5 @@ func same(t testing.TB, got []byte, want string) {
 	assert.That(t, string(a) == string(b), "it is\n%s\nshould be\n%s", a, b)
 }
 
-// testNow is long after all files of a test: none of them counts as fresh.
+// testNow is long after the times of all files of a test, so that no file counts as fresh.
 func testNow() time.Time { return time.Date(2200, 1, 1, 0, 0, 0, 0, time.UTC) }

@@ -23,12 +23,12 @@ import (
 	"a2e/protocol"
 )
 
-// onSamples opens a host on the skills of testdata.
+// onSamples returns a host with the skills of testdata.
 func onSamples(t *testing.T) *stage {
 	return newStage(t, nil, func(o *Options, _ *Env) { o.SkillsPath = samples() })
 }
 
-// TestPublicSkills: skills as all kinds of projects write them load, with what they say.
+// TestPublicSkills: skills in the form of many different projects load with all that they say.
 func TestPublicSkills(t *testing.T) {
 	s := onSamples(t)
 	all := s.discover()
@@ -90,7 +90,7 @@ func TestPublicSkills(t *testing.T) {
 	}
 }
 
-// TestPublicSchemas: the ways to write inputs and outputs all become JSON Schemas.
+// TestPublicSchemas: all ways to write inputs and outputs become JSON Schemas.
 func TestPublicSchemas(t *testing.T) {
 	m := onSamples(t).Call(protocol.TypeSkillDiscoverReq, `{}`)
 	var resp struct {
@@ -130,7 +130,7 @@ func TestPublicSchemas(t *testing.T) {
 	}
 }
 
-// TestPublicInstructions: what the agent's model gets of them.
+// TestPublicInstructions: the agent's model gets the instructions with the arguments put in.
 func TestPublicInstructions(t *testing.T) {
 	s := onSamples(t)
 	folder, _ := filepath.Abs(filepath.Join(samples(), "review-pr"))
@@ -173,7 +173,7 @@ func TestPublicInstructions(t *testing.T) {
 	assert.Equal(t, m.Get("/data/data/output_schema/type"), "object", "the outputs are not told: %s", m.Line)
 }
 
-// TestPublicFilesAreRead: files of a skill are there for read_file and list_dir.
+// TestPublicFilesAreRead: read_file and list_dir can read the files of a skill.
 func TestPublicFilesAreRead(t *testing.T) {
 	s := onSamples(t)
 	read := func(tool, path string) string {
@@ -202,10 +202,10 @@ func TestPublicFilesAreRead(t *testing.T) {
 	assert.That(t, err != nil, "a file was written into a skill")
 }
 
-// TestPublicScriptsRun: those of testdata that are programs.
+// TestPublicScriptsRun: the skills of testdata that are programs run.
 func TestPublicScriptsRun(t *testing.T) {
 	if runtime.GOOS == "windows" {
-		return // it has no sh; what runs a script is looked at in package run
+		return // Windows has no sh; the tests of package run check what runs a script
 	}
 	s := onSamples(t)
 	write(t, s.work, map[string]string{"data.csv": "a;b;c\n1;2;3\n"})
@@ -215,13 +215,13 @@ func TestPublicScriptsRun(t *testing.T) {
 	same(t, []byte(m.Get("/data/data")), `{"columns":["a","b","c"]}`)
 	text, err := os.ReadFile(filepath.Join(s.work, "columns.txt"))
 	assert.Equal(t, string(text), "a\nb\nc\n", "columns.txt has %q, %v", text, err)
-	for range 2 { // compiled, and kept
+	for range 2 { // compiled the first time, and cached for the second
 		m = s.well("greet-module", `{}`)
 		same(t, []byte(m.Get("/data/data")), `{"hello":"world"}`)
 	}
 }
 
-// TestOwnMetadata: what a skill says of itself does not pass for what the host says.
+// TestOwnMetadata: a skill's own metadata cannot take the place of the host's metadata.
 func TestOwnMetadata(t *testing.T) {
 	s := newStage(t, map[string]string{"x/SKILL.md": md("name: x\ndescription: d\nmetadata: {kind: wasm, uri: "+
 		"'skill://y/', blocked_reason: none, routing_weight: 9, brief: true, unknown_tools: [a], a: b}", "")}, nil)
@@ -229,7 +229,7 @@ func TestOwnMetadata(t *testing.T) {
 	same(t, raw, `{"kind":"instructions","uri":"skill://x/","a":"b"}`)
 }
 
-// TestPublicHints: what a person is told of them.
+// TestPublicHints: a person is told the hints about these skills.
 func TestPublicHints(t *testing.T) {
 	all := must.Get(CheckFolder(samples()))(t)
 	var got []string
@@ -259,9 +259,8 @@ func TestPublicHints(t *testing.T) {
 	assert.Slice(t, got, want, "the hints are\n%s\nshould be\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 }
 
-// A skill that an agent could have written gets neither the network nor the model and key of
-// the config because its own text asks for them. Each case is run with trust_workspace as
-// well, where it does.
+// TestWallTrustSkillOfTheWorkspace: a skill that an agent could have written gets neither the network nor the model and
+// key of the config just because its own text asks for them. With trust_workspace, each case does get what it asks for.
 func TestWallTrustSkillOfTheWorkspace(t *testing.T) {
 	var asked atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -339,7 +338,7 @@ func TestWallTrustSkillOfTheWorkspace(t *testing.T) {
 	}
 }
 
-// Skills outside of the workspace get what the config gives.
+// TestSkillsOfTheUserGetTheNetwork: skills outside of the workspace get the network if the config allows it.
 func TestSkillsOfTheUserGetTheNetwork(t *testing.T) {
 	for _, source := range []string{sourceSystem, sourceUser} {
 		user := t.TempDir()
@@ -359,8 +358,8 @@ func TestSkillsOfTheUserGetTheNetwork(t *testing.T) {
 	}
 }
 
-// Where one of very many items does not fit, the schema of the others must not be made ready
-// for each of them. What this guards against takes longer than a test waits for an answer.
+// TestManyItemsAreCheckedInProportion: if one of very many items is invalid, the schema of the others is not compiled
+// for each of them. Otherwise this test would take longer than it waits for an answer.
 func TestManyItemsAreCheckedInProportion(t *testing.T) {
 	var choices strings.Builder
 	for i := range 400 {
@@ -372,14 +371,16 @@ func TestManyItemsAreCheckedInProportion(t *testing.T) {
 	assert.That(t, strings.Contains(text, "/arguments/list/150000"), "%v", text)
 }
 
-// A line without words has none, however often they are asked for.
+// TestLineWithoutWordsIsSplitOnce: a line without words has none, however often the text asks for one, and is split
+// only once.
 func TestLineWithoutWordsIsSplitOnce(t *testing.T) {
 	s := newStage(t, map[string]string{"line/SKILL.md": md("name: line\ndescription: d\nargument-hint: words",
 		strings.Repeat("$1$2", 50_000)+" end")}, nil)
 	assert.Equal(t, s.text("line", `{"args":"`+strings.Repeat(" ", 512<<10)+`"}`), " end")
 }
 
-// What references stand for counts as if it stood there: names, defaults, and what a line of words goes to.
+// TestReferencesStandForInputs: a reference works as if its target stood in its place: for names, for defaults, and for
+// the input that takes a line of words.
 func TestReferencesStandForInputs(t *testing.T) {
 	front := "name: r\ndescription: d\ninputs:\n  $defs:\n    all: {type: object, properties: {n: {$ref: " +
 		"'#/$defs/n'}, text: {type: str}}}\n    n: {type: int, default: 3}\n  $ref: '#/$defs/all'"
@@ -388,8 +389,8 @@ func TestReferencesStandForInputs(t *testing.T) {
 	assert.Contains(t, s.refused("r", `{"n":"x"}`, protocol.CodeSchemaViolation), "/arguments/n")
 }
 
-// References put what they stand for in their place: a few kilobytes of front matter must not
-// become megabytes in memory, and in each answer.
+// TestReferencesDoNotMultiply: references copy their target: a few kilobytes of front matter must not become megabytes
+// in memory and in each answer.
 func TestReferencesDoNotMultiply(t *testing.T) {
 	var properties strings.Builder
 	for i := range 240 {
@@ -402,7 +403,7 @@ func TestReferencesDoNotMultiply(t *testing.T) {
 	assert.Equal(t, len(s.discover()), 0, "a skill with a schema of 10 MB is listed")
 }
 
-// What schemas take counts with the text of all skills.
+// TestSchemasCountForAllSkillsTogether: the size of schemas counts together with the text of all skills.
 func TestSchemasCountForAllSkillsTogether(t *testing.T) {
 	files := map[string]string{}
 	for i := range 4 {
@@ -414,11 +415,11 @@ func TestSchemasCountForAllSkillsTogether(t *testing.T) {
 		files[fmt.Sprintf("s%d/SKILL.md", i)] = md(front+"}", "text")
 	}
 	s := newStage(t, files, nil)
-	s.plugin.library.max.bytes = 120_000 // of which each has 2500, and 50,000 as a schema
+	s.plugin.library.max.bytes = 120_000 // each skill has 2,500 bytes of text, and 50,000 bytes of schema
 	assert.Equal(t, names(s.discover()), "s0 s1 s2")
 }
 
-// A list of names is looked through for each of them.
+// TestVeryManyInputsAreRefused: the number of inputs is bounded, because each name is compared with all others.
 func TestVeryManyInputsAreRefused(t *testing.T) {
 	var list strings.Builder
 	for i := range 600 {
@@ -429,7 +430,8 @@ func TestVeryManyInputsAreRefused(t *testing.T) {
 	assert.Contains(t, s.refused("many", "{}", protocol.CodeUnknownSkill), "more than 500 entries")
 }
 
-// A space before the rule of a tool must not give the tool without its rule.
+// TestRuleBehindSpaceStaysWithItsTool: a space before the rule of a tool does not separate the rule from the tool:
+// otherwise a skill would get the tool without the rule.
 func TestRuleBehindSpaceStaysWithItsTool(t *testing.T) {
 	s := newStage(t, map[string]string{
 		"a/SKILL.md": md("name: a\ndescription: d\nallowed-tools: Read Bash (git:*)", "text"),
@@ -439,8 +441,8 @@ func TestRuleBehindSpaceStaysWithItsTool(t *testing.T) {
 	assert.Contains(t, s.refused("b", "{}", protocol.CodeSkillError), `"Bash(git add:*)" has a rule`)
 }
 
-// Nothing can stop a match under way, and a pattern of some bytes can take a minute for a
-// megabyte.
+// TestPatternsAreHeldAgainstBoundedTexts: texts that are matched against patterns are bounded, because nothing can stop
+// a match once it runs, and a pattern of a few bytes can take a minute for a megabyte.
 func TestPatternsAreHeldAgainstBoundedTexts(t *testing.T) {
 	s := newStage(t, map[string]string{
 		"slow/SKILL.md": md("name: slow\ndescription: d\ninputs: {x: {type: string, pattern: '((a{0,30}){0,30})b'}}",

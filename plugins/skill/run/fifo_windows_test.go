@@ -1,4 +1,4 @@
 package run
 
-// makeFIFO does nothing: Windows has no such file.
+// makeFIFO does nothing: Windows has no such files.
 func makeFIFO(string) error { return nil }

@@ -17,7 +17,7 @@ import (
 	"a2e/host/hosttest/must"
 )
 
-// hostileModules are modules that mean harm, by hand.
+// hostileModules returns hostile modules that are written by hand, with the expected outcome of each.
 func hostileModules() map[string]struct {
 	module []byte
 	want   hostile
@@ -103,7 +103,7 @@ func hostileModules() map[string]struct {
 			code: "skill_error",
 			says: "printed more than 32 MiB",
 		}},
-		// to compile
+		// compilation
 		"nested blocks": {(&asm{body: slices.Concat(slices.Repeat([]byte{0x02, 0x40}, 100_000),
 			slices.Repeat([]byte{0x0b}, 100_000))}).bytes(), hostile{
 			code: "timeout", orLost: true, limit: short,
@@ -123,7 +123,7 @@ func hostileModules() map[string]struct {
 			hostile{code: "timeout", limit: short, orWell: true},
 		},
 		"one end too few": {cut(&asm{}, 1), hostile{code: "skill_error", says: "cannot be run"}},
-		// not what they should be
+		// invalid modules
 		"no start": {(&asm{bare: true}).bytes(), hostile{code: "skill_error", says: "_start"}},
 		"imports another": {
 			(&asm{imports: [][]byte{slices.Concat(name("env"), name("system"), []byte{0, 0})}}).bytes(),
@@ -160,7 +160,7 @@ func cut(a *asm, n int) []byte {
 	return b[:len(b)-n]
 }
 
-// nestedLoops is a function whose loops use all of its locals, each in each.
+// nestedLoops returns a function whose nested loops use all of its locals.
 func nestedLoops(depth, locals int) []byte {
 	var out []byte
 	for i := range depth {
@@ -204,7 +204,7 @@ func TestHostileModules(t *testing.T) {
 	}
 }
 
-// TestHostileGuests are those that a compiler made.
+// TestHostileGuests runs hostile modules that a compiler made.
 func TestHostileGuests(t *testing.T) {
 	p, cache := guestPlace(t)
 	for name, c := range map[string]hostile{
@@ -240,8 +240,7 @@ func TestHostileGuests(t *testing.T) {
 	}
 }
 
-// TestModuleCache: the second call does not compile again, and no more folders are kept
-// than keptModules.
+// TestModuleCache: a second call does not compile the module again, and at most keptModules folders are kept.
 func TestModuleCache(t *testing.T) {
 	p := newPlace(t, map[string]string{"m.wasm": string((&asm{}).bytes())})
 	cache := t.TempDir()
@@ -261,14 +260,14 @@ func TestModuleCache(t *testing.T) {
 	assert.That(t, err == nil && len(entries) == keptModules, "%d are kept, %v", len(entries), err)
 	files, err := filepath.Glob(filepath.Join(cache, "*", "wazero-*", "*"))
 	assert.That(t, err == nil && len(files) == 1, "%v, %v", files, err)
-	for _, dir := range []string{"/proc/nothing", filepath.Join(p.skill, "m.wasm")} { // where none can be made
+	for _, dir := range []string{"/proc/nothing", filepath.Join(p.skill, "m.wasm")} { // no cache can be made there
 		j.CacheDir = dir
 		r, _, err := p.module(t, j)
 		assert.That(t, err == nil && !r.Failed, "%s: %+v, %v", dir, r, err)
 	}
 }
 
-// BenchmarkWasm is a call of a module that is compiled already.
+// BenchmarkWasm measures a call of a module that is already compiled.
 func BenchmarkWasm(b *testing.B) {
 	p, cache := guestPlace(b)
 	j := p.job("guest.wasm")
@@ -281,7 +280,7 @@ func BenchmarkWasm(b *testing.B) {
 	}
 }
 
-// BenchmarkScript is a call of a shell script.
+// BenchmarkScript measures a call of a shell script.
 func BenchmarkScript(b *testing.B) {
 	p := newPlace(b, map[string]string{"run.sh": `echo '{"result":1}'`})
 	for b.Loop() {

@@ -20,22 +20,22 @@ import (
 	"a2e/protocol"
 )
 
-// short is a time limit that a hostile script comes to: whether it comes early or late in
-// it decides nothing.
+// short is a time limit that a hostile script certainly reaches. When in this time the script does harm does not
+// matter.
 const short = 600 * time.Millisecond
 
-// hostile is a script that means harm, and what must come of it.
+// hostile is a hostile script, and the outcome that the test expects.
 type hostile struct {
 	script string
 	file   string             // default: run.sh
-	change func(*Job)         // of its job
+	change func(*Job)         // changes the script's job
 	limit  time.Duration      // 0 = a minute
-	code   protocol.ErrorCode // of the error; "" = it ends by itself
-	orLost bool               // or sandbox_crash, as it may leave no process for what holds it; or it finds none itself
-	orWell bool               // or it goes well: it only takes long
-	says   string             // in the error or Failure
-	data   string             // the result, where it does not fail
-	gone   string             // a word of command lines that must be nowhere afterwards
+	code   protocol.ErrorCode // code of the error; "" = it ends without an error
+	orLost bool               // or sandbox_crash if no process is left for its launcher, or it cannot fork
+	orWell bool               // or it succeeds: it only takes long
+	says   string             // part of the error or of Failure
+	data   string             // the result, if it does not fail
+	gone   string             // a word that must be in no command line afterwards
 	after  func(t *testing.T, p *place, r *Result, lines []string)
 }
 
@@ -45,7 +45,7 @@ func hostileScripts(mark string) map[string]hostile {
 	sleep := "sleep " + mark
 	small := func(j *Job) { j.MemoryBytes = 96 << 20 }
 	return map[string]hostile{
-		// what it prints
+		// output
 		"endless lines":  {script: `exec yes`, code: "skill_error", says: "printed more than 32 MiB"},
 		"endless line":   {script: `exec cat /dev/zero`, code: "skill_error", says: "printed more than 32 MiB"},
 		"endless stderr": {script: `exec yes >&2`, code: "skill_error", says: "printed more than 32 MiB"},
@@ -108,7 +108,7 @@ func hostileScripts(mark string) map[string]hostile {
 					"%v", lines)
 			},
 		},
-		// what it takes
+		// resources
 		"memory": {
 			script: py + "x = []\nwhile True: x.append(b'x' * 1000000)", change: small,
 			code: "out_of_memory", says: "more memory than allowed",
@@ -142,7 +142,7 @@ func hostileScripts(mark string) map[string]hostile {
 			script: `truncate -s 100T big 2>/dev/null && echo made; cat data.txt`,
 			change: func(j *Job) { j.Write = true }, data: `"the data"`,
 		},
-		// what it leaves
+		// processes left behind
 		"daemon": {
 			script: `setsid ` + sleep + ` >/dev/null 2>&1 </dev/null & echo '{"result":1}'`, data: `1`,
 			gone: mark,
@@ -150,7 +150,7 @@ func hostileScripts(mark string) map[string]hostile {
 		"double daemon": {script: `(setsid sh -c 'trap "" HUP TERM; ` + sleep + ` & ` + sleep +
 			`' &) & echo '{"result":1}'`, data: `1`, gone: mark},
 		"holds a stream": {script: `(` + sleep + ` &) ; echo '{"result":1}'`, data: `1`, gone: mark},
-		// what it reaches for
+		// access to other things
 		"kills its parent": {
 			script: `kill -9 $PPID 2>/dev/null; kill -9 1 2>/dev/null; echo '{"result":"alive"}'`,
 			data:   `"alive"`,
@@ -243,21 +243,21 @@ func TestHostileScripts(t *testing.T) {
 			var h heard
 			r, err := Script(ctx, p.launcher, j, &h, h.event)
 			if name == "other processes" && p.launcher.Mechanism() == sandbox.MechanismSubreaper {
-				return // without namespaces the processes of the same user are seen
+				return // without namespaces, a script can see other processes of its user
 			}
 			c.check(t, p, r, err, h.all())
 		})
 	}
 }
 
-// check holds what came of it against what should.
+// check compares the outcome with the expected one.
 func (c *hostile) check(t *testing.T, p *place, r *Result, err error, lines []string) {
 	t.Helper()
 	assert.That(t, c.gone == "" || !running(t, c.gone), "something still runs")
 	switch {
 	case c.orLost && err == nil:
 		cannot := strings.Contains(r.Failure, "Cannot fork") || strings.Contains(r.Failure,
-			"fork: ") // dash and bash; the script's path has a fork too
+			"fork: ") // as dash and bash write it; "fork" alone is also in the script's path
 		assert.That(t, r.Failed && cannot, "%+v, want %s, or that it cannot fork", r, c.code)
 		return
 	case c.code != "":
@@ -280,7 +280,7 @@ func (c *hostile) check(t *testing.T, p *place, r *Result, err error, lines []st
 	}
 }
 
-// TestScriptNetwork: a server of this machine is reached only where the job says so.
+// TestScriptNetwork: a script reaches a server of this machine only if its job allows the network.
 func TestScriptNetwork(t *testing.T) {
 	listener := must.Get(net.Listen("tcp", "127.0.0.1:0"))(t)
 	defer listener.Close()
@@ -303,7 +303,7 @@ func TestScriptNetwork(t *testing.T) {
 	}
 }
 
-// TestScriptCancel: a caller that goes away gets its own reason back.
+// TestScriptCancel: a caller that goes away gets its own reason as the error.
 func TestScriptCancel(t *testing.T) {
 	gone := errors.New("gone")
 	p := newPlace(t, map[string]string{"run.sh": "echo begun; exec sleep 1000"})

@@ -34,10 +34,10 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// cache is a folder for the compiled guest, which all tests share.
+// cache returns the folder for the compiled guest, which all tests share.
 var cache = sync.OnceValues(func() (string, error) { return os.MkdirTemp("", "a2e-test-") })
 
-// heard is an Emitter and an EventFunc that keep what they get, a line each.
+// heard is an Emitter and an EventFunc. It keeps each event as a line.
 type heard struct {
 	mu    sync.Mutex
 	lines []string // guarded by mu
@@ -77,11 +77,11 @@ func (h *heard) event(kind string, data jsontext.Value) { h.add("event %s %s", k
 // place is a skill folder, a workspace and a launcher for both.
 type place struct {
 	launcher        *sandbox.Launcher
-	skill, work, up string // up holds a secret beside both
-	engine          string // the program that runs modules, see testdata/module
+	skill, work, up string // up has both folders, and a secret beside them
+	engine          string // path of the program that runs modules, see testdata/module
 }
 
-// newPlace makes one, with the files given, by name.
+// newPlace returns a place whose skill folder has the given files, by path.
 func newPlace(t testing.TB, files map[string]string) *place {
 	t.Helper()
 	up := t.TempDir()
@@ -108,7 +108,7 @@ func (p *place) job(file string) Job {
 	}
 }
 
-// script runs a script of the place, within a time that only a test that fails takes.
+// script runs a script of the place, with a time limit that only a failing test reaches.
 func (p *place) script(t testing.TB, j Job) (*Result, []string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -118,7 +118,7 @@ func (p *place) script(t testing.TB, j Job) (*Result, []string, error) {
 	return r, h.all(), err
 }
 
-// sh runs a shell script.
+// sh runs a shell script in a new place.
 func sh(t testing.TB, text string, change func(*Job)) (*Result, []string, *place, error) {
 	t.Helper()
 	p := newPlace(t, map[string]string{"run.sh": text})
@@ -130,7 +130,7 @@ func sh(t testing.TB, text string, change func(*Job)) (*Result, []string, *place
 	return r, lines, p, err
 }
 
-// codeOf returns the code of a client's error, "" of another.
+// codeOf returns the code of a protocol.Error, or "" for another error.
 func codeOf(err error) protocol.ErrorCode {
 	if e := (*protocol.Error)(nil); errors.As(err, &e) {
 		return e.Code
@@ -138,7 +138,7 @@ func codeOf(err error) protocol.ErrorCode {
 	return ""
 }
 
-// asLines returns what a test compares with.
+// asLines joins lines for comparisons.
 func asLines(lines []string) string { return strings.Join(lines, "\n") }
 
 // running reports whether a process has this word in its command line.

@@ -14,7 +14,7 @@ import (
 	"a2e/host/sandbox"
 )
 
-// TestScriptContract holds what a script prints against what comes of it.
+// TestScriptContract: the output of a script becomes the right data, summary and events.
 func TestScriptContract(t *testing.T) {
 	for name, c := range map[string]struct {
 		script, data, summary string
@@ -71,8 +71,8 @@ func TestScriptContract(t *testing.T) {
 	}
 }
 
-// TestLongTextOfAScript: of a long text the result has both ends, and a file all of it; of a text
-// beside a result nothing is kept.
+// TestLongTextOfAScript: of a long text, the result has both ends, and a file has all of it. Text beside a result or of
+// a failed script is not kept.
 func TestLongTextOfAScript(t *testing.T) {
 	state := t.TempDir()
 	kept := func(j *Job) { j.Spill, j.MaxOutputBytes = spill.New(state, nil), 2000 }
@@ -98,7 +98,7 @@ func TestLongTextOfAScript(t *testing.T) {
 		strings.Contains(text, " bytes are missing here; all of it is in "+uri+"]\n"), "%s", text)
 }
 
-// TestScriptInterpreters shows what runs a file.
+// TestScriptInterpreters: the first line or the extension of a file decides which program runs it.
 func TestScriptInterpreters(t *testing.T) {
 	for name, c := range map[string]struct{ file, text, data, wrong string }{
 		"sh": {"a.sh", `echo '{"result":"sh"}'`, `"sh"`, ""},
@@ -138,7 +138,7 @@ func TestScriptInterpreters(t *testing.T) {
 	assert.That(t, err == nil && !r.Failed, "a program without interpreter: %+v, %v", r, err)
 }
 
-// TestScriptFiles shows which files may be named.
+// TestScriptFiles: a job may only name a regular file within the skill's folder.
 func TestScriptFiles(t *testing.T) {
 	p := newPlace(t, map[string]string{"real.sh": "echo '{\"result\":1}'"})
 	for name, target := range map[string]string{
@@ -160,14 +160,14 @@ func TestScriptFiles(t *testing.T) {
 	}
 }
 
-// TestScriptRights: the workspace is for reading unless the job says so, and the skill's
-// own folder always.
+// TestScriptRights: a script can write to the workspace only if the job says so, and never to the skill's own folder.
 func TestScriptRights(t *testing.T) {
 	const script = `cd "$A2E_WORKSPACE"; (echo x > made) 2>/dev/null && echo wrote; (echo x >> "$0") 2>/dev/null && echo changed itself
 		(echo x > "$A2E_SKILL_DIR/new") 2>/dev/null && echo wrote beside itself
 		echo x > "$HOME/a" && echo x > "$TMPDIR/b" && echo own; (echo x > /tmp/c) 2>/dev/null && echo tmp; cat data.txt`
-	own := func(p *place, before string) string { // what it prints
-		if p.launcher.Mechanism() != sandbox.MechanismSubreaper { // else there is no /tmp of its own
+	own := func(p *place, before string) string { // the output to expect
+		// Without namespaces, the script has no /tmp of its own.
+		if p.launcher.Mechanism() != sandbox.MechanismSubreaper {
 			before += `tmp\n`
 		}
 		return `"` + before + `the data"`
@@ -183,7 +183,7 @@ func TestScriptRights(t *testing.T) {
 			t.Errorf("write %v: %v", write, err)
 		}
 	}
-	// a skill that lies in the workspace
+	// This skill is in the workspace.
 	p := newPlace(t, nil)
 	dir := filepath.Join(p.work, ".a2e", "skills", "own")
 	must.OK(t, os.MkdirAll(dir, 0o755))
@@ -192,14 +192,14 @@ func TestScriptRights(t *testing.T) {
 	j.Dir, j.Write = dir, true
 	r, _, err := p.script(t, j)
 	if p.launcher.Mechanism() == sandbox.MechanismSubreaper {
-		return // without namespaces no folder is shut within one that is open: the script changed itself
+		return // without namespaces, a folder in an open folder cannot be closed, so the script can change itself
 	}
 	if err != nil || string(r.Data) != own(p, `wrote\nown\n`) {
 		t.Errorf("a skill in the workspace: %+v, %v", r, err)
 	}
 }
 
-// TestScriptEnv shows what a script finds in its environment.
+// TestScriptEnv: the environment of a script has the skill's folder, and no variable of the host.
 func TestScriptEnv(t *testing.T) {
 	t.Setenv("A2E_TEST_TOKEN", "geheim")
 	r, _, p, err := sh(t, `env`, nil)
@@ -207,7 +207,7 @@ func TestScriptEnv(t *testing.T) {
 		!strings.Contains(string(r.Data), "geheim"), "%s, %v", r.Data, err)
 }
 
-// TestScriptFails shows how a failure is told.
+// TestScriptFails: a failed script has its exit code, and its last words on stderr.
 func TestScriptFails(t *testing.T) {
 	r, _, _, err := sh(t, `echo '{"result":1}'; echo first >&2; echo last words >&2; exit 3`, nil)
 	assert.That(t, err == nil && r.Failed && *r.ExitCode == 3 && r.Data == nil &&

@@ -11,8 +11,8 @@ import (
 	"a2e/host/hosttest/must"
 )
 
-// A skill of the workspace lies where others may write. A link that takes the place of its
-// folder after that was looked at must not grant what it leads to.
+// TestLinkInPlaceOfSkillGrantsNothing: a skill of the workspace is in a place where others may write. A link that
+// replaces the skill's folder after the check must not open the folder that it leads to.
 func TestLinkInPlaceOfSkillGrantsNothing(t *testing.T) {
 	p := newPlace(t, nil)
 	outside, own := filepath.Join(p.up, "private"), filepath.Join(p.work, "skill")
@@ -30,7 +30,7 @@ func TestLinkInPlaceOfSkillGrantsNothing(t *testing.T) {
 	}
 }
 
-// A skill of the workspace runs, by whatever name the workspace is called.
+// TestSkillInWorkspaceIsGrantedWithIt: a skill of the workspace runs, by whichever path the job names the workspace.
 func TestSkillInWorkspaceIsGrantedWithIt(t *testing.T) {
 	p := newPlace(t, nil)
 	own, link := filepath.Join(p.work, "skill"), filepath.Join(p.up, "link")

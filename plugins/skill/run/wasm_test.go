@@ -19,7 +19,7 @@ import (
 	"a2e/host/hosttest/must"
 )
 
-// guestPlace is a place whose skill has the guest.
+// guestPlace returns a place whose skill has the guest module, and the folder for the compiled guest.
 func guestPlace(t testing.TB) (*place, string) {
 	t.Helper()
 	code := must.Get(os.ReadFile(hosttest.Program(t, "./testdata/guest/main.go", "GOOS=wasip1", "GOARCH=wasm",
@@ -28,7 +28,7 @@ func guestPlace(t testing.TB) (*place, string) {
 	return p, must.Get(cache())(t)
 }
 
-// module runs a module within a time that only a test that fails takes.
+// module runs a module, with a time limit that only a failing test reaches.
 func (p *place) module(t testing.TB, j Job) (*Result, []string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -124,7 +124,7 @@ func TestWasm(t *testing.T) {
 	assert.That(t, err != nil, "a file was written outside")
 }
 
-// TestWasmAnswers shows how a module's end is told.
+// TestWasmAnswers: the end of a module becomes a result or a failure.
 func TestWasmAnswers(t *testing.T) {
 	p, cache := guestPlace(t)
 	for args, want := range map[string]string{
@@ -145,7 +145,7 @@ func TestWasmAnswers(t *testing.T) {
 	}
 }
 
-// cSource is a skill without a library, as a C compiler takes it.
+// cSource is a skill in C without a library.
 const cSource = `
 typedef struct { const char *text; unsigned long size; } piece;
 __attribute__((import_module("wasi_snapshot_preview1"), import_name("fd_write")))
@@ -160,8 +160,8 @@ __attribute__((export_name("_start"))) void start(void) {
 }
 `
 
-// nativeSkill returns that skill: from a compiler where the machine has one for WebAssembly,
-// else the same by hand.
+// nativeSkill returns that skill as a module: from clang if it can build for WebAssembly, otherwise the same written by
+// hand.
 func nativeSkill(t *testing.T) []byte {
 	t.Helper()
 	dir := t.TempDir()
@@ -185,7 +185,7 @@ func nativeSkill(t *testing.T) []byte {
 
 func TestWasmWithoutLibrary(t *testing.T) {
 	p := newPlace(t, map[string]string{"skill.wasm": string(nativeSkill(t))})
-	for _, engine := range []string{p.engine, ""} { // "": this program
+	for _, engine := range []string{p.engine, ""} { // "" = this test binary
 		j := p.job("skill.wasm")
 		j.Workspace, j.engine = "", engine
 		r, _, err := p.module(t, j)
@@ -197,8 +197,8 @@ func TestWasmWithoutLibrary(t *testing.T) {
 	}
 }
 
-// TestWallWASIHardLinks guards against a second name, in the workspace, of a file outside:
-// no path and no os.Root sees it, and a module read and changed what lies behind it.
+// TestWallWASIHardLinks guards against a hard link in the workspace to a file outside. Neither paths nor os.Root show
+// that, and a module could once read and change the file.
 func TestWallWASIHardLinks(t *testing.T) {
 	p, cache := guestPlace(t)
 	secret := filepath.Join(p.up, "secret")

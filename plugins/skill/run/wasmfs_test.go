@@ -12,7 +12,7 @@ import (
 	"a2e/host/hosttest/must"
 )
 
-// newFolder makes a folder with a file, a folder and links that lead out.
+// newFolder returns a folder that has a file, a folder and links that lead out, and the path of the folder above it.
 func newFolder(t *testing.T, write bool) (*folder, string) {
 	t.Helper()
 	up := t.TempDir()
@@ -30,7 +30,7 @@ func newFolder(t *testing.T, write bool) (*folder, string) {
 	return &folder{root: root, write: write, budget: &budget{bytes: 100, files: 5}}, up
 }
 
-// TestFolderReadOnly: the folder itself refuses what a sandbox around it would refuse too.
+// TestFolderReadOnly: the folder itself refuses writes, even without a sandbox around it.
 func TestFolderReadOnly(t *testing.T) {
 	d, up := newFolder(t, false)
 	for _, flag := range []expsys.Oflag{
@@ -61,7 +61,7 @@ func TestFolderReadOnly(t *testing.T) {
 	assert.That(t, err == nil && string(data) == "text", "%q, %v", data, err)
 }
 
-// TestFolderStaysInside: no path and no link leads out, whatever is done with it.
+// TestFolderStaysInside: no path and no link leads out, whatever the operation.
 func TestFolderStaysInside(t *testing.T) {
 	d, up := newFolder(t, true)
 	for _, name := range []string{
@@ -93,7 +93,7 @@ func TestFolderStaysInside(t *testing.T) {
 	assert.That(t, err == nil && len(entries) == 2, "%v, %v", entries, err)
 }
 
-// TestFolder shows what works.
+// TestFolder: the allowed operations work.
 func TestFolder(t *testing.T) {
 	d, _ := newFolder(t, true)
 	if _, errno := d.OpenFile("link", expsys.O_RDONLY|expsys.O_NOFOLLOW, 0); errno != expsys.ELOOP {
@@ -107,7 +107,7 @@ func TestFolder(t *testing.T) {
 	}
 	dir, errno := d.OpenFile("", expsys.O_RDONLY|expsys.O_DIRECTORY, 0)
 	must.Equal(t, errno, 0)
-	for range 2 { // a folder may be read again from its beginning
+	for range 2 { // a folder can be read again from its beginning
 		all, errno := dir.Readdir(-1)
 		var names []string
 		for _, e := range all {
@@ -150,7 +150,8 @@ func TestFolder(t *testing.T) {
 		t.Errorf("more than the budget: %v", errno)
 	}
 	for i := range 6 {
-		if errno := d.Mkdir("sub/"+string(rune('a'+i)), 0o700); (errno == 0) != (i < 4) { // one is spent on new
+		// One of the five is used for new.
+		if errno := d.Mkdir("sub/"+string(rune('a'+i)), 0o700); (errno == 0) != (i < 4) {
 			t.Errorf("folder %d: %v", i, errno)
 		}
 	}
@@ -162,7 +163,7 @@ func TestFolder(t *testing.T) {
 	}
 }
 
-// A few words of WebAssembly, enough to write hostile modules down by hand.
+// The functions below encode just enough of WebAssembly to write hostile modules by hand.
 
 // leb encodes an unsigned number.
 func leb(n uint64) []byte {
@@ -176,7 +177,7 @@ func leb(n uint64) []byte {
 	}
 }
 
-// vec encodes a list: its length and its parts.
+// vec encodes a list: the number of its parts, and the parts.
 func vec(parts ...[]byte) []byte { return append(leb(uint64(len(parts))), slices.Concat(parts...)...) }
 
 // sized encodes bytes with their number in front.
@@ -193,19 +194,19 @@ type asm struct {
 	table   []byte // limits
 	memory  []byte // limits
 	start   []byte // body of the start function
-	locals  []byte // of _start; nil = none
+	locals  []byte // locals of _start; nil = none
 	body    []byte // of _start
 	more    [][]byte
 	data    []byte
 	bare    bool // without _start
 }
 
-// wasi imports a function of WASI.
+// wasi returns an import of a function of WASI.
 func wasi(function string, typ byte) []byte {
 	return slices.Concat(name("wasi_snapshot_preview1"), name(function), []byte{0, typ})
 }
 
-// code encodes a function.
+// code encodes the body of a function with its locals.
 func code(locals, body []byte) []byte {
 	if locals == nil {
 		locals = []byte{0}
@@ -213,7 +214,7 @@ func code(locals, body []byte) []byte {
 	return sized(slices.Concat(locals, body, []byte{0x0b}))
 }
 
-// bytes returns the binary. _start is the function after the imports.
+// bytes returns the binary module. _start is the first function after the imports.
 func (a *asm) bytes() []byte {
 	main := uint64(len(a.imports))
 	types := vec([]byte{0x60, 0, 0}, []byte{0x60, 1, 0x7f, 0}, []byte{0x60, 4, 0x7f, 0x7f, 0x7f, 0x7f, 1, 0x7f})
@@ -257,7 +258,7 @@ var (
 	drop        = []byte{0x1a}
 )
 
-// i32 is i32.const; its number is signed there.
+// i32 returns the instruction i32.const. Its number is encoded as signed.
 func i32(n int32) []byte {
 	out := []byte{0x41}
 	for {
@@ -272,10 +273,10 @@ func i32(n int32) []byte {
 
 func call(f uint64) []byte { return append([]byte{0x10}, leb(f)...) }
 
-// forever repeats a body.
+// forever returns a loop that repeats a body without end.
 func forever(body ...[]byte) []byte {
 	return slices.Concat([]byte{0x03, 0x40}, slices.Concat(body...), []byte{0x0c, 0x00, 0x0b})
 }
 
-// grow is memory.grow by so many pages, its answer dropped.
+// grow returns memory.grow by a number of pages, and drops the result.
 func grow(pages int32) []byte { return slices.Concat(i32(pages), []byte{0x40, 0x00}, drop) }
