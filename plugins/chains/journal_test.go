@@ -34,7 +34,7 @@ const (
 	journalMachineEnv = "A2E_TEST_CHAINS_MACHINE"
 )
 
-// journalHost runs such a host. The host's tool act adds a line to a file.
+// journalHost runs the host of journalHostEnv. The host's tool act adds a line to a file.
 func journalHost(dir, machine string) {
 	fatal := func(err error) {
 		if err != nil {

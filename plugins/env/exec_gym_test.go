@@ -200,7 +200,7 @@ func gymRenders(t *testing.T, s *execStage, usual string) {
 		data, err := base64.StdEncoding.DecodeString(pic.Data)
 		must.That(t, err == nil && pic.Mime == "image/png", "%s, %v", pic.Mime, err)
 		img := must.Get(png.Decode(bytes.NewReader(data)))(t)
-		// the bytes of the picture count up: 3 bytes for each pixel, 4 pixels in a row
+		// The bytes of the picture count up: 3 bytes for each pixel, 4 pixels in a row.
 		r, g, b, _ := img.At(2, 1).RGBA()
 		size := img.Bounds().Size()
 		assert.That(t, size.X == 4 && size.Y == 3 && r>>8 == 18 && g>>8 == 19 && b>>8 == 20,

@@ -262,7 +262,7 @@ func TestExecSandbox(t *testing.T) {
 			w := s.begin(1, `{}`)
 			s.act(w, fmt.Sprintf(`{"type":"read","path":%q}`, secret))
 			got := strings.ReplaceAll(s.state(w, "value")+s.state(w, "problem"), "%!s(<nil>)", "")
-			// without namespaces the file can be seen, but not read
+			// Without namespaces the file can be seen, but not read.
 			shut := name == "closed" && got == `"PermissionError"`
 			if got != tc.want && !shut && (name != "closed" || runtime.GOOS == "linux") {
 				t.Errorf("reads %s, want %s", got, tc.want)

@@ -247,7 +247,7 @@ func TestFilesOfHostsOfBefore(t *testing.T) {
 		`"steps":1,"done":false,"truncated":false,"reward":0,"failure":"","saved":1}]}`
 	body = strings.Replace(body, "NOW", fmt.Sprint(time.Now().Unix()), 1)
 	line := fmt.Sprintf("%08x %s\n", crc32.Checksum([]byte(body), crc32.MakeTable(crc32.Castagnoli)), body)
-	// the last line is not complete
+	// The last line is not complete.
 	must.OK(t, os.WriteFile(filepath.Join(folder, "x.0.journal"), []byte(line+"0000"), 0o600))
 	must.OK(t, os.WriteFile(filepath.Join(folder, "damaged.0.journal"), []byte("00000000"+line[8:]), 0o600))
 	for range 2 {
@@ -548,7 +548,7 @@ func TestSavesAreFew(t *testing.T) {
 func TestNoExperienceIsDropped(t *testing.T) {
 	s := stores.Memory(t, Part())
 	defer s.Close()
-	// the clock of synctest stands still during the steps, so no save by time comes in between
+	// The clock of synctest stands still during the steps, so no save by time comes in between.
 	synctest.Test(t, func(t *testing.T) {
 		r := newRoom(t, Options{}, host.Env{Store: func(context.Context) (store.Store, error) { return s, nil }})
 		st := &stage{hosttest.Start(t, host.Options{Plugins: []host.Plugin{r.plugin}}), t}

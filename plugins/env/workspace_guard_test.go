@@ -297,7 +297,7 @@ func TestWorkspaceStaleFolders(t *testing.T) {
 		dir := filepath.Join(episodes, name)
 		putFile(t, filepath.Join(dir, "work", "ro", "x"), "")
 		must.OK(t, os.Chmod(filepath.Join(dir, "work", "ro"), 0o500))
-		// lets the test remove the folders that stay
+		// Otherwise the end of the test could not remove the folders that stay.
 		t.Cleanup(func() { _ = os.Chmod(filepath.Join(dir, "work", "ro"), 0o700) })
 		if name == "saved" || name == "forgotten" {
 			putFile(t, filepath.Join(dir, "saved"), "")

@@ -344,7 +344,7 @@ func TestWorkspaceMaxSteps(t *testing.T) {
 	})
 	w := makeWorkspace(t, WorkspaceOptions{Tasks: dir, MaxSteps: 1}, workshop(t))
 	world := beginTask(t, w, "e", "")
-	// a failed action counts
+	// A failed action counts.
 	if out := takeStep(t, world, `{"type":"read_file","path":"no"}`); out.Truncated || out.Done {
 		t.Errorf("%+v", out)
 	}

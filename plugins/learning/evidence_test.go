@@ -308,8 +308,8 @@ func TestChoose(t *testing.T) {
 			}
 			assert.That(t, won["good"] >= 150, "the last 200 calls were of %v", won)
 			next := first
+			// By chance a new host may call each tool once, too, but a host that knows nothing always does.
 			for try := 0; try < 3 && slices.Equal(next,
-				// by chance a new host may call each tool once, too, but a host that knows nothing always does
 				first); try++ {
 				h.Close()
 				h, _ = play(t, path, opts, "bad", "good", "worse")

@@ -36,7 +36,7 @@ func TestWhatFeedbackIsAbout(t *testing.T) {
 	s.work(work{Kind: host.KindSkill, Component: "sql", Correlation: "c2"})
 	s.work(work{Kind: host.KindTool, Component: "sql", Correlation: "again"})
 	s.work(work{Kind: host.KindTool, Component: "find", Correlation: "again"})
-	// the id of the request is its correlation
+	// The id of the request is its correlation.
 	id := s.Go(typeWork, encode(t, work{Kind: host.KindTool, Component: "plain"}))
 	s.Answer(id)
 	other := stageWith(t, path, DefaultOptions(), host.Env{}, offering{})
@@ -245,7 +245,7 @@ func TestScoresAreWeightedMeans(t *testing.T) {
 				if about != "" {
 					f.RatedTurn = &protocol.RatedTurn{Model: about}
 				}
-				// -1 is from a clock that is ahead of ours
+				// -1 is from a clock that is ahead of ours.
 				age := rapid.SampledFrom([]float64{-1, 0, 1, 2.5}).Draw(rt, "hours")
 				f.TS = 1_800_000_000 - 3600*age
 				req.Feedbacks = append(req.Feedbacks, f)

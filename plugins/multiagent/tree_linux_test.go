@@ -44,7 +44,7 @@ func TestTheWholeTreeEnds(t *testing.T) {
 				}
 			default:
 				left = 0
-				// otherwise the end of the session waits for this request
+				// Otherwise the end of the session waits for this request.
 				s.Go(protocol.TypeCancel, fmt.Sprintf(`{"req_id":%q}`, wait))
 				if s.Answer(wait); how == "session" {
 					s.Handshake()

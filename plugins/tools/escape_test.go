@@ -414,7 +414,7 @@ func (s *stage) tryInBox(t *testing.T, allowed map[string]int, readable bool) {
 	} {
 		text, err := s.answer(t, c.tool, c.args)
 		leaks := strings.Contains(text, secret) || strings.Contains(text, marker)
-		// a read that names the link may show the file, but a walk may not show it under the name that is swapped
+		// A read that names the link may show the file, but a walk may not show it under the name that is swapped.
 		if readable {
 			leaks = !c.named && strings.Contains(text, "box/sub/"+marker)
 		}

@@ -261,7 +261,7 @@ func TestRunCommandLeavesNobodyBehind(t *testing.T) {
 	alive := filepath.Join(dir, "alive")
 	before, err := os.Stat(alive) // the control: it did run
 	must.That(t, err == nil && before.Size() != 0, "%v", err)
-	// gives the other process time to write
+	// This call takes time, in which a process that is still there would write.
 	if _, err := p.set.call(t.Context(), shellCall(t, "exit 0"), silent{}); err != nil {
 		t.Fatal(err)
 	}

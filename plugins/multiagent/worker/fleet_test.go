@@ -375,7 +375,7 @@ func TestFleetHidesItsToken(t *testing.T) {
 // TestFleetCloseIsFair: an idle child that does not end at once does not take time from the other children to end.
 func TestFleetCloseIsFair(t *testing.T) {
 	t.Parallel()
-	// the first one ends only when all are told to end
+	// The first one ends only when all are told to end.
 	workers := []Worker{fake(t, "a", "stays"), fake(t, "b"), fake(t, "c")}
 	s := newStage(t, workers...)
 	s.pace.end = patience
@@ -410,7 +410,7 @@ func TestFleetCannotRun(t *testing.T) {
 	assert.That(t, n <= 4, "%d starts", n)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// the pause before its next start may be over by now
+	// The pause before its next start may be over by now.
 	assert.Contains(t, s.runners[0].health.Reason(start), "cannot find my model")
 }
 
