@@ -23,8 +23,8 @@ import (
 // oldAgent is an agent of A2A 0.3 that knows nothing of the fleet protocol.
 type oldAgent struct {
 	mu    sync.Mutex
-	asked []string       // methods, with the text of a message
-	looks map[string]int // questions about a task
+	asked []string       // methods, each with the text of a message or the id of a task
+	looks map[string]int // requests tasks/get by the id of the task
 }
 
 func (a *oldAgent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -67,7 +67,7 @@ func (a *oldAgent) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// resultsOf returns the results of briefs that an `a2e worker` with a config gets on its pipe, by their place.
+// resultsOf sends briefs to an `a2e worker` with a config, and returns the results in the order of the briefs.
 func resultsOf(t *testing.T, dir, config string, briefs ...string) []map[string]any {
 	t.Helper()
 	must.OK(t, os.WriteFile(filepath.Join(dir, "c.yaml"), []byte(config), 0o600))
@@ -98,7 +98,8 @@ func resultsOf(t *testing.T, dir, config string, briefs ...string) []map[string]
 	return results
 }
 
-// Any agent of A2A is a worker: it is asked by its card, followed until it ends, and its text is the result.
+// TestAgentsAsWorkers: any agent of A2A can be a worker. It is found by its card and followed until its task ends,
+// and its text is the result.
 func TestAgentsAsWorkers(t *testing.T) {
 	t.Parallel()
 	agent := &oldAgent{looks: map[string]int{}}
@@ -143,7 +144,8 @@ func TestAgentsAsWorkers(t *testing.T) {
 	}
 }
 
-// Sixty tasks go to three kinds of workers, of which the one at another address is killed twice: each has one result.
+// TestDispatchOverThreeKindsOfWorkers: of sixty tasks for three kinds of workers each has one result, although the
+// worker at another address is killed twice.
 func TestDispatchOverThreeKindsOfWorkers(t *testing.T) {
 	t.Parallel()
 	model := llm.New(t)

@@ -114,7 +114,7 @@ func TestChainCheckAndGraph(t *testing.T) {
 	run(t, dir, nil, "chain", "graph", "broken.yaml").want(t, 1, "broken.yaml:4")
 }
 
-// A chain with a journal is seen, decided, and gone on with by other processes.
+// TestChainJournal: other processes see a chain with a journal, decide its approvals, and resume it.
 func TestChainJournal(t *testing.T) {
 	t.Parallel()
 	dir := chainDir(t, map[string]string{"c.yaml": `
@@ -142,7 +142,8 @@ nodes:
 	assert.Equal(t, run(t, dir, nil, "chain", "list", "--json").want(t, 0, "").stdout, "[]\n")
 }
 
-// What is kept by the workspace is not that of another folder, which is the current one as well.
+// TestFoldersAreApart: chains and checkpoints of one workspace are not those of another, although both share a
+// state_dir.
 func TestFoldersAreApart(t *testing.T) {
 	t.Parallel()
 	state := filepath.Join(t.TempDir(), "state")

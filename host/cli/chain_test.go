@@ -70,7 +70,7 @@ func TestGraphAsText(t *testing.T) {
 	assert.Equal(t, dotOf(odd), want, "DOT")
 }
 
-// Loops come back to themselves, waits say how long, and what handles a failure is led to.
+// TestGraphOfLoops: a graph shows the way back of a loop, the time of a wait, and the node that handles a failure.
 func TestGraphOfLoops(t *testing.T) {
 	t.Parallel()
 	graph := graphOf(t, `nodes:
@@ -90,7 +90,7 @@ func TestGraphOfLoops(t *testing.T) {
 	assert.Equal(t, mermaidOf(graph), strings.ReplaceAll(want, `\\`, `\`))
 }
 
-// told makes an event; what of it differs from the usual one is in more.
+// told makes an event. more is JSON that replaces its usual members.
 func told(t testing.TB, node, phase, more string) *chainEvent {
 	t.Helper()
 	e := new(chainEvent)
@@ -99,7 +99,7 @@ func told(t testing.TB, node, phase, more string) *chainEvent {
 	return e
 }
 
-// screen plays what was written to a terminal, and gives what it shows.
+// screen returns what a terminal shows after it has got a text.
 func screen(text string) string {
 	var lines []string
 	row := 0

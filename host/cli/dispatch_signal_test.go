@@ -13,8 +13,7 @@ import (
 	"a2e/host/hosttest/must"
 )
 
-// TestDispatchStuck: where nobody reads the results, a second interrupt ends the program,
-// which the first cannot.
+// TestDispatchStuck: if nobody reads the results, the first interrupt cannot end the program, but the second does.
 func TestDispatchStuck(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
@@ -28,7 +27,7 @@ func TestDispatchStuck(t *testing.T) {
 	err = cmd.Start()
 	w.Close()
 	must.OK(t, err)
-	if _, err := io.ReadFull(r, make([]byte, 1)); err != nil { // it writes, and does not get done with it
+	if _, err := io.ReadFull(r, make([]byte, 1)); err != nil { // it has begun to write, and blocks
 		t.Fatal(err)
 	}
 	ended := make(chan error, 1)
@@ -41,7 +40,7 @@ func TestDispatchStuck(t *testing.T) {
 		case <-ended:
 			return
 		case <-tick.C:
-			_ = cmd.Process.Signal(syscall.SIGINT) // it may have ended
+			_ = cmd.Process.Signal(syscall.SIGINT) // fails if it has ended
 		case <-late:
 			_ = cmd.Process.Kill()
 			t.Fatal("it did not end")

@@ -68,7 +68,7 @@ func cutOff(t *testing.T, signal syscall.Signal, code int, says string) {
 	dir := workDir(t)
 	pipe := filepath.Join(dir, "pipe")
 	must.OK(t, syscall.Mkfifo(pipe, 0o600))
-	held, err := os.OpenFile(pipe, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a read ends once no process has the pipe open for writing
+	held, err := os.OpenFile(pipe, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a read ends once no process has the pipe open
 	must.OK(t, err)
 	defer held.Close()
 	cmd := command(t, dir, "./a2e", "dispatch", "-", "-w", "2", "--no-contract", "--", "sh", "-c",

@@ -12,8 +12,8 @@ import (
 	"a2e/protocol"
 )
 
-// TestADamagedStoreSaysSo: bits of a store that flip while no host runs make errors that a
-// later try would meet again. What is served is right, and what needs no store goes on.
+// TestADamagedStoreSaysSo: if bits of a store flip while no host runs, requests for damaged entries get an error that
+// is not retryable. The entries that are served are right, and requests without the store work.
 func TestADamagedStoreSaysSo(t *testing.T) {
 	t.Parallel()
 	dir := durableDir(t)
@@ -61,8 +61,8 @@ func TestADamagedStoreSaysSo(t *testing.T) {
 	assert.That(t, err == nil, "%v", err)
 }
 
-// TestHandshakeTellsOfADamagedStore: what is nothing without the store is not offered, and
-// the reason stands in the handshake and in the refusals; the rest goes on.
+// TestHandshakeTellsOfADamagedStore: a capability that needs the store is not offered if the store is damaged. The
+// handshake and the refusals have the reason, and the other capabilities work.
 func TestHandshakeTellsOfADamagedStore(t *testing.T) {
 	t.Parallel()
 	dir := durableDir(t)

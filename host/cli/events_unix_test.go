@@ -11,8 +11,8 @@ import (
 	"a2e/host/hosttest/must"
 )
 
-// TestLogTellsOfChildrenAndDenials: at the level debug the log has each child's start and end, and what was
-// denied, in whatever protocol; else it has neither.
+// TestLogTellsOfChildrenAndDenials: at the level debug the log has the start and end of each child, and each denial.
+// At the level info it has neither.
 func TestLogTellsOfChildrenAndDenials(t *testing.T) {
 	t.Parallel()
 	for level, want := range map[string]int{"debug": 1, "info": 0} {

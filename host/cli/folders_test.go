@@ -24,7 +24,7 @@ func twoFolders(t *testing.T) string {
 	return dir
 }
 
-// plan list has the plans of this folder; --all says of each where it was made.
+// TestPlansOfThisFolder: plan list has the plans of this folder. With --all it has all plans, each with its folder.
 func TestPlansOfThisFolder(t *testing.T) {
 	t.Parallel()
 	dir := twoFolders(t)
@@ -52,13 +52,14 @@ func TestPlansOfThisFolder(t *testing.T) {
 	must.OK(t, json.Unmarshal([]byte(plan("list", "--json", "-c", "two.yaml")), &found))
 	assert.That(t, len(found) == 1 && found[0].Name == "elsewhere" && found[0].Folder == filepath.Join(dir, "two"),
 		"%v", found)
-	plan("show", id, "-c", "one.yaml") // by its name a plan is found from everywhere
+	plan("show", id, "-c", "one.yaml") // by its id or name a plan is found from every folder
 	plan("show", "elsewhere", "-c", "one.yaml")
 	plan("add", "release", "-c", "two.yaml")
 	run(t, dir, nil, "plan", "show", "release", "-c", "two.yaml").want(t, 2, "`a2e plan list --all` shows")
 }
 
-// memory list and search say in which folder an entry was stored, and can leave out those of others.
+// TestMemoryOfThisFolder: memory list and search show in which folder an entry was stored, and --folder leaves out
+// the entries of other folders.
 func TestMemoryOfThisFolder(t *testing.T) {
 	t.Parallel()
 	dir := twoFolders(t)
@@ -101,7 +102,8 @@ func TestMemoryOfThisFolder(t *testing.T) {
 	assert.Equal(t, strings.Join(keysOf(t, out), " "), "a", "after a forget")
 }
 
-// chat --continue goes on with the last chat of this folder; one of another folder has to be named.
+// TestChatsOfThisFolder: chat --continue continues the last chat of this folder. /history lists the chats of other
+// folders only with --all.
 func TestChatsOfThisFolder(t *testing.T) {
 	t.Parallel()
 	dir := twoFolders(t)

@@ -11,7 +11,8 @@ import (
 	"a2e/host/hosttest/must"
 )
 
-// `a2e init plugin` writes a plugin that works at once, of at most 15 lines, and no file over another one.
+// TestInitPlugin: `a2e init plugin` writes a plugin that works at once and has at most 15 lines. It replaces a file
+// only with --force.
 func TestInitPlugin(t *testing.T) {
 	t.Parallel()
 	for _, flag := range []string{"--python", "--typescript"} {
@@ -41,7 +42,7 @@ func TestInitPlugin(t *testing.T) {
 	run(t, dir, nil, "init", "plugin", "--python", "--typescript").want(t, 2, "")
 }
 
-// oddTools are the same tools in both languages: they work, fail, print to stdout, are slow, tell of themselves.
+// oddTools are the same tools in both languages: they work, fail, print to stdout, are slow, or report progress.
 var oddTools = map[string]string{
 	"--python": `
 print("printed before it serves", end="")
@@ -124,7 +125,8 @@ serve();
 `,
 }
 
-// What a tool does wrong is its call's own fault: the wire holds, and the other tools go on.
+// TestPluginHelpers: a mistake of a tool fails its own call only. The protocol on stdout stays intact, and the other
+// tools work.
 func TestPluginHelpers(t *testing.T) {
 	t.Parallel()
 	for flag, text := range oddTools {
@@ -177,7 +179,7 @@ func TestPluginHelpers(t *testing.T) {
 	}
 }
 
-// The types of the helper fit the example, and are those of its inputs.
+// TestPluginHelperTypes: the types of the helper accept the example, and refuse a wrong use of an input.
 func TestPluginHelperTypes(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)

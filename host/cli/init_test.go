@@ -10,7 +10,8 @@ import (
 	"a2e/host/hosttest/must"
 )
 
-// The config of a folder names what is there, is trusted, and loads. Nothing of a file that came with the folder is.
+// TestInit: `a2e init` writes a config that names what is in the folder, is trusted, and loads. A file that came with
+// the folder is not trusted.
 func TestInit(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
@@ -51,7 +52,7 @@ func TestInit(t *testing.T) {
 	assert.Equal(t, textOf(t, dir, "a2e.yaml"), text)
 }
 
-// A folder without anything, or with files that cannot be read, gets a config all the same.
+// TestInitOfLittle: a folder with nothing but a file that cannot be read gets a config, too.
 func TestInitOfLittle(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)

@@ -10,8 +10,8 @@ import (
 	"a2e/host/hosttest/must"
 )
 
-// What a newcomer does in the first hour works in an empty folder, with an empty home: the script
-// looks at each output. `make newcomer` builds as well.
+// TestNewcomer: the first hour of a newcomer works in an empty folder, with an empty home. The script checks each
+// output. `make newcomer` builds the program as well.
 func TestNewcomer(t *testing.T) {
 	t.Parallel()
 	script := must.Get(filepath.Abs(root + "/testdata/newcomer/newcomer.sh"))(t)

@@ -11,7 +11,7 @@ import (
 	"a2e/host/hosttest/must"
 )
 
-// The life of a plan by hand, and what goes wrong with it.
+// TestPlanByHand: a person can make, change and delete a plan and its tasks by commands, and mistakes are refused.
 func TestPlanByHand(t *testing.T) {
 	t.Parallel()
 	dir := stateDir(t)
@@ -27,7 +27,7 @@ func TestPlanByHand(t *testing.T) {
 	write := do("task", "add", "release", "write\x1b it", "--priority", "high", "--due", "2030-01-01", "--estimate",
 		"2h", "--assignee", "ada")
 	ship := do("task", "add", plan, "ship", "--after", write)
-	rows := func(args ...string) string { // without the header, and what fills the columns
+	rows := func(args ...string) string { // without the header and the padding of the columns
 		_, table, _ := strings.Cut(do(args...), "\n")
 		return regexp.MustCompile("  +").ReplaceAllString(table, "  ")
 	}

@@ -11,8 +11,8 @@ import (
 	"a2e/protocol"
 )
 
-// a2e call sends any request: fields are read as the schema of the type wants them, the answer is printed
-// whole, and a refusal is a failure.
+// TestCall: `a2e call` sends any request. It reads the fields by the schema of the type, prints the whole answer, and
+// fails if the request is refused.
 func TestCall(t *testing.T) {
 	t.Parallel()
 	dir := stateDir(t)
@@ -47,8 +47,8 @@ func TestCall(t *testing.T) {
 	run(t, dir, nil, "call", "planning/plan/list").want(t, 3, "no plugin of the config provides planning")
 }
 
-// The host of a command that asks for one answer logs where a flag says so, and else not: the command itself says
-// what concerns its answer, such as that a list is not whole.
+// TestLogOfACommand: the host of a command that needs one answer logs only if a flag says so. The command itself says
+// what concerns its answer, such as that a list is not complete.
 func TestLogOfACommand(t *testing.T) {
 	t.Parallel()
 	dir := stateDir(t)
@@ -75,7 +75,7 @@ func TestLogOfACommand(t *testing.T) {
 	assert.Contains(t, textOf(t, dir, "log.txt"), logged)
 }
 
-// version --json is for programs: the module, the protocol, Go and the machine.
+// TestVersionAsJSON: version --json has the versions of a2e, the protocol and Go, and the machine.
 func TestVersionAsJSON(t *testing.T) {
 	t.Parallel()
 	var v map[string]string

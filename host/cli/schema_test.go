@@ -14,7 +14,8 @@ import (
 	"a2e/protocol"
 )
 
-// Every message type and every field of it is described, and the schemas take a sample of each.
+// TestMessagesAreDescribed: every message type and each of its fields has a description, and the schemas accept the
+// sample messages.
 func TestMessagesAreDescribed(t *testing.T) {
 	schemas := map[string]*jsonschema.Resolved{}
 	for _, m := range must.Get(messageSchemas())(t) {

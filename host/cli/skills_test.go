@@ -199,12 +199,13 @@ func TestSkillsNewAndValidate(t *testing.T) {
 	}
 }
 
-// Programs of the agent run the scripts of skills that lie in the user's folder and in those of the config, and can
-// change nothing there, nor see what lies beside. What a folder's own config names is not opened before it is trusted.
+// TestScriptsOfSkillsElsewhere: programs of the agent run the scripts of skills in the user's folder and in the
+// folders of the config. They can change nothing there, and see no file beside. The folders of an untrusted config
+// are not opened.
 func TestScriptsOfSkillsElsewhere(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
-		return // elsewhere programs read what their user does
+		return // on other systems programs read all that their user reads
 	}
 	home, dir, more := t.TempDir(), workDir(t), t.TempDir()
 	user := filepath.Join(home, ".config", "a2e")
@@ -236,7 +237,7 @@ func TestScriptsOfSkillsElsewhere(t *testing.T) {
 	must.OK(t, os.WriteFile(filepath.Join(home, "beside"), nil, 0o644))
 	assert.Contains(t, sh("ls "+home+"/beside"), "No such file", "a folder of skills that holds the home is not "+
 		"opened:")
-	as = nil // nobody trusts the config that way
+	as = nil // found in the folder, the config is not trusted by this home
 	assert.Contains(t, sh(filepath.Join(more, "hi", "scripts", "hi.sh")), "not found")
 	assert.Contains(t, sh(filepath.Join(user, "skills", "hi", "scripts", "hi.sh")+" again"), "hi again")
 }

@@ -26,7 +26,8 @@ func (h *durableHost) call(name string, a map[string]any, into any) (protocol.To
 	return resp.Data, err
 }
 
-// spilledOutput is the data of a command, or a page of a file.
+// spilledOutput has the members that the tests read of a command's data, a page of a file, matches and a list of a
+// folder.
 type spilledOutput struct {
 	Stdout     string `json:"stdout"`
 	Stderr     string `json:"stderr"`
@@ -41,8 +42,8 @@ type spilledOutput struct {
 	} `json:"entries"`
 }
 
-// TestLongOutputIsReadBySession: a long output has both its ends in the answer, which says how much
-// is missing and where all of it is; the file tools read that in the session, no other session does.
+// TestLongOutputIsReadBySession: the answer has the beginning and the end of a long output, and says how much is
+// missing and where all of it is. The file tools read the whole output in this session, and in no other.
 func TestLongOutputIsReadBySession(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)

@@ -10,7 +10,7 @@ import (
 	"a2e/host/hosttest/assert"
 )
 
-// What fails half way leaves the file as it was, and nothing beside it.
+// TestWriteWhole: a write that fails half-way leaves the file as it was, and no other file beside it.
 func TestWriteWhole(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

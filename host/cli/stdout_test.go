@@ -12,11 +12,10 @@ import (
 	"a2e/host/hosttest/must"
 )
 
-// noisyRole is the variable that makes this test binary noisy.
+// noisyRole is the environment variable that makes this test binary noisy.
 const noisyRole = "A2E_TEST_NOISY"
 
-// noisy takes stdout as serve does, and then prints to it as a careless library
-// and its child would.
+// noisy takes stdout as serve does, and then prints to stdout as a careless library and its child do.
 func noisy() {
 	sys := cli.System{In: os.Stdin, Out: cli.NewOutput(os.Stdout), Err: os.Stderr}
 	private, err := cli.TakeStdout(&sys)

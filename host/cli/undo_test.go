@@ -12,7 +12,7 @@ import (
 	"a2e/host/hosttest/must"
 )
 
-// TestUndo has an agent change files in every way that it has, and undoes it.
+// TestUndo: `a2e undo` restores the files that an agent has changed, in every way that it has.
 func TestUndo(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
@@ -55,7 +55,7 @@ func TestUndo(t *testing.T) {
 	run(t, dir, nil, config("checkpoints", "diff", "1", "--path", "/nowhere")...).want(t, 1,
 		"it is relative to the workspace")
 	run(t, dir, nil, config("checkpoints", "restore", "1", "gone", "new", "--dry-run")...).want(t, 0,
-		"nothing was changed") // one there now, one that was
+		"nothing was changed") // gone exists now, new did before
 	run(t, dir, nil, config("undo")...).want(t, 0, "restored checkpoint 1")
 	assert.Equal(t, string(must.Get(os.ReadFile(filepath.Join(dir, "ws/keep.txt")))(t)), "one\n")
 	run(t, dir, nil, config("undo")...).want(t, 1, "there is nothing to undo")
@@ -64,7 +64,7 @@ func TestUndo(t *testing.T) {
 		"there are 1 to")
 }
 
-// TestCheckpointsWithoutGit: the option is refused where git is missing, or lies where agents may change it.
+// TestCheckpointsWithoutGit: the option is refused if git is missing, or is in a folder that agents may change.
 func TestCheckpointsWithoutGit(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)
@@ -73,8 +73,8 @@ func TestCheckpointsWithoutGit(t *testing.T) {
 	run(t, dir, nil, "tools", "list").want(t, 3, "checkpoints: git keeps them, and there is none")
 }
 
-// TestCheckpointTools has an agent look at what it did, and put it back, in one session with a process
-// that changes files by its input.
+// TestCheckpointTools: an agent sees the changes that it made, also by the input of a process, and restores a
+// checkpoint in the same session.
 func TestCheckpointTools(t *testing.T) {
 	t.Parallel()
 	dir := workDir(t)

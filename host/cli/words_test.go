@@ -10,13 +10,12 @@ import (
 	"a2e/host/hosttest/must"
 )
 
-// wire finds what belongs to the wire: message types, a member of a JSON object, codes of errors, and
-// JSON pointers.
+// wire matches words of the wire: message types, members of a JSON object, codes of errors, and JSON pointers.
 var wire = regexp.MustCompile(`\w/re(q|sp)\b|\b(planning|multi_agent)/|"[a-z_]+": ?(true|false|[0-9{])|` +
 	`\b(schema_violation|unknown_[a-z]+|tool_error|runtime_error|episode_done): |(^|\s)/[a-z_]+:|all the same`)
 
-// TestWords: errors of commands name commands and flags, not message types and fields; each is one plain
-// sentence with the exit code that the page lists.
+// TestWords: errors of commands name commands and flags, not message types and fields. Each is one plain sentence,
+// with the exit status that the page lists.
 func TestWords(t *testing.T) {
 	t.Parallel()
 	dir := stateDir(t)
@@ -37,7 +36,7 @@ func TestWords(t *testing.T) {
 	for _, c := range []struct {
 		line string
 		code int
-		want string // all of stderr behind "a2e: ", or its beginning where it ends in …
+		want string // all of stderr after "a2e: ", or its beginning if want ends in …
 	}{
 		{"plan task add p two --after zzz", 1, `--after: is "zzz", which is not a task of the plan …`},
 		{"plan task add p x --status nope", 1, `--status: is "nope", which is not a column of the plan …`},
@@ -87,7 +86,7 @@ func TestWords(t *testing.T) {
 		assert.That(t, !wire.MatchString(said), "a2e %s: the wire's words %q in\n  %s", c.line, wire.FindString(said),
 			said)
 	}
-	for _, line := range []string{"chain list", "learn export", "env list"} { // what they say where there is nothing
+	for _, line := range []string{"chain list", "learn export", "env list"} { // their notes on an empty list
 		said := run(t, dir, nil, strings.Fields(line)...).stderr
 		assert.That(t, !wire.MatchString(said), "a2e %s: the wire's words %q in\n  %s", line, wire.FindString(said),
 			said)

@@ -11,7 +11,8 @@ import (
 	"a2e/host/hosttest/must"
 )
 
-// A message stands in a record in its shortest form, whatever form it came in.
+// TestMessagesAreCompact: a record has each message in its shortest form, whatever form it was sent in. A line that
+// is not JSON is recorded as a text.
 func TestMessagesAreCompact(t *testing.T) {
 	for _, line := range []string{
 		`{"type":"ping","id":"1"}`, `{ "type" : "ping" }`, "{\"a\":\t1}", `{"a":[1, 2]}`, `{"a b":"c d\n"}`,

@@ -19,11 +19,11 @@ import (
 	"a2e/host/observe/event"
 )
 
-// A disk that stands still does not stop the host. What could not wait for it is counted, and
-// nothing else is missing or in another order.
+// TestSlowDisk: a disk that does not write does not stop the host. Lines that cannot wait for the disk are counted,
+// and no other line is missing or out of order.
 func TestSlowDisk(t *testing.T) {
 	t.Parallel()
-	master, slave, err := pty.Open() // which takes some KiB until somebody reads
+	master, slave, err := pty.Open() // holds some KiB until somebody reads
 	must.OK(t, err)
 	defer master.Close()
 	defer slave.Close()
