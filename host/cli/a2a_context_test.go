@@ -34,7 +34,7 @@ func resultIn(answer map[string]any) map[string]any {
 
 // TestCommandLineAgents: a task in a context goes to the session that the agent has for the context, also after a
 // restart of the host. The result has the text, pull request, files and tokens that the agent printed, although the
-// agent does not answer in the form that it was told.
+// agent does not answer in the form that the host asks for.
 func TestCommandLineAgents(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"claude", "codex", "opencode", "gemini"} {

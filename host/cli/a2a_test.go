@@ -243,7 +243,7 @@ func TestTokensOfA2A(t *testing.T) {
 		{ada, "one two", "2"},
 		{bob, "one two three", "3"},
 		{ada, "one", "2"},
-	} { // the last is ada's first task again, whose result is known
+	} { // the third is ada's first task again, whose result is known
 		w.headers.Set("Authorization", "Bearer "+c[0])
 		answer := w.rpc("message/send", `{"message":{"parts":[{"kind":"text","text":"TASK DISPATCH (inline)\ntask_id: shared\n\n`+c[1]+`"}]}}`)
 		assert.Equal(t, resultIn(answer)["summary"], any(c[2]), "the task of a name that both chose, of %s", c[0])

@@ -19,7 +19,7 @@ func TestCall(t *testing.T) {
 	for _, c := range []struct {
 		line   string
 		code   int
-		stdout string // part of it
+		stdout string // part of stdout
 		stderr string
 	}{
 		{"ping", 0, `"type": "pong"`, ""},

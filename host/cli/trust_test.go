@@ -763,8 +763,8 @@ func (a *attack) arguments(p *place, first ...string) []string {
 	return args
 }
 
-// A config that lies in the current folder does nothing that it was not trusted for. Each
-// attempt does its harm where the config is named, which is how it is known to be one.
+// TestWallTrustFolder: an untrusted config in the current folder does no harm, and the host says what it does not
+// use. Each attack does its harm if --config names the same config, which shows that it is an attack.
 func TestWallTrustFolder(t *testing.T) {
 	for name, a := range attacks() {
 		t.Run(name, func(t *testing.T) {
