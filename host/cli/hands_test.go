@@ -104,6 +104,88 @@ func TestHands(t *testing.T) {
 	assert.Equal(t, processes(t, "sleep\x003061")+processes(t, "sleep\x003062"), 0, "commands left in the background")
 }
 
+// TestBackgroundOutput: a model reads the whole output of a command in the background, piece by piece. Its timeout ends
+// the command. A task may have 32 of them; another one takes the place of the oldest that has ended.
+func TestBackgroundOutput(t *testing.T) {
+	t.Parallel()
+	const lines = 12_000
+	begin := func(command string) llm.Call {
+		return llm.Call{Name: "bash", Arguments: fmt.Sprintf(`{"command":%q,"run_in_background":true}`, command)}
+	}
+	reads := 0 // each read differs, as a model that repeats itself is told so
+	read := func(id string) llm.Reply {
+		reads++
+		return llm.Calls(llm.Call{Name: "bash", Arguments: fmt.Sprintf(`{"command":"sleep 0.1; : %d"}`, reads)},
+			llm.Call{Name: "bash_output", Arguments: fmt.Sprintf(`{"bash_id":%q}`, id)})
+	}
+	type piece struct {
+		Output string `json:"output"`
+		State  string `json:"state"`
+		Unread int    `json:"unread_bytes"`
+	}
+	last := func(r *llm.Request) (p piece) {
+		err := json.Unmarshal([]byte(r.Last("tool")), &p)
+		assert.That(t, err == nil, "%v: %.200s", err, r.Last("tool"))
+		return p
+	}
+	var output strings.Builder
+	var many, forgotten string
+	step, sleeps := 0, 0
+	model := llm.New(t)
+	model.Answer(func(r *llm.Request) llm.Reply {
+		switch step {
+		case 0:
+			step = 1
+			return llm.Calls(begin(fmt.Sprintf("seq %d; printf end", lines)),
+				llm.Call{Name: "bash", Arguments: `{"command":"exec sleep 3081","run_in_background":true,"timeout":1000}`},
+				llm.Call{Name: "bash_output", Arguments: `{"bash_id":"p1-proc"}`})
+		case 1:
+			p := last(r)
+			output.WriteString(p.Output)
+			if p.State == "running" || p.Unread > 0 {
+				return read("p1-proc")
+			}
+			step = 2
+			return read("p2-proc")
+		case 2:
+			if last(r).State == "running" {
+				return read("p2-proc")
+			}
+		case 4:
+			forgotten = r.Last("tool")
+			step++
+			return llm.Calls(begin("exec sleep 3083"), begin("exec sleep 3084"))
+		case 5:
+			many = r.Last("tool")
+			return llm.Text("done")
+		}
+		step++
+		more := make([]llm.Call, 16) // the most that a round may have
+		for i := range more {
+			sleeps++
+			more[i] = begin(fmt.Sprintf("exec sleep 3082.%d", sleeps))
+		}
+		if step == 4 {
+			more[15] = llm.Call{Name: "bash_output", Arguments: `{"bash_id":"p1-proc"}`}
+		}
+		return llm.Calls(more...)
+	})
+	dir := workDir(t)
+	modelConfig(t, dir, model, ", max_turns: 200", "  proc: {max_procs: 100}\n")
+	chat := start(t, dir, "chat")
+	chat.send("go")
+	must.OK(t, chat.stdin.Close())
+	chat.exit()
+	var want strings.Builder
+	for i := range lines {
+		fmt.Fprintln(&want, i+1)
+	}
+	assert.Equal(t, output.String(), want.String()+"end", "the output")
+	assert.That(t, strings.Contains(forgotten, `no command "p1-proc"`), "%s", forgotten)
+	assert.That(t, strings.Contains(many, "32 commands run in the background already"), "%s", many)
+	assert.Equal(t, processes(t, "sleep\x00308"), 0, "commands left in the background")
+}
+
 // TestHandsAllowed: a model gets those of these tools that its worker lists, its agent may use and the host serves.
 func TestHandsAllowed(t *testing.T) {
 	t.Parallel()

@@ -34,9 +34,9 @@ func TestMain(m *testing.M) { sandboxtest.Main(m) }
 type pool struct {
 	mu         sync.Mutex
 	started    []string
-	hold       chan struct{}     // each task takes one token; nil = tasks do not wait
-	deaf       bool              // a held task does not end with its context
-	extensions []string          // extensions that the worker announces
+	hold       chan struct{}      // each task takes one token; nil = tasks do not wait
+	deaf       bool               // a held task does not end with its context
+	extensions []string           // extensions that the worker announces
 	workers    []agent.WorkerInfo // nil = one worker with the tools of the host
 	act        func(task agent.WorkerTask) (*fleet.Result, error)
 }

@@ -288,8 +288,8 @@ func (p *pipe) story(session string, since int) (told []string) {
 // kit is a plugin with tools, a skill and workers.
 type kit struct {
 	play  func(ctx context.Context, task agent.WorkerTask) *fleet.Result // what a worker does; nil = it says "did NAME"
-	begun chan string                                                   // briefs of the tasks that began
-	ended chan string                                                   // agents whose session has ended
+	begun chan string                                                    // briefs of the tasks that began
+	ended chan string                                                    // agents whose session has ended
 }
 
 func newKit() *kit { return &kit{begun: make(chan string, 1000), ended: make(chan string, 1000)} }
