@@ -12,7 +12,7 @@
 //	llm.go      a model with the host's tools  brief.go    the brief of a task, and its agent
 //	peer.go     the long-lived child           result.go   the result of a worker
 //	context.go  conversations of tasks         cli.go      agents whose output is known
-//	remote.go   a task at an agent of A2A
+//	remote.go   the card of an A2A agent       remote_task.go  a task there
 package worker
 
 import (
