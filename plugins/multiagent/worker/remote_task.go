@@ -3,13 +3,12 @@ package worker
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
 	"time"
 	"unicode/utf8"
-
-	"encoding/json"
 
 	"github.com/google/uuid"
 
