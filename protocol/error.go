@@ -126,3 +126,8 @@ func Violation(problems ...FieldError) *Error {
 	}
 	return e.With("errors", problems)
 }
+
+// Wrong makes a `schema_violation` of one field.
+func Wrong(path, format string, args ...any) *Error {
+	return Violation(FieldError{Path: path, Message: fmt.Sprintf(format, args...)})
+}

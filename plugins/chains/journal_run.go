@@ -129,11 +129,8 @@ func (p *Plugin) durable(req *protocol.ChainRequest) (bool, error) {
 	case req.Journal:
 		wanted = "journal"
 	}
-	refuse := func(path, format string, args ...any) (bool, error) {
-		return false, protocol.Violation(protocol.FieldError{Path: path, Message: fmt.Sprintf(format, args...)})
-	}
 	if req.Resolve.Len() > 0 && !req.Resume {
-		return refuse("/resolve", "is for a chain that is resumed; it needs \"resume\": true")
+		return false, protocol.Wrong("/resolve", "is for a chain that is resumed; it needs \"resume\": true")
 	}
 	if wanted == "" {
 		if !p.opts.Journal || req.ChainID == "" || p.env.Store == nil {
@@ -142,11 +139,11 @@ func (p *Plugin) durable(req *protocol.ChainRequest) (bool, error) {
 		wanted = "journal"
 	}
 	if req.ChainID == "" || len(req.ChainID) > maxID || strings.ContainsFunc(req.ChainID, unicode.IsControl) {
-		return refuse("/chain_id", "%s needs a chain_id: a name of 1 to %d bytes for this run, without control "+
-			"characters, such as \"deploy-42\"", wanted, maxID)
+		return false, protocol.Wrong("/chain_id", "%s needs a chain_id: a name of 1 to %d bytes for this run, without "+
+			"control characters, such as \"deploy-42\"", wanted, maxID)
 	}
 	if p.env.Store == nil {
-		return refuse("/"+wanted, "this host keeps no state, and so no journals")
+		return false, protocol.Wrong("/"+wanted, "this host keeps no state, and so no journals")
 	}
 	return true, nil
 }
@@ -204,11 +201,8 @@ func (p *Plugin) fill(ctx context.Context, req *protocol.ChainRequest) error {
 		}
 	}
 	if h == nil || h.foreign(ctx) {
-		return protocol.Violation(protocol.FieldError{
-			Path: "/chain_id",
-			Message: fmt.Sprintf("is %q, of which there is no journal in this workspace; `a2e chain list` shows "+
-				"those there are. A new chain needs nodes", req.ChainID),
-		})
+		return protocol.Wrong("/chain_id", "is %q, of which there is no journal in this workspace; `a2e chain list` "+
+			"shows those there are. A new chain needs nodes", req.ChainID)
 	}
 	var kept keptRequest
 	if err := json.Unmarshal(h.Request, &kept); err != nil {
@@ -293,29 +287,26 @@ func (p *Plugin) claim(ctx context.Context, req *protocol.ChainRequest, pl *plan
 
 // mayTake returns an error if a journal cannot be resumed or begun anew.
 func (p *Plugin) mayTake(ctx context.Context, tx *store.Tx, req *protocol.ChainRequest, h, fresh *head) error {
-	refuse := func(path, format string, args ...any) error {
-		return protocol.Violation(protocol.FieldError{Path: path, Message: fmt.Sprintf(format, args...)})
-	}
 	if h.foreign(ctx) {
-		return refuse("/chain_id", "is %q, the name of another agent's chain; choose another chain_id", h.ID)
+		return protocol.Wrong("/chain_id", "is %q, the name of another agent's chain; choose another chain_id", h.ID)
 	}
 	runs, err := h.runs(tx, p.journals)
 	switch {
 	case err != nil:
 		return err
 	case runs:
-		return refuse("/chain_id", "is %q, a chain that runs right now; wait for its end, or stop it by "+
+		return protocol.Wrong("/chain_id", "is %q, a chain that runs right now; wait for its end, or stop it by "+
 			"`a2e chain cancel`; a host on another machine that was killed counts as running for %d seconds", h.ID,
 			int(p.journals.Lease.Seconds()))
 	case !req.Resume && h.State != stateDone:
-		return refuse("/chain_id", "is %q, a chain that has started and not ended; \"resume\": true resumes it, "+
-			"another chain_id starts another one, `a2e chain cancel --forget` discards it", h.ID)
+		return protocol.Wrong("/chain_id", "is %q, a chain that has started and not ended; \"resume\": true resumes "+
+			"it, another chain_id starts another one, `a2e chain cancel --forget` discards it", h.ID)
 	case req.Resume && h.Definition != fresh.Definition:
-		return refuse("/nodes", "are not those that the chain %q started with, or a saved chain that it runs was "+
-			"changed; leave nodes out to resume with those of the journal, or start with another chain_id", h.ID)
+		return protocol.Wrong("/nodes", "are not those that the chain %q started with, or a saved chain that it runs "+
+			"was changed; leave nodes out to resume with those of the journal, or start with another chain_id", h.ID)
 	case req.Resume && h.Input != fresh.Input:
-		return refuse("/initial_input", "is not what the chain %q started with; leave nodes and initial_input out "+
-			"to resume with those of the journal, or start with another chain_id", h.ID)
+		return protocol.Wrong("/initial_input", "is not what the chain %q started with; leave nodes and initial_input "+
+			"out to resume with those of the journal, or start with another chain_id", h.ID)
 	}
 	return nil
 }

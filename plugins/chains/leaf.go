@@ -148,12 +148,10 @@ func (p *procInput) command(name string) ([]string, error) {
 		if text, ok := protocol.Value(raw).Str(); ok && strings.TrimSpace(text) != "" {
 			return append(strings.Fields(text), p.Args...), nil
 		}
-		return nil, protocol.Violation(protocol.FieldError{Path: "/input/cmd", Message: "should be a list of " +
-			"strings, the program first"})
+		return nil, protocol.Wrong("/input/cmd", "should be a list of strings, the program first")
 	}
 	if name == "" {
-		return nil, protocol.Violation(protocol.FieldError{Path: "/input/cmd", Message: "is required, or a name: " +
-			"the program to run"})
+		return nil, protocol.Wrong("/input/cmd", "is required, or a name: the program to run")
 	}
 	return append([]string{name}, p.Args...), nil
 }

@@ -89,13 +89,12 @@ func (p *Plugin) plan(ctx context.Context, req *protocol.ChainRequest) (*plan, e
 
 func (l *planner) plan(src source) (*plan, error) {
 	if l.left -= len(src.nodes); l.left < 0 {
-		return nil, protocol.Violation(protocol.FieldError{Path: src.base, Message: fmt.Sprintf(
-			"the chain has more than %d nodes, those of its saved chains included; split it up (max_nodes in the "+
-				"config allows more)", l.plugin.opts.MaxNodes)})
+		return nil, protocol.Wrong(src.base, "the chain has more than %d nodes, those of its saved chains included; "+
+			"split it up (max_nodes in the config allows more)", l.plugin.opts.MaxNodes)
 	}
 	if len(src.nodes) == 0 {
-		return nil, protocol.Violation(protocol.FieldError{Path: src.base, Message: "is empty; a chain has at least " +
-			"one node, such as {\"node_id\":\"a\",\"kind\":\"tool\",\"name\":\"echo\",\"input\":{\"text\":\"hi\"}}"})
+		return nil, protocol.Wrong(src.base, "is empty; a chain has at least one node, such as "+
+			`{"node_id":"a","kind":"tool","name":"echo","input":{"text":"hi"}}`)
 	}
 	bad := &problems{base: src.base}
 	pl := &plan{name: src.name, byID: make(map[string]int, len(src.nodes)), nodes: make([]*node, 0, len(src.nodes))}
@@ -148,8 +147,8 @@ func digestOf(nodes []protocol.Object, pl *plan) []byte {
 // body makes the plan of a loop's own nodes; at is the loop's JSON Pointer.
 func (l *planner) body(n *node, at string) (*plan, error) {
 	if len(l.stack) >= l.plugin.opts.MaxDepth {
-		return nil, protocol.Violation(protocol.FieldError{Path: at, Message: fmt.Sprintf("loops and saved chains "+
-			"run each other more than %d deep", l.plugin.opts.MaxDepth)})
+		return nil, protocol.Wrong(at, "loops and saved chains run each other more than %d deep",
+			l.plugin.opts.MaxDepth)
 	}
 	l.stack = append(l.stack, "while "+n.id)
 	defer func() { l.stack = l.stack[:len(l.stack)-1] }()

@@ -39,25 +39,22 @@ func (l *planner) load(name, at string) (*plan, error) {
 	if i := slices.Index(l.stack, name); i >= 0 {
 		return nil, circleError(append(slices.Clone(l.stack[i:]), name))
 	}
-	refuse := func(format string, args ...any) error {
-		return protocol.Violation(protocol.FieldError{Path: at, Message: fmt.Sprintf(format, args...)})
-	}
 	if len(l.stack) >= l.plugin.opts.MaxDepth {
-		return nil, refuse("saved chains run each other more than %d deep: %s", l.plugin.opts.MaxDepth,
+		return nil, protocol.Wrong(at, "saved chains run each other more than %d deep: %s", l.plugin.opts.MaxDepth,
 			strings.Join(l.stack, " → "))
 	}
 	file, err := l.plugin.openSaved(name)
 	if err != nil {
-		return nil, refuse("%v", err)
+		return nil, protocol.Wrong(at, "%v", err)
 	}
 	if l.room -= file.size(); l.room < 0 {
-		return nil, refuse("the saved chains that run here have more than %d bytes together", maxSavedBytes)
+		return nil, protocol.Wrong(at, "the saved chains that run here have more than %d bytes together", maxSavedBytes)
 	}
 	l.stack = append(l.stack, name)
 	pl, err := l.plan(source{name: name, base: "/nodes", nodes: file.Request.Nodes, entry: file.Request.EntryNode})
 	l.stack = l.stack[:len(l.stack)-1]
 	if known, ok := errors.AsType[*protocol.Error](err); ok && known.Code == protocol.CodeSchemaViolation {
-		return nil, refuse("the saved chain %q is wrong: %v", name, file.Explain(err))
+		return nil, protocol.Wrong(at, "the saved chain %q is wrong: %v", name, file.Explain(err))
 	}
 	if err != nil {
 		return nil, err

@@ -18,10 +18,10 @@ func (p *Plugin) export(ctx context.Context, req *protocol.PlanBoardRequest, res
 	}[req.Format]
 	switch {
 	case !known:
-		return refusal("/format", "is %.40q; should be %s or %s", req.Format, protocol.PlanMarkdown,
+		return protocol.Wrong("/format", "is %.40q; should be %s or %s", req.Format, protocol.PlanMarkdown,
 			protocol.PlanMermaid)
 	case req.PlanID == "":
-		return refusal("/plan_id", "is missing; a text is of one plan, planning/plan/list names them")
+		return protocol.Wrong("/plan_id", "is missing; a text is of one plan, planning/plan/list names them")
 	}
 	return p.kept.Read(ctx, func(tx *store.Tx) error {
 		pl, err := findPlan(tx, req.PlanID)

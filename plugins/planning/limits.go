@@ -52,13 +52,6 @@ func (p *problems) length(path, text string, limit int) {
 	}
 }
 
-// refusal returns a `schema_violation` of one field.
-func refusal(path, format string, args ...any) error {
-	var wrong problems
-	wrong.add(path, format, args...)
-	return wrong.err()
-}
-
 // err returns a `schema_violation` with the problems, or nil if there are none.
 func (p problems) err() error {
 	if p == nil {
@@ -165,6 +158,6 @@ func (a *answer) add(size int) error {
 	if *a += answer(size + rowSize); *a <= maxAnswer {
 		return nil
 	}
-	return refusal("/plan_id", "does not name a plan, and all plans have more than the %d bytes that an answer may "+
-		"hold; ask for one plan at a time, planning/plan/list names them", maxAnswer)
+	return protocol.Wrong("/plan_id", "does not name a plan, and all plans have more than the %d bytes that an "+
+		"answer may hold; ask for one plan at a time, planning/plan/list names them", maxAnswer)
 }

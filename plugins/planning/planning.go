@@ -104,7 +104,7 @@ func (p *Plugin) create(ctx context.Context, req *protocol.PlanCreateRequest,
 		return p.delete(ctx, req)
 	}
 	if req.PlanID != "" {
-		return nil, refusal("/plan_id", "goes with \"delete\": true; a new plan gets its id from the host")
+		return nil, protocol.Wrong("/plan_id", "goes with \"delete\": true; a new plan gets its id from the host")
 	}
 	pl := plan{
 		Name: req.Name, Description: req.Description, Columns: req.Columns, DoneColumn: req.DoneColumn,

@@ -162,7 +162,7 @@ func (p *Plugin) update(ctx context.Context, req *protocol.TaskUpdateRequest,
 	}
 	c.agent, c.apart = s.Owner()
 	if !s.MayBe(c.me) {
-		return nil, refusal("/owner", "is %.100q, the name of another agent; leave it out, or name one of your "+
+		return nil, protocol.Wrong("/owner", "is %.100q, the name of another agent; leave it out, or name one of your "+
 			"own workers", c.me)
 	}
 	if err := c.check(); err != nil {
@@ -358,7 +358,7 @@ func (p *Plugin) tasks(ctx context.Context, req *protocol.TaskListRequest, _ hos
 	error,
 ) {
 	if req.Limit < 0 {
-		return nil, refusal("/limit", "is less than 0; 0 means no limit")
+		return nil, protocol.Wrong("/limit", "is less than 0; 0 means no limit")
 	}
 	f := &filter{
 		PlanID: req.PlanID, Status: req.Status, TaskID: req.TaskID, Assignee: req.Assignee, Ready: req.Ready,

@@ -245,10 +245,8 @@ func parseSignal(text string) (syscall.Signal, error) {
 	if sig, ok := signals()[name]; ok {
 		return sig, nil
 	}
-	return 0, protocol.Violation(protocol.FieldError{
-		Path: "/signal", Message: fmt.Sprintf("is %.32q; should be one of: %s", text,
-			strings.Join(slices.Sorted(maps.Keys(signals())), ", ")),
-	})
+	return 0, protocol.Wrong("/signal", "is %.32q; should be one of: %s", text,
+		strings.Join(slices.Sorted(maps.Keys(signals())), ", "))
 }
 
 // signalName returns the name of a signal, or its number if it is not one that an agent may send.
