@@ -20,7 +20,7 @@ var (
 		"again to a new host")
 )
 
-// grace is how long a handler may take to answer after its call was stopped. Then the host answers in its place.
+// grace is how long a handler may take to answer after its call was stopped. Then the host answers instead.
 const grace = 250 * time.Millisecond
 
 // call is one request on its way: its members, its context and its answer. It is a context.Context itself, so that
@@ -37,11 +37,11 @@ type call struct {
 	chosen atomic.Pointer[string] // the tool of a group that ran
 	span   context.Context        // with the span of the request; nil = nothing is traced
 	reader atomic.Pointer[leader] // the leader that runs it; nil = a worker does
-	place  *Places                // of which it has one; nil = none. Host.mu guards place to released
+	slots  *Slots                 // of which it has one; nil = none. Host.mu guards slots to released
 
 	older, newer *call   // in a callList
-	behind       []*call // calls that wait for this one, once for each claim that waits
-	ahead        int     // how many calls it waits for
+	waiters      []*call // calls that wait for this one, once for each claim that waits
+	blockers     int     // how many calls it waits for
 	claims       []claim // see claimsLocked; set if claimed
 	claimed      bool    // claims was read
 	stage        stage
@@ -267,7 +267,7 @@ func AwaitSoon(ctx context.Context) {
 	}
 }
 
-// ReleaseSlot releases the slot of max_parallel that the handler's request has, and its place in the order. It is
+// ReleaseSlot releases the slot of max_parallel that the handler's request has, and its position in the order. It is
 // for a handler that waits for the effect of other requests, or that has done its work and waits for the outcome.
 // Another handshake does not wait for such a request but ends it. ReleaseSlot may be called more than once. It does
 // nothing within a Call, because the slot belongs to the caller.
@@ -293,7 +293,7 @@ func ReleaseSlot(ctx context.Context) {
 	h.workAll(next)
 }
 
-// ReleaseOrder releases the place of the handler's request in the order, and keeps its slot. It is for a handler
+// ReleaseOrder releases the position of the handler's request in the order, and keeps its slot. It is for a handler
 // that keeps the order of its work itself from here on.
 func ReleaseOrder(ctx context.Context) {
 	c := callFrom(ctx)

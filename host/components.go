@@ -17,8 +17,8 @@ const (
 	KindPrompt = "prompt" // of an MCP server; see protocol.MCPName
 )
 
-// CallRecord is the outcome of one call of a component.
-type CallRecord struct {
+// CallOutcome is the outcome of one call of a component.
+type CallOutcome struct {
 	Kind        string
 	Component   string // the tool's, skill's, environment's… name
 	Correlation string // the request's correlation_id, or its id; feedback names the call by it
@@ -28,11 +28,11 @@ type CallRecord struct {
 	Reward      *float64  // of an environment's step
 }
 
-// Recorder is a plugin that counts calls.
-type Recorder interface {
-	// RecordCall records one call. It must not block and takes well under a microsecond, because it is called on
+// CallCounter is a plugin that counts calls.
+type CallCounter interface {
+	// CountCall counts one call. It must not block and takes well under a microsecond, because it is called on
 	// the way of every answer.
-	RecordCall(CallRecord)
+	CountCall(CallOutcome)
 }
 
 // Weigher is a plugin that knows how well components did.

@@ -13,7 +13,7 @@ import (
 type control func(*Host, *call) (any, error)
 
 // controls returns the types that the host answers itself. All but the handshake run on the reading goroutine,
-// ahead of every other request.
+// before every other request.
 func controls() map[protocol.Type]control {
 	return map[protocol.Type]control{
 		protocol.TypeHandshakeReq:    handshake,
@@ -44,7 +44,7 @@ func shutdown(h *Host, c *call) (any, error) {
 	}
 	timeout := time.Duration(req.Timeout) * time.Second
 	h.Shutdown(min(max(timeout, 0), maxShutdown))
-	h.record(c, 0, "")
+	h.reportCall(c, 0, "")
 	return nil, nil
 }
 

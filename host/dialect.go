@@ -233,7 +233,7 @@ func BeginSession(ctx context.Context, agentID string, ask Asker) (inSession con
 ) {
 	h, _ := ctx.Value(hostKey{}).(*Host)
 	sess = h.newSession(cmp.Or(h.opts.AgentID, agentID))
-	sess.ask, sess.aside, sess.Pushes = ask, true, true
+	sess.ask, sess.ofDialect, sess.Pushes = ask, true, true
 	for _, name := range capabilities() {
 		sess.Caps[name] = h.loaded(name)
 	}

@@ -36,9 +36,9 @@ func (h *Host) admit(c *call, t *leader) (ready bool, err error) {
 			return false, err
 		}
 	}
-	p := h.placesLocked(c)
+	p := h.slotsLocked(c)
 	switch {
-	case p == h.places[0] && h.abandoned >= maxAbandoned:
+	case p == h.slots[0] && h.abandoned >= maxAbandoned:
 		return false, protocol.Errorf(protocol.CodeOverloaded,
 			"%s did not stop after the timeout; restart the host", protocol.Count(h.abandoned, "request"))
 	case p == nil || p.queue.empty() && p.taken < p.max:
@@ -59,16 +59,16 @@ func (h *Host) admit(c *call, t *leader) (ready bool, err error) {
 	return false, nil
 }
 
-// placesLocked returns the Places of which a request takes one. It returns nil if the request takes none and does
+// slotsLocked returns the Slots of which a request takes one. It returns nil if the request takes none and does
 // not have to wait in their queue behind a handshake.
-func (h *Host) placesLocked(c *call) *Places {
+func (h *Host) slotsLocked(c *call) *Slots {
 	switch {
-	case c.dest.places != nil:
-		return c.dest.places
-	case c.dest.ahead && (h.handshakes == 0 || c.work != nil):
+	case c.dest.slots != nil:
+		return c.dest.slots
+	case c.dest.noSlot && (h.handshakes == 0 || c.work != nil):
 		return nil
 	}
-	return h.places[0]
+	return h.slots[0]
 }
 
 // gate lets a request pass to the plugins if the session allows it. Otherwise the error says why not.
@@ -108,12 +108,12 @@ func (h *Host) gateLocked(c *call) error {
 	return nil
 }
 
-// beginLocked gives a call its slot and its place in the order. t is the leader that read its line, or nil if the
+// beginLocked gives a call its slot and its position in the order. t is the leader that read its line, or nil if the
 // call has a copy of the line.
 func (h *Host) beginLocked(c *call, t *leader) (ready bool, err error) {
-	ahead := h.order.aheadOf(c)
-	if len(ahead) > 0 && t != nil {
-		if c.dest.ahead && (h.order.parked >= h.opts.Limits.Queue ||
+	blockers := h.order.blockersOf(c)
+	if len(blockers) > 0 && t != nil {
+		if c.dest.noSlot && (h.order.parked >= h.opts.Limits.Queue ||
 			h.order.bytes+c.size() > h.opts.Limits.QueueBytes) {
 			return false, protocol.Errorf(protocol.CodeOverloaded,
 				"%s waiting for an earlier %s or the like, which is all that limits.max_queue allows; "+
@@ -123,15 +123,15 @@ func (h *Host) beginLocked(c *call, t *leader) (ready bool, err error) {
 			return false, err
 		}
 	}
-	if !c.dest.ahead {
-		c.place = h.placesLocked(c)
-		c.place.taken++
+	if !c.dest.noSlot {
+		c.slots = h.slotsLocked(c)
+		c.slots.taken++
 	}
 	if c.dest.barrier && t != nil { // one that was queued is counted already
 		h.handshakes++
 		h.stopReleasedLocked()
 	}
-	return h.order.begin(c, ahead), nil
+	return h.order.begin(c, blockers), nil
 }
 
 // Load returns how many requests have no answer yet, and how many of those wait in a queue.
@@ -183,14 +183,14 @@ func (h *Host) endLocked(c *call) (next []*call) {
 }
 
 func (h *Host) freeSlotLocked(c *call) {
-	if c.place != nil {
-		c.place.taken--
-		c.place = nil
+	if c.slots != nil {
+		c.slots.taken--
+		c.slots = nil
 	}
 }
 
 func (h *Host) startQueuedLocked() (next []*call) {
-	for _, p := range h.places {
+	for _, p := range h.slots {
 		for !p.queue.empty() && p.taken < p.max {
 			c := p.queue.pop()
 			c.begins() // the wait does not count for its time limit
@@ -208,7 +208,7 @@ func (h *Host) startQueuedLocked() (next []*call) {
 
 // waitingLocked returns how many requests wait in queues.
 func (h *Host) waitingLocked() (waiting int) {
-	for _, p := range h.places {
+	for _, p := range h.slots {
 		waiting += p.queue.len()
 	}
 	return waiting
@@ -226,7 +226,7 @@ func (h *Host) runningLocked() (all []*call) {
 
 // stopWaitingLocked stops the waiting calls that match. It returns these calls, and those that may run now.
 func (h *Host) stopWaitingLocked(match func(*call) bool) (taken, next []*call) {
-	for _, p := range h.places {
+	for _, p := range h.slots {
 		taken = append(taken, p.queue.remove(match)...)
 	}
 	for c := range h.order.underWay {
@@ -239,11 +239,11 @@ func (h *Host) stopWaitingLocked(match func(*call) bool) (taken, next []*call) {
 	return taken, h.startQueuedLocked()
 }
 
-// abandon ends a call that did not stop in time and gives its slot to the next call. A work with Places of its
-// dialect keeps its place, because these bound what runs.
+// abandon ends a call that did not stop in time and gives its slot to the next call. A work with Slots of its
+// dialect keeps its slot, because these bound what runs.
 func (h *Host) abandon(c *call) {
 	h.mu.Lock()
-	if c.stage != runs && c.stage != passed || c.dest.places != nil {
+	if c.stage != runs && c.stage != passed || c.dest.slots != nil {
 		h.mu.Unlock()
 		return
 	}
@@ -293,7 +293,7 @@ func (h *Host) run(c *call, out []byte) []byte {
 	if cause := c.finish(); cause != nil {
 		err = c.stoppedBy(cause, err)
 	}
-	next := h.leavePlace(c)
+	next := h.freeSlotBeforeAnswer(c)
 	again, _ := resp.(*Work)
 	switch {
 	case err != nil:
@@ -303,14 +303,14 @@ func (h *Host) run(c *call, out []byte) []byte {
 	case resp != nil:
 		out = h.answer(c, out, resp, nil)
 	}
-	h.workAll(next) // after the answer, so that the answers of one place are in order
+	h.workAll(next) // after the answer, so that the answers of one slot are in order
 	return out
 }
 
-// leavePlace frees the place of a work that has run, and returns the calls that get it. It runs before the answer,
-// so that whoever reads the answer finds the place free.
-func (h *Host) leavePlace(c *call) (next []*call) {
-	if c.dest.places == nil {
+// freeSlotBeforeAnswer frees the slot of a work with Slots of its dialect, and returns the calls that get it, so that
+// whoever reads the answer finds the slot free.
+func (h *Host) freeSlotBeforeAnswer(c *call) (next []*call) {
+	if c.dest.slots == nil {
 		return nil
 	}
 	h.mu.Lock()
@@ -339,8 +339,8 @@ func (h *Host) invoke(c *call) (resp any, err error) {
 			c.arm() // the watcher sees only the leader, not a worker
 		}
 		std := c.std.Load()
-		// A call that was stopped before it could begin is not served, unless it has a place of its dialect.
-		if std != nil && std.Err() != nil && c.dest.places == nil {
+		// A call that was stopped before it could begin is not served, unless it has a slot of its dialect.
+		if std != nil && std.Err() != nil && c.dest.slots == nil {
 			err = context.Cause(std)
 		} else if c.work != nil && c.work.Run != nil {
 			resp, err = c.work.Run(c)

@@ -43,7 +43,7 @@
 //	order.go      which requests wait for which, by the keys of protocol/order.go
 //	middleware.go the list of steps around each request; the steps are in the folder middleware
 //	group.go      calls of one of several tools that serve the same purpose
-//	queue.go      requests without a slot; Places says how many run at once
+//	queue.go      requests without a slot; Slots says how many run at once
 //	work.go       requests of dialects, which wait and run like those of A2E
 //	call.go       one request: its context, its time limit, how it is stopped
 //	nested.go     requests that plugins make of each other

@@ -27,7 +27,7 @@ const (
 	signalClose = 600 * time.Millisecond
 )
 
-// endGrace is how long a work that has a place of its dialect may take to return when it is cut off.
+// endGrace is how long a work that has a slot of its dialect may take to return when it is cut off.
 const endGrace = 100 * time.Millisecond
 
 // deadline is a context whose end can only be moved nearer. At first it has no end.
@@ -192,7 +192,7 @@ func (h *Host) cutOff() {
 	for _, c := range running {
 		// arm fixes the start of the call before the call is recorded.
 		std := c.arm()
-		if c.dest.places != nil {
+		if c.dest.slots != nil {
 			time.AfterFunc(endGrace, func() { h.answerError(c, errShutdown) })
 		} else {
 			h.answerError(c, errShutdown)

@@ -256,7 +256,7 @@ func (c *groupCall) callOne(ctx context.Context, names []string) (answer any, at
 	begun := c.opts.Now()
 	answer, err = c.next(context.WithValue(ctx, countedKey{}, counted), call, c.emit)
 	if err != nil && !CutShort(ctx) && !counted.done.Load() && !refuses(err) {
-		c.services.Record(ctx, CallRecord{
+		c.services.CountCall(ctx, CallOutcome{
 			Kind: KindTool, Component: names[at], Correlation: c.obj.Text("correlation_id"),
 			Duration: c.opts.Now().Sub(begun),
 		})

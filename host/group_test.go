@@ -22,7 +22,7 @@ type box struct {
 	gate  chan struct{} // tools that wait do so until it is closed
 
 	mu      sync.Mutex // guards the fields below
-	records []host.CallRecord
+	records []host.CallOutcome
 }
 
 func newBox(defs ...protocol.ToolDefinition) *box {
@@ -50,7 +50,7 @@ func (b *box) Routes() []host.Route {
 
 func (b *box) Close(context.Context) error { return nil }
 
-func (b *box) RecordCall(r host.CallRecord) {
+func (b *box) CountCall(r host.CallOutcome) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.records = append(b.records, r)
@@ -75,7 +75,7 @@ func (b *box) call(ctx context.Context, req *protocol.ToolCallRequest, _ host.Em
 			return nil, ctx.Err()
 		}
 	}
-	host.ServicesOf(ctx).Record(ctx, host.CallRecord{
+	host.ServicesOf(ctx).CountCall(ctx, host.CallOutcome{
 		Kind: host.KindTool, Component: name,
 		Correlation: req.CorrelationID, Success: true,
 	})

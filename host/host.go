@@ -50,11 +50,11 @@ type Options struct {
 
 // Host is one host on one pair of streams. Make one with New, run it with Serve.
 type Host struct {
-	opts     Options
-	router   *router
-	recorder Recorder // nil = nobody counts calls
-	chooser  Chooser  // nil = nobody learns which one of several tools is the best
-	groups   *groups  // of tools
+	opts        Options
+	router      *router
+	callCounter CallCounter // nil = nobody counts calls
+	chooser     Chooser     // nil = nobody learns which one of several tools is the best
+	groups      *groups     // of tools
 
 	services *Services
 	ids      *idSource
@@ -85,7 +85,7 @@ type Host struct {
 	leaving    chan struct{} // closed when the plugins have ended the session; nil = the plugins do not know yet
 	over       bool          // no request and no session begins any more
 	failures   int           // failed handshakes in a row
-	places     []*Places     // first those of max_parallel, then those of dialects
+	slots      []*Slots      // first those of max_parallel, then those of dialects
 	order      order
 	handshakes int           // handshakes running or queued
 	abandoned  int           // handlers that did not stop when their time was up
@@ -141,12 +141,12 @@ func New(opts Options) (*Host, error) {
 		h.wrap(d)
 	}
 	if !opts.Uncounted {
-		h.recorder = First[Recorder](h.services)
+		h.callCounter = First[CallCounter](h.services)
 	}
 	h.endBy = newDeadline(context.WithValue(context.Background(), hostKey{}, h))
 	h.drainBy = newDeadline(h.endBy)
 	h.ctx, h.cancel = context.WithCancel(h.endBy)
-	h.addPlacesLocked(opts.MaxParallel)
+	h.addSlotsLocked(opts.MaxParallel)
 	return h, nil
 }
 

@@ -8,20 +8,20 @@ import (
 
 // order keeps the requests that have begun in order. Requests whose keys overlap take effect in the order in which
 // they came: each one waits for the earlier ones that its protocol.Access says, and for no others. A request that
-// waits is an entry in memory, without a goroutine:
+// waits is only memory, without a goroutine:
 //
 //	begin ─┬─ no earlier one is in its way: it runs ──► pass: those that waited for it run
 //	       └─ else it is parked ◄──────────────────────┘
 //
-// A request that is stopped while it waits keeps its place until its turn, so that the requests behind it still
-// wait for those ahead of it.
+// A request that is stopped while it waits keeps its position until its turn, so that later requests still wait
+// for earlier ones.
 type order struct {
 	// guarded by Host.mu
-	holding callList // requests that hold their claims
-	passed  callList // requests under way that gave up their claims
-	parked  int      // waiting requests that take no slot
-	bytes   int      // size of these requests in memory
-	ahead   []*call  // buffer that aheadOf reuses
+	holding  callList // requests that hold their claims
+	passed   callList // requests under way that gave up their claims
+	parked   int      // waiting requests that take no slot
+	bytes    int      // size of these requests in memory
+	blockers []*call  // buffer that blockersOf reuses
 }
 
 // stage is how far a call has come.
@@ -30,7 +30,7 @@ type stage uint8
 const (
 	queued  stage = iota // it has no slot yet
 	parked               // it waits for others
-	stopped              // it was answered while it waited, and keeps its place until its turn
+	stopped              // it was answered while it waited, and keeps its position until its turn
 	runs
 	passed // it runs, and nobody waits for it any more
 	ended
@@ -48,37 +48,37 @@ func (c claim) waitsFor(earlier claim) bool {
 		strings.HasPrefix(earlier.key, c.key))
 }
 
-// aheadOf returns the requests that c has to wait for. The slice is valid until the next call of aheadOf. The
+// blockersOf returns the requests that c has to wait for. The slice is valid until the next call of blockersOf. The
 // handshake, whose key is empty, waits for all requests of A2E; later requests of A2E wait for it.
-func (o *order) aheadOf(c *call) []*call {
-	o.ahead = o.ahead[:0]
+func (o *order) blockersOf(c *call) []*call {
+	o.blockers = o.blockers[:0]
 	if c.dest.barrier {
 		for r := range o.underWay {
 			if r.work == nil {
-				o.ahead = append(o.ahead, r)
+				o.blockers = append(o.blockers, r)
 			}
 		}
-		return o.ahead
+		return o.blockers
 	}
 	if o.holding.last == nil {
 		return nil // the usual case: nothing else runs
 	}
 	for _, mine := range c.claimsLocked() {
-		o.aheadIn(c, mine)
+		o.addBlockers(c, mine)
 	}
 	if len(c.claims) == 0 && c.work == nil { // without claims it waits only for a handshake
-		o.aheadIn(c, claim{})
+		o.addBlockers(c, claim{})
 	}
-	return o.ahead
+	return o.blockers
 }
 
-// aheadIn appends to o.ahead the requests that one claim has to wait for, the latest first. It stops at an
+// addBlockers appends to o.blockers the requests that one claim has to wait for, the latest first. It stops at an
 // exclusive claim of the same or a wider key: that request has waited for all earlier ones that matter.
-func (o *order) aheadIn(c *call, mine claim) {
+func (o *order) addBlockers(c *call, mine claim) {
 	for r := o.holding.last; r != nil; r = r.older {
 		switch {
 		case r.dest.barrier && c.work == nil:
-			o.ahead = append(o.ahead, r)
+			o.blockers = append(o.blockers, r)
 			return
 		case r.dest.barrier, mine.key == "":
 			continue
@@ -87,7 +87,7 @@ func (o *order) aheadIn(c *call, mine claim) {
 			if !mine.waitsFor(theirs) {
 				continue
 			}
-			o.ahead = append(o.ahead, r)
+			o.blockers = append(o.blockers, r)
 			waited := r.work == nil || c.work != nil // r also waited for a handshake, if c has to
 			if waited && theirs.access == protocol.Exclusive && strings.HasPrefix(mine.key, theirs.key) {
 				return
@@ -96,18 +96,18 @@ func (o *order) aheadIn(c *call, mine claim) {
 	}
 }
 
-// begin adds c at the end, behind the requests that aheadOf returned. It reports whether c may run at once.
-func (o *order) begin(c *call, ahead []*call) (ready bool) {
+// begin adds c at the end, behind the requests that blockersOf returned. It reports whether c may run at once.
+func (o *order) begin(c *call, blockers []*call) (ready bool) {
 	o.holding.add(c)
-	for _, r := range ahead {
-		r.behind = append(r.behind, c)
+	for _, r := range blockers {
+		r.waiters = append(r.waiters, c)
 	}
-	if c.ahead = len(ahead); c.ahead == 0 {
+	if c.blockers = len(blockers); c.blockers == 0 {
 		c.stage = runs
 		return true
 	}
 	c.stage = parked
-	if c.dest.ahead {
+	if c.dest.noSlot {
 		o.parked++
 		o.bytes += c.size()
 	}
@@ -126,14 +126,14 @@ func (o *order) pass(c *call, end bool) (next []*call) {
 		c.stage = passed
 		o.passed.add(c)
 	}
-	behind := c.behind
-	c.behind = nil
-	for _, b := range behind {
+	waiters := c.waiters
+	c.waiters = nil
+	for _, b := range waiters {
 		if b.dest.barrier && !end {
-			c.behind = append(c.behind, b)
+			c.waiters = append(c.waiters, b)
 			continue
 		}
-		if b.ahead--; b.ahead > 0 {
+		if b.blockers--; b.blockers > 0 {
 			continue
 		}
 		if b.stage == parked {
@@ -150,7 +150,7 @@ func (o *order) pass(c *call, end bool) (next []*call) {
 // unpark ends the wait of a request, which now runs or was stopped.
 func (o *order) unpark(c *call, to stage) {
 	c.stage = to
-	if c.dest.ahead {
+	if c.dest.noSlot {
 		o.parked--
 		o.bytes -= c.size()
 	}

@@ -63,7 +63,7 @@ func (l *ledger) Routes() []host.Route {
 	names := protocol.Claim{Key: "k/", Field: "names", Access: protocol.Exclusive}
 	return []host.Route{
 		host.Handle("test/claims/req", l.run).Claims(claims),
-		host.Handle("test/ahead/req", l.run).Claims(claims).Ahead(),
+		host.Handle("test/ahead/req", l.run).Claims(claims).NoSlot(),
 		host.Handle("test/names/req", l.run).InOrder(names),
 	}
 }
@@ -255,7 +255,7 @@ func (p *pipes) push(ctx context.Context, req *pushRequest, _ host.Emitter) (*pu
 
 func (p *pipes) Routes() []host.Route {
 	return []host.Route{
-		host.Handle("test/push/req", p.push).Ahead().InOrder(protocol.Claim{
+		host.Handle("test/push/req", p.push).NoSlot().InOrder(protocol.Claim{
 			Key: "pipe/", Field: "pipe",
 			Access: protocol.Exclusive,
 		}),

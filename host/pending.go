@@ -13,7 +13,7 @@ func (h *Host) ask(ctx context.Context, t protocol.Type, req, resp any) error {
 	case sess != nil && sess.ask != nil:
 		HandOff(ctx)
 		return sess.ask(ctx, t, req, resp)
-	case sess != nil && sess.aside, sess == nil && !h.hasSession():
+	case sess != nil && sess.ofDialect, sess == nil && !h.hasSession():
 		return protocol.Errorf(protocol.CodeRuntimeError, "%s cannot be asked: there is no agent in this session "+
 			"that answers A2E requests", t)
 	}

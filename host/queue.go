@@ -6,32 +6,32 @@ import (
 	"slices"
 )
 
-// Places bounds how many requests run at once; further ones wait in its queue. A host has one Places for
+// Slots bounds how many requests run at once; further ones wait in its queue. A host has one Slots for
 // max_parallel, and those that its dialects make.
-type Places struct {
+type Slots struct {
 	host  *Host
 	max   int
 	taken int // guarded by Host.mu, as queue is
 	queue queue
 }
 
-// NewPlaces returns n places for works of the host that ctx belongs to, beside those of max_parallel.
+// NewSlots returns n slots for works of the host that ctx belongs to, beside those of max_parallel.
 // Options.Limits bounds the works that wait for them.
-func NewPlaces(ctx context.Context, n int) *Places {
+func NewSlots(ctx context.Context, n int) *Slots {
 	h, _ := ctx.Value(hostKey{}).(*Host)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.addPlacesLocked(n)
+	return h.addSlotsLocked(n)
 }
 
-func (h *Host) addPlacesLocked(n int) *Places {
-	p := &Places{host: h, max: n, queue: queue{max: h.opts.Limits.Queue, maxBytes: h.opts.Limits.QueueBytes}}
-	h.places = append(h.places, p)
+func (h *Host) addSlotsLocked(n int) *Slots {
+	p := &Slots{host: h, max: n, queue: queue{max: h.opts.Limits.Queue, maxBytes: h.opts.Limits.QueueBytes}}
+	h.slots = append(h.slots, p)
 	return p
 }
 
-// Taken returns how many works have a place.
-func (p *Places) Taken() int {
+// Taken returns how many slots are taken.
+func (p *Slots) Taken() int {
 	p.host.mu.Lock()
 	defer p.host.mu.Unlock()
 	return p.taken

@@ -113,7 +113,7 @@ func TestLeaveWithinACall(t *testing.T) {
 	p.Call(protocol.TypePing, `{}`)
 	begin <- struct{}{}
 	wantCode(t, p.Answer(id), "")
-	assert.That(t, len(p.Answers(next)) <= 0, "the next request got a place that was not free")
+	assert.That(t, len(p.Answers(next)) <= 0, "the next request got a slot that was not free")
 	<-begin
 	wantCode(t, p.Answer(next), "")
 }

@@ -47,7 +47,7 @@ func (h *Host) answer(c *call, out []byte, resp any, err error) (next []byte) {
 	}
 	switch {
 	case c.work == nil && (h.opts.Events.Wants(event.Request) || c.span != nil):
-		h.record(c, size, code)
+		h.reportCall(c, size, code)
 	case c.work != nil && c.work.Answered != nil:
 		c.work.Answered()
 	}

@@ -29,7 +29,7 @@ type Route struct {
 	// "/req" turned into "/resp".
 	Response protocol.Type
 
-	ahead  bool
+	noSlot bool
 	order  []protocol.Claim                       // nil = those of the protocol's table
 	claims func(protocol.Object) []protocol.Claim // in place of order; nil = they do not depend on the request
 	serve  func(ctx context.Context, obj protocol.Object, emit Emitter) (any, error)
@@ -119,10 +119,10 @@ func AnswerOf[Resp any](answer any) (*Resp, error) {
 	return own, decodeAnswer(answer, own)
 }
 
-// Ahead returns a copy of a route, of a type that the protocol does not have, whose requests take no slot of
+// NoSlot returns a copy of a route, of a type that the protocol does not have, whose requests take no slot of
 // max_parallel and wait only for their claims. Its handler must be quick.
-func (r Route) Ahead() Route {
-	r.ahead = true
+func (r Route) NoSlot() Route {
+	r.noSlot = true
 	return r
 }
 
@@ -184,12 +184,12 @@ type row struct {
 	capability protocol.Capability
 	control    control          // the host's own types
 	barrier    bool             // nothing else runs beside it: the handshake
-	ahead      bool             // see protocol.Info
+	noSlot     bool             // see protocol.Info
 	fromHost   bool             // only the host may send it
 	streams    bool             // events go out unless the request says otherwise
 	order      []protocol.Claim // what its requests claim
 	timeout    time.Duration    // default of the field timeout; 0 = the type has no such field
-	at         int              // its place among the rows of the protocol
+	at         int              // its index among the rows of the protocol
 }
 
 // destination is where a message type goes.
@@ -198,7 +198,7 @@ type destination struct {
 	routes    []boundRoute // of the plugins, in the order in which they are asked
 	handler   Handler      // the steps around the plugins, and these; see Host.wrap
 	groups    *groups      // that the request may name; nil = it names none
-	places    *Places      // of a dialect; its work takes one of them; nil = those of max_parallel
+	slots     *Slots       // of a dialect; its work takes one of them; nil = those of max_parallel
 	exclusive bool         // its one plugin answers alone
 }
 
@@ -232,7 +232,7 @@ var protocolRows = sync.OnceValue(func() map[string]*destination {
 	for _, info := range types {
 		add(row{
 			typ: info.Type, response: info.Response, capability: info.Capability,
-			fromHost: !info.Direction.FromAgent(), order: info.Order, ahead: info.Ahead,
+			fromHost: !info.Direction.FromAgent(), order: info.Order, noSlot: info.NoSlot,
 		})
 	}
 	for t, timeout := range map[protocol.Type]time.Duration{
@@ -305,10 +305,10 @@ func (r *router) add(p Plugin, route Route) {
 	if d.exclusive {
 		return
 	}
-	if route.Response != "" || route.ahead || len(route.order) > 0 { // the row is shared
+	if route.Response != "" || route.noSlot || len(route.order) > 0 { // the row is shared
 		own := *d.row
 		own.response = cmp.Or(route.Response, own.response)
-		own.ahead = own.ahead || route.ahead
+		own.noSlot = own.noSlot || route.noSlot
 		own.order = slices.Concat(own.order, route.order)
 		d.row = &own
 	}

@@ -21,7 +21,7 @@ func (r routed) Close(context.Context) error { return nil }
 // host add to it.
 func TestRoutersShareNoRoutes(t *testing.T) {
 	serve := func(context.Context, *struct{}, Emitter) (*struct{}, error) { return new(struct{}), nil }
-	own := Handle(protocol.TypeToolListReq, serve).InOrder(protocol.Claim{Key: "mine/"}).Ahead()
+	own := Handle(protocol.TypeToolListReq, serve).InOrder(protocol.Claim{Key: "mine/"}).NoSlot()
 	own.Response = "mine/resp"
 	first := newRouter([]Plugin{routed{
 		own, Handle("mine/req", serve), Handle(CatchAll, serve),
@@ -30,11 +30,11 @@ func TestRoutersShareNoRoutes(t *testing.T) {
 	second := newRouter(nil)
 	known, _ := protocol.Lookup(protocol.TypeToolListReq)
 	for _, c := range []struct {
-		of              *router
-		typ             protocol.Type
-		routes, claims  int
-		response        protocol.Type
-		ahead, answered bool
+		of               *router
+		typ              protocol.Type
+		routes, claims   int
+		response         protocol.Type
+		noSlot, answered bool
 	}{
 		{first, protocol.TypeToolListReq, 1, len(known.Order) + 1, "mine/resp", true, false},
 		{second, protocol.TypeToolListReq, 0, len(known.Order), protocol.TypeToolListResp, false, false},
@@ -49,7 +49,7 @@ func TestRoutersShareNoRoutes(t *testing.T) {
 		assert.Equal(t, len(d.routes), c.routes, "routes of %s", c.typ)
 		assert.Equal(t, len(d.order), c.claims, "claims of %s", c.typ)
 		assert.Equal(t, d.response, c.response, "the response of %s", c.typ)
-		assert.Equal(t, d.ahead, c.ahead, "whether %s takes no slot", c.typ)
+		assert.Equal(t, d.noSlot, c.noSlot, "whether %s takes no slot", c.typ)
 		assert.Equal(t, d.control != nil, c.answered, "whether the host answers %s", c.typ)
 	}
 	assert.That(t, second.find([]byte("mine/req")) == nil, "a host knows a type of the plugins of another")

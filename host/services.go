@@ -71,10 +71,10 @@ func (s *Services) Push(t protocol.Type, body any) error {
 	return s.host.push(t, body)
 }
 
-// Record passes a call to the plugin that counts calls, if there is one. Plugins call it once for each call of a
-// component, with the context of the request.
-func (s *Services) Record(ctx context.Context, r CallRecord) {
-	if s == nil || s.host.recorder == nil {
+// CountCall passes the outcome of a call to the plugin that counts calls, if there is one. Plugins call it once for
+// each call of a component, with the context of the request.
+func (s *Services) CountCall(ctx context.Context, r CallOutcome) {
+	if s == nil || s.host.callCounter == nil {
 		return
 	}
 	if _, plain := ctx.(*call); !plain { // a request's own context has none of these keys
@@ -88,7 +88,7 @@ func (s *Services) Record(ctx context.Context, r CallRecord) {
 	if c := callFrom(ctx); c != nil && r.Correlation == "" {
 		r.Correlation, _ = c.reqID().Str()
 	}
-	s.host.recorder.RecordCall(r)
+	s.host.callCounter.CountCall(r)
 }
 
 // Weigher returns the plugin that knows how well components did, or nil if there is none.

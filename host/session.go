@@ -22,9 +22,9 @@ type Session struct {
 
 	tokens auth.Tokens // of the host
 
-	why   map[protocol.Capability]string // why a capability that was asked for is not available
-	aside bool                           // of a dialect, not of the handshake
-	ask   Asker                          // of a dialect's session; nil = nobody answers
+	why       map[protocol.Capability]string // why a capability that was asked for is not available
+	ofDialect bool                           // of a dialect, not of the handshake
+	ask       Asker                          // of a dialect's session; nil = nobody answers
 }
 
 // Owner returns the owner of the things that are kept for the session's agent: the agent, if a token is for it

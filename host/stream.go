@@ -26,12 +26,12 @@ var ErrStreamClosed = errors.New("the stream is closed")
 // Stream sends messages that belong to a request and go on after its answer, such
 // as the output of a process. It is safe for concurrent use.
 type Stream struct {
-	host  *Host
-	sess  *Session
-	reqID protocol.Value
-	aside *Host       // of a dialect's session: its dialects take what is sent; host is nil then
-	taker Taker       // gets what is sent, in place of the agent; nil = none
-	ended atomic.Bool // Close was called; of a stream without a host
+	host     *Host
+	sess     *Session
+	reqID    protocol.Value
+	dialects *Host       // of a dialect's session: its dialects take what is sent; host is nil then
+	taker    Taker       // gets what is sent, in place of the agent; nil = none
+	ended    atomic.Bool // Close was called; of a stream without a host
 
 	// guarded by host.out.mu; the condition `room` signals changes
 	open      bool
@@ -62,14 +62,14 @@ func TakeStreams(ctx context.Context, take Taker) context.Context {
 func OpenStream(ctx context.Context) *Stream {
 	if take, ok := ctx.Value(takerKey{}).(Taker); ok {
 		f := &Stream{sess: SessionFrom(ctx), taker: take}
-		f.aside, _ = ctx.Value(hostKey{}).(*Host)
+		f.dialects, _ = ctx.Value(hostKey{}).(*Host)
 		return f
 	}
 	c := callFrom(ctx)
 	if c == nil || c.work != nil {
 		f := &Stream{closed: true}
 		if f.sess = SessionFrom(ctx); f.sess != nil {
-			f.aside, _ = ctx.Value(hostKey{}).(*Host)
+			f.dialects, _ = ctx.Value(hostKey{}).(*Host)
 		}
 		return f
 	}
@@ -108,8 +108,8 @@ func (f *Stream) Send(t protocol.Type, body any) error {
 		return ErrStreamClosed
 	case f.taker != nil:
 		return f.take(t, body)
-	case f.aside != nil:
-		f.aside.pushAside(t, body)
+	case f.dialects != nil:
+		f.dialects.pushToDialects(t, body)
 		return nil
 	case f.host == nil:
 		return ErrStreamClosed
@@ -130,8 +130,8 @@ func (f *Stream) take(t protocol.Type, body any) error {
 	if err != nil {
 		return err
 	}
-	if f.aside != nil {
-		text = f.aside.out.secrets.Line(text)
+	if f.dialects != nil {
+		text = f.dialects.out.secrets.Line(text)
 	}
 	obj, err := protocol.ParseObject(text)
 	if err == nil {
@@ -215,7 +215,7 @@ func (h *Host) closeStreams() {
 
 // push sends a message of Services.Push to the dialects and to the agent.
 func (h *Host) push(t protocol.Type, body any) error {
-	h.pushAside(t, body)
+	h.pushToDialects(t, body)
 	f := h.pushes(t)
 	if f == nil {
 		return ErrStreamClosed
@@ -223,8 +223,8 @@ func (h *Host) push(t protocol.Type, body any) error {
 	return f.Send(t, body)
 }
 
-// pushAside passes a message to the dialects that are a PushTaker.
-func (h *Host) pushAside(t protocol.Type, body any) {
+// pushToDialects passes a message to the dialects that are a PushTaker.
+func (h *Host) pushToDialects(t protocol.Type, body any) {
 	for _, d := range h.opts.Dialects {
 		if p, ok := d.(PushTaker); ok {
 			p.Pushed(t, body)

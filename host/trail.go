@@ -8,8 +8,8 @@ import (
 	"a2e/protocol"
 )
 
-// record reports a request that was answered, as an event and a span; code is "" for a success.
-func (h *Host) record(c *call, size int, code protocol.ErrorCode) {
+// reportCall reports a request that was answered, as an event and a span; code is "" for a success.
+func (h *Host) reportCall(c *call, size int, code protocol.ErrorCode) {
 	e := event.Event{
 		Kind: event.Request, Time: h.opts.Now(), Duration: h.elapsed() - c.start, ErrorCode: string(code),
 		InputBytes: len(c.line.Raw()), OutputBytes: size, Type: string(c.line.Type), Name: subject(c.line.Object()),
@@ -66,7 +66,7 @@ func Trace(ctx context.Context, method, name string, parent func() string) conte
 	return h.opts.Tracer.Start(trace.Server, method, name, parent())
 }
 
-// beginSpan begins the span of a request of A2E, which record ends.
+// beginSpan begins the span of a request of A2E, which reportCall ends.
 func (h *Host) beginSpan(c *call) {
 	parent, _ := c.line.CorrelationID.Str()
 	c.span = h.opts.Tracer.Start(trace.Server, string(c.line.Type), subject(c.line.Object()), parent)

@@ -9,7 +9,7 @@ import (
 	"a2e/protocol"
 )
 
-// Work is a request of a dialect for the host's scheduler: it keeps its place in the order, and is
+// Work is a request of a dialect for the host's scheduler: it has its position in the order, and is
 // bounded, stopped and drained like a request of A2E. Dialect.Take returns it.
 type Work struct {
 	// Either the work is a request of A2E, which the plugins serve,
@@ -17,17 +17,17 @@ type Work struct {
 	Object  protocol.Object // its members, in memory of their own
 	Session *Session        // the one that BeginSession returned
 	// or Run does the work, and returns the resp of Answer. Then it also has the claims of a request of Type, if
-	// Type is set. Run may change its own Work and return it: that Work then waits and runs once more, ahead of
+	// Type is set. Run may change its own Work and return it: that Work then waits and runs once more, before
 	// what waits for the end of this Run.
 	Run    func(ctx context.Context) (any, error)
 	Name   string           // of what Run does; errors show it
 	Claims []protocol.Claim // of Run, without fields
-	Ahead  bool             // Run takes no slot; see protocol.Info
+	NoSlot bool             // Run takes no slot; see protocol.Info
 	Size   int              // bytes that Run holds in memory while it waits
-	// Places are the places of which Run takes one; nil = those of max_parallel. Run keeps the place until it
+	// Slots are the slots of which Run takes one; nil = those of max_parallel. Run keeps the slot until it
 	// returns, and is called even if the work was stopped just before. The work with the higher Priority gets a
-	// place first.
-	Places   *Places
+	// slot first.
+	Slots    *Slots
 	Priority int
 
 	Limit  time.Duration   // for its whole run; 0 = none
@@ -94,11 +94,11 @@ func (h *Host) newWork(t *leader, w *Work) *call {
 	c := &call{work: w, host: h, start: h.elapsed()}
 	c.reader.Store(t)
 	if c.dest = h.router.at(w.Type); w.Run != nil {
-		own := &row{typ: protocol.Type(w.Name), order: w.Claims, ahead: w.Ahead}
+		own := &row{typ: protocol.Type(w.Name), order: w.Claims, noSlot: w.NoSlot}
 		if c.dest != nil {
 			own.order = append(own.order, c.dest.claimsOf(w.Object)...)
 		}
-		c.dest = &destination{row: own, places: w.Places}
+		c.dest = &destination{row: own, slots: w.Slots}
 	}
 	c.limit, c.span = w.Limit, w.Span
 	c.sess.Store(w.Session)

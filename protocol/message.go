@@ -75,7 +75,7 @@ type Info struct {
 	Required   []string   // fields that must be present, beyond `type`
 	New        func() any // a pointer to the zero value of the Go struct of this type
 	Order      []Claim    // for a request: what it uses; see Claim
-	Ahead      bool       // the request is quick: it waits only for its claims, not for a slot of max_parallel
+	NoSlot     bool       // the request takes no slot of max_parallel: it is quick, and waits only for its claims
 }
 
 // TypeInvokeEvent is the event that tools and skills stream.

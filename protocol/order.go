@@ -59,7 +59,7 @@ func (c Claim) Of(obj Object) []Claim {
 type ordered struct {
 	types  []Type
 	claims []Claim
-	ahead  bool // see Info.Ahead
+	noSlot bool // see Info.NoSlot
 }
 
 // claims returns a row with claims and without types.
@@ -71,9 +71,9 @@ func (o ordered) by(types ...Type) ordered {
 	return o
 }
 
-// aheadBy returns the row with its types set, whose requests take no slot of max_parallel.
-func (o ordered) aheadBy(types ...Type) ordered {
-	o.ahead = true
+// noSlotBy returns the row with its types set, whose requests take no slot of max_parallel.
+func (o ordered) noSlotBy(types ...Type) ordered {
+	o.noSlot = true
 	return o.by(types...)
 }
 
@@ -105,7 +105,7 @@ func orderRows() []ordered {
 		claims(named("env/", "episode_ids", Exclusive)).by(TypeEnvBatchStepReq),
 		claims(on("env/", Exclusive)).by(TypeEnvDataResetReq, TypeEnvDataAddReq, TypeEnvDataGetReq),
 
-		claims(named("proc/", "proc_id", Exclusive)).aheadBy(TypeProcWriteReq, TypeProcKillReq),
+		claims(named("proc/", "proc_id", Exclusive)).noSlotBy(TypeProcWriteReq, TypeProcKillReq),
 		claims(named("proc/", "proc_id", Follows)).by(TypeProcStatusReq),
 
 		claims(on("memory/", Exclusive)).by(TypeMemoryInitReq, TypeMemoryStoreReq, TypeMemoryForgetReq),
@@ -122,7 +122,7 @@ func orderRows() []ordered {
 		claims(on("agents/", Shared)).by(TypeAgentAwaitReq, TypeSubagentAwaitReq, TypeAgentListReq,
 			TypeSubagentListReq, TypeSubagentMergeReq),
 		// these have a separate key so that they need not wait for a task under way
-		claims(named("agent/", "subagent_id", Exclusive)).aheadBy(TypeSubagentCancelReq, TypeSubagentTerminateReq,
+		claims(named("agent/", "subagent_id", Exclusive)).noSlotBy(TypeSubagentCancelReq, TypeSubagentTerminateReq,
 			TypeAgentTerminateReq),
 	}
 }
@@ -131,7 +131,7 @@ func orderRows() []ordered {
 func inOrder(byType map[string]*Info) {
 	for _, row := range orderRows() {
 		for _, t := range row.types {
-			byType[string(t)].Order, byType[string(t)].Ahead = row.claims, row.ahead
+			byType[string(t)].Order, byType[string(t)].NoSlot = row.claims, row.noSlot
 		}
 	}
 }

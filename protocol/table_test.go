@@ -63,18 +63,18 @@ func TestAnswersOfRequests(t *testing.T) {
 	}
 }
 
-// TestOrderOfRequestsAhead: requests that take no slot overtake requests that wait for a slot. So they
+// TestOrderOfRequestsWithoutSlot: requests that take no slot overtake requests that wait for a slot. So they
 // may share an order key only with claims of the access Follows.
-func TestOrderOfRequestsAhead(t *testing.T) {
-	for _, ahead := range protocol.Types() {
+func TestOrderOfRequestsWithoutSlot(t *testing.T) {
+	for _, slotless := range protocol.Types() {
 		for _, other := range protocol.Types() {
-			if !ahead.Ahead || other.Ahead || other.Type == protocol.TypeHandshakeReq {
+			if !slotless.NoSlot || other.NoSlot || other.Type == protocol.TypeHandshakeReq {
 				continue
 			}
-			for _, claim := range ahead.Order {
+			for _, claim := range slotless.Order {
 				for _, held := range other.Order {
 					overlap := strings.HasPrefix(claim.Key, held.Key) || strings.HasPrefix(held.Key, claim.Key)
-					assert.That(t, !overlap || held.Access == protocol.Follows, "%s and %s share %s", ahead.Type,
+					assert.That(t, !overlap || held.Access == protocol.Follows, "%s and %s share %s", slotless.Type,
 						other.Type, claim.Key)
 				}
 			}

@@ -364,7 +364,7 @@ type shed struct {
 	running int
 	most    int // the most that ran at once
 	begun   chan string
-	records []host.CallRecord
+	records []host.CallOutcome
 	tries   map[string]int // calls of flaky and of maybe, by their arguments
 }
 
@@ -382,8 +382,8 @@ func (s *shed) Routes() []host.Route {
 	return []host.Route{host.Handle(protocol.TypeToolCallReq, s.tool), host.Handle(protocol.TypeSkillCallReq, s.skill)}
 }
 
-// RecordCall implements host.Recorder.
-func (s *shed) RecordCall(r host.CallRecord) {
+// CountCall implements host.CallCounter.
+func (s *shed) CountCall(r host.CallOutcome) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.records = append(s.records, r)

@@ -83,7 +83,7 @@ func newTree(ctx context.Context, p *Plugin, req *protocol.ChainRequest) *tree {
 
 // record counts one run of a chain.
 func (t *tree) record(ctx context.Context, name string, ok bool, took time.Duration) {
-	t.plugin.services.Record(ctx, host.CallRecord{
+	t.plugin.services.CountCall(ctx, host.CallOutcome{
 		Kind: host.KindChain, Component: name, Correlation: t.correlation,
 		Success: ok, Duration: took,
 	})

@@ -137,10 +137,10 @@ func (p *Plugin) note(ctx context.Context, moves []move) {
 		if !m.taken && (m.err == nil || m.took == 0) {
 			continue
 		}
-		r := host.CallRecord{Kind: host.KindEnv, Component: p.env.Name(), Success: m.err == nil, Duration: m.took}
+		r := host.CallOutcome{Kind: host.KindEnv, Component: p.env.Name(), Success: m.err == nil, Duration: m.took}
 		if m.taken {
 			r.Reward = &m.seen.reward
 		}
-		p.services.Record(ctx, r)
+		p.services.CountCall(ctx, r)
 	}
 }

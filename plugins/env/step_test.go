@@ -211,7 +211,7 @@ func TestResetThatIsDenied(t *testing.T) {
 // counts is a plugin that records calls.
 type counts struct {
 	mu  sync.Mutex
-	all []host.CallRecord
+	all []host.CallOutcome
 }
 
 func (c *counts) Info() host.PluginInfo {
@@ -220,7 +220,7 @@ func (c *counts) Info() host.PluginInfo {
 func (*counts) Routes() []host.Route        { return nil }
 func (*counts) Close(context.Context) error { return nil }
 
-func (c *counts) RecordCall(r host.CallRecord) {
+func (c *counts) CountCall(r host.CallOutcome) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.all = append(c.all, r)

@@ -152,7 +152,7 @@ func (p *Plugin) forward(ctx context.Context, c *peer, q *request) (body []byte,
 	defer cancel()
 	info, _ := protocol.Lookup(q.typ)
 	r := &pending{asks: q.typ, want: q.want, ctx: ctx, emit: q.emit, limit: limit, reply: make(chan reply, 1)}
-	if info == nil || !info.Ahead {
+	if info == nil || !info.NoSlot {
 		if err := c.place(limited); err != nil {
 			return nil, err
 		}
@@ -169,7 +169,7 @@ func (p *Plugin) forward(ctx context.Context, c *peer, q *request) (body []byte,
 	if err := c.send(r, q.obj); err != nil {
 		return nil, err
 	}
-	if info != nil && (info.Ahead || info.Capability == protocol.CapMultiAgent) { // the child keeps their order
+	if info != nil && (info.NoSlot || info.Capability == protocol.CapMultiAgent) { // the child keeps their order
 		host.ReleaseOrder(ctx)
 	}
 	return c.await(limited, r)
@@ -229,7 +229,7 @@ func (p *Plugin) fits(body []byte, q *request) error {
 
 // record records a call of a tool or skill.
 func (p *Plugin) record(ctx context.Context, q *request, body []byte, err error, took time.Duration) {
-	rec := host.CallRecord{Component: q.about, Duration: took, Correlation: q.obj.Text("correlation_id")}
+	rec := host.CallOutcome{Component: q.about, Duration: took, Correlation: q.obj.Text("correlation_id")}
 	switch {
 	case err != nil && host.CutShort(ctx):
 		return
@@ -246,7 +246,7 @@ func (p *Plugin) record(ctx context.Context, q *request, body []byte, err error,
 		success, _ := data.Get("success")
 		rec.Success = success.Kind() == 't'
 	}
-	p.services.Record(ctx, rec)
+	p.services.CountCall(ctx, rec)
 }
 
 // refusal decodes an error of the child. It changes the code unauthorized, which is about the child's

@@ -258,12 +258,12 @@ func (c *peer) owed() (n int) {
 type counted struct {
 	host.Plugin
 	mu      sync.Mutex
-	records []host.CallRecord // guarded by mu
+	records []host.CallOutcome // guarded by mu
 }
 
 func (c *counted) Unwrap() host.Plugin { return c.Plugin }
 
-func (c *counted) RecordCall(r host.CallRecord) {
+func (c *counted) CountCall(r host.CallOutcome) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.records = append(c.records, r)

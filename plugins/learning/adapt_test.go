@@ -321,7 +321,7 @@ func TestCustomCommandThatHangs(t *testing.T) {
 	s.Refused(protocol.TypeLearnAdaptReq, `{}`, protocol.CodeRuntimeError, "50ms")
 }
 
-func BenchmarkRecordCall(b *testing.B) {
+func BenchmarkCountCall(b *testing.B) {
 	for name, reward := range map[string]*float64{"tool": nil, "env": new(0.5)} {
 		b.Run(name, func(b *testing.B) {
 			p := newPlugin(b, nil, DefaultOptions(), host.Env{})
@@ -332,7 +332,7 @@ func BenchmarkRecordCall(b *testing.B) {
 			b.ReportAllocs()
 			i := 0
 			for b.Loop() {
-				p.RecordCall(host.CallRecord{
+				p.CountCall(host.CallOutcome{
 					Kind: host.KindTool, Component: "echo", Correlation: ids[i%len(ids)],
 					Success: true, Duration: time.Duration(i%1000) * time.Microsecond, Reward: reward,
 				})

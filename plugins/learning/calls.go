@@ -59,9 +59,9 @@ func newRecorder() *recorder {
 	}
 }
 
-// RecordCall implements host.Recorder. A call is in the store a second later, or when something asks for
+// CountCall implements host.CallCounter. A call is in the store a second later, or when something asks for
 // the counts.
-func (p *Plugin) RecordCall(c host.CallRecord) {
+func (p *Plugin) CountCall(c host.CallOutcome) {
 	at, r := c.Ended.UnixMicro(), p.recorder
 	if c.Ended.IsZero() {
 		at = p.nowMicros()
@@ -154,7 +154,7 @@ func (t *tally) sums() sums {
 	return sums{float64(t.calls), float64(t.successes), float64(t.rewards.n), t.rewards.sum()}
 }
 
-func (t *tally) add(c *host.CallRecord, at int64) {
+func (t *tally) add(c *host.CallOutcome, at int64) {
 	t.calls++
 	if c.Success {
 		t.successes++

@@ -33,7 +33,7 @@ type arm struct {
 }
 
 // count adds a call.
-func (a *arm) count(c *host.CallRecord) {
+func (a *arm) count(c *host.CallOutcome) {
 	one := sums{calls: 1}
 	if c.Success {
 		one.successes = 1

@@ -113,7 +113,7 @@ func TestCallsOfAllHostsAddUp(t *testing.T) {
 			ended := at.Add(-time.Duration(rapid.IntRange(-30, 600).Draw(rt, "minutes")) * time.Minute)
 			ok, reward := rapid.Bool().Draw(rt, "ok"), rapid.Float64Range(-5, 5).Draw(rt, "reward")
 			p := rapid.SampledFrom(hosts[:]).Draw(rt, "host")
-			p.RecordCall(host.CallRecord{
+			p.CountCall(host.CallOutcome{
 				Kind: host.KindEnv, Component: "x", Success: ok, Ended: ended,
 				Reward: &reward,
 			})
@@ -142,7 +142,7 @@ func TestOldAndFaintEvidence(t *testing.T) {
 	s := stageWith(t, newFile(t), DefaultOptions(), host.Env{Now: func() time.Time { return now }})
 	past := func(name string, good bool, times int) {
 		for range times {
-			s.plugin.RecordCall(host.CallRecord{Kind: host.KindWorker, Component: name, Success: good, Ended: now})
+			s.plugin.CountCall(host.CallOutcome{Kind: host.KindWorker, Component: name, Success: good, Ended: now})
 		}
 		score := map[bool]float64{true: 1, false: -1}[good]
 		s.rate(turn("", name, score, 1, ""))

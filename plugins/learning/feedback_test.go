@@ -349,14 +349,14 @@ func TestCorrelationsAreBounded(t *testing.T) {
 	}
 	for range 5 { // each round is flushed at once, and is removed at once
 		for range maxCorrelations * 2 / 5 {
-			s.plugin.RecordCall(host.CallRecord{Kind: host.KindTool, Component: "x", Correlation: fmt.Sprint(next)})
+			s.plugin.CountCall(host.CallOutcome{Kind: host.KindTool, Component: "x", Correlation: fmt.Sprint(next)})
 			next++
 		}
 		s.stats("")
 	}
 	known(map[int]bool{next - 1: true, next - maxCorrelations: true, 0: false})
 	for range maxCorrelations + 3 { // more than memory keeps
-		s.plugin.RecordCall(host.CallRecord{Kind: host.KindTool, Component: "x", Correlation: fmt.Sprint(next)})
+		s.plugin.CountCall(host.CallOutcome{Kind: host.KindTool, Component: "x", Correlation: fmt.Sprint(next)})
 		next++
 	}
 	r := s.one("x")

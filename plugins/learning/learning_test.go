@@ -200,7 +200,7 @@ func TestFlushByItself(t *testing.T) {
 		time.Sleep(time.Hour)
 		assert.That(t, opened.Load() == 0, "the store was opened for nothing")
 		for i := range 3 {
-			p.RecordCall(host.CallRecord{Kind: host.KindTool, Component: "x"})
+			p.CountCall(host.CallOutcome{Kind: host.KindTool, Component: "x"})
 			time.Sleep(flushEvery + time.Millisecond)
 			synctest.Wait()
 			if all, err := Stats(t.Context(), s, "x"); err != nil || len(all) != 1 || all[0].Calls != int64(i+1) {
@@ -302,7 +302,7 @@ func (worker) Info() host.PluginInfo {
 func (worker) Routes() []host.Route {
 	return []host.Route{host.Handle(typeWork, func(ctx context.Context, w *work, _ host.Emitter) (*struct{}, error) {
 		for range max(w.Times, 1) {
-			host.ServicesOf(ctx).Record(ctx, host.CallRecord{
+			host.ServicesOf(ctx).CountCall(ctx, host.CallOutcome{
 				Kind: w.Kind, Component: w.Component, Correlation: w.Correlation, Success: !w.Fail,
 				Duration: time.Duration(w.Millis * float64(time.Millisecond)), Reward: w.Reward,
 			})

@@ -33,7 +33,7 @@ func newRefiner(t testing.TB) *refiner {
 // calls records calls of a tool, of which the given numbers succeed and fail.
 func (r *refiner) calls(tool string, successes, failures int) {
 	for i := range successes + failures {
-		r.plugin.RecordCall(host.CallRecord{
+		r.plugin.CountCall(host.CallOutcome{
 			Kind: host.KindTool, Component: tool, Success: i < successes,
 			Duration: 2 * time.Second,
 		})
@@ -291,7 +291,7 @@ func TestRefusedProposals(t *testing.T) {
 	r := newRefiner(t)
 	r.calls("grep", 40, 0)
 	r.calls("twin", 40, 0)
-	r.plugin.RecordCall(host.CallRecord{Kind: host.KindSkill, Component: "twin", Success: true})
+	r.plugin.CountCall(host.CallOutcome{Kind: host.KindSkill, Component: "twin", Success: true})
 	for _, c := range []struct {
 		proposal string
 		failed   int

@@ -54,7 +54,9 @@ func (s *shop) Routes() []host.Route {
 		) (*protocol.ToolCallResponse, error) {
 			val, _ := req.Arguments.Get("well")
 			ok := val.Kind() == 't'
-			host.ServicesOf(ctx).Record(ctx, host.CallRecord{Kind: host.KindTool, Component: req.ToolName, Success: ok})
+			host.ServicesOf(ctx).CountCall(ctx, host.CallOutcome{
+				Kind: host.KindTool, Component: req.ToolName, Success: ok,
+			})
 			return &protocol.ToolCallResponse{Data: protocol.ToolResult{Success: ok, ToolName: req.ToolName}}, nil
 		}),
 		host.Handle(protocol.TypeMCPPromptListReq, func(_ context.Context, req *protocol.MCPPromptListRequest,

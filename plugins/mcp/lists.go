@@ -256,7 +256,7 @@ func (p *Plugin) get(ctx context.Context, req *protocol.MCPPromptGetRequest,
 	})
 	if s.hasPrompt(req.Name) {
 		if err == nil || !host.CutShort(ctx) {
-			p.services.Record(ctx, host.CallRecord{Kind: host.KindPrompt, Component: protocol.MCPName(s.opts.ID,
+			p.services.CountCall(ctx, host.CallOutcome{Kind: host.KindPrompt, Component: protocol.MCPName(s.opts.ID,
 				req.Name), Success: err == nil, Duration: p.env.Now().Sub(start)})
 		}
 	} else if _, ok := answeredCode(err); ok {

@@ -312,7 +312,7 @@ type counter struct {
 	calls []string // guarded by mu
 }
 
-func (c *counter) RecordCall(r host.CallRecord) {
+func (c *counter) CountCall(r host.CallOutcome) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.calls = append(c.calls, fmt.Sprint(r.Kind, " ", r.Component, " ", r.Success))

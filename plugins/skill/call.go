@@ -51,19 +51,19 @@ func (p *Plugin) call(ctx context.Context, req *protocol.SkillCallRequest,
 	start := p.env.Now()
 	result, err := c.bounded(ctx)
 	end := p.env.Now()
-	record := host.CallRecord{
+	record := host.CallOutcome{
 		Kind: host.KindSkill, Component: s.name, Correlation: req.CorrelationID,
 		Duration: end.Sub(start),
 	}
 	if err != nil {
 		if !host.CutShort(ctx) {
-			p.services.Record(ctx, record)
+			p.services.CountCall(ctx, record)
 		}
 		return nil, err
 	}
 	result.DurationMS = record.Duration.Milliseconds()
 	record.Success = result.Success
-	p.services.Record(ctx, record)
+	p.services.CountCall(ctx, record)
 	return &protocol.SkillCallResponse{Name: s.name, Data: result, CreatedAt: float64(end.UnixMicro()) / 1e6}, nil
 }
 

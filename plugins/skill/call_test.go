@@ -358,7 +358,7 @@ func (c *counter) Info() host.PluginInfo {
 }
 func (c *counter) Close(context.Context) error { return nil }
 func (c *counter) Routes() []host.Route        { return nil }
-func (c *counter) RecordCall(r host.CallRecord) {
+func (c *counter) CountCall(r host.CallOutcome) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.seen = append(c.seen, fmt.Sprint(r.Kind, " ", r.Component, " ", r.Correlation, " ", r.Success))

@@ -50,18 +50,18 @@ func (s *Set) call(ctx context.Context, req *protocol.ToolCallRequest, emit host
 	start := s.now()
 	out, data, err := s.result(ctx, t, args, emit)
 	end := s.now()
-	record := host.CallRecord{
+	record := host.CallOutcome{
 		Kind: host.KindTool, Component: t.Def.Name, Correlation: req.CorrelationID,
 		Duration: end.Sub(start), Ended: end,
 	}
 	if err != nil {
 		if !host.CutShort(ctx) {
-			s.services.Record(ctx, record)
+			s.services.CountCall(ctx, record)
 		}
 		return nil, err
 	}
 	record.Success = !out.Failed
-	s.services.Record(ctx, record)
+	s.services.CountCall(ctx, record)
 	return &callResponse{tool: t, out: out, data: data, took: record.Duration, at: end}, nil
 }
 

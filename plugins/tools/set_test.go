@@ -299,7 +299,7 @@ type ledger struct {
 	weights map[string]float64
 
 	mu    sync.Mutex
-	calls []host.CallRecord // guarded by mu
+	calls []host.CallOutcome // guarded by mu
 }
 
 func (l *ledger) Info() host.PluginInfo {
@@ -308,7 +308,7 @@ func (l *ledger) Info() host.PluginInfo {
 func (l *ledger) Routes() []host.Route        { return nil }
 func (l *ledger) Close(context.Context) error { return nil }
 
-func (l *ledger) RecordCall(c host.CallRecord) {
+func (l *ledger) CountCall(c host.CallOutcome) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.calls = append(l.calls, c)

@@ -49,7 +49,7 @@ func (f *Front) announce(ctx context.Context, seen *view) (starting bool) {
 			return starting
 		}
 	}
-	next.Session.ActiveTasks, next.Session.SessionFresh = f.places.Taken(), last == nil
+	next.Session.ActiveTasks, next.Session.SessionFresh = f.slots.Taken(), last == nil
 	f.mu.Lock()
 	f.announced = next
 	f.mu.Unlock()

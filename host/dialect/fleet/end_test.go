@@ -63,7 +63,7 @@ func TestDeadlineOfTheWorkers(t *testing.T) {
 	})
 }
 
-// TestLateWorker: a task is answered in time even if its worker does not stop. Its place is free only when the worker
+// TestLateWorker: a task is answered in time even if its worker does not stop. Its slot is free only when the worker
 // has ended, and a result from then is dropped.
 func TestLateWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -72,7 +72,7 @@ func TestLateWorker(t *testing.T) {
 		check(t, do(p, dispatch("stuck", "low", soon()), "stuck"), "/error", "deadline")
 		p.SendRaw(dispatch("next", "low", "") + "\n" + dispatch("other", "low", "") + "\n" + cancel("other") + "\n")
 		check(t, result(p, "other"), "/blocked_reason", "cancelled")
-		assert.Equal(t, workers.order(), "stuck", "more tasks than places")
+		assert.Equal(t, workers.order(), "stuck", "more tasks than slots")
 		close(workers.hold)
 		result(p, "next")
 		assert.Equal(t, len(results(p, "stuck")), 1, "… results of one dispatch")

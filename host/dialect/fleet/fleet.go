@@ -4,12 +4,12 @@
 //
 //	TASK_DISPATCH ─ line by line: check ─┬─ unmet: TASK_RESULT blocked, at once
 //	                                     ├─ a server is connecting: wait, one task after the other
-//	                                     └─ place, by priority: worker pool ─ files from git ─ keep ─► TASK_RESULT
+//	                                     └─ slot, by priority: worker pool ─ files from git ─ keep ─► TASK_RESULT
 //	TASK_STEER, TASK_CANCEL ─ line by line ─► the task, wherever it is
 //
 //	fleet.go    the dialect                          announce.go   SESSION_ANNOUNCE, and what a task needs
 //	intake.go   messages, checks of a task           results.go    stored results, files and patches in them
-//	run.go      a task from its place to its result  isolation.go  a worktree for a task
+//	run.go      a task from its slot to its result  isolation.go  a worktree for a task
 //	changes.go  what git says of the workspace
 package fleet
 
@@ -71,7 +71,7 @@ type Front struct {
 	ctx     context.Context // made from the host's by Open; also ends when Drain stops what is left
 	stop    context.CancelFunc
 	out     host.Output
-	places  *host.Places // for tasks under way
+	slots   *host.Slots // for tasks under way
 	guard   dialect.Guard
 	begin   sync.Once                       // begins the session
 	begun   atomic.Pointer[dialect.Session] // shared by all tasks; nil = not begun yet
@@ -134,7 +134,7 @@ func (f *Front) session() *dialect.Session {
 // Open implements host.Dialect.
 func (f *Front) Open(ctx context.Context, out host.Output) {
 	f.ctx, f.stop = context.WithCancel(ctx)
-	f.out, f.opened, f.places = out, time.Now(), host.NewPlaces(ctx, f.opts.MaxTasks)
+	f.out, f.opened, f.slots = out, time.Now(), host.NewSlots(ctx, f.opts.MaxTasks)
 	f.goes.Go(func() {
 		if f.opts.AtStartup {
 			f.announce(f.ctx, nil) // even if the input ends at once

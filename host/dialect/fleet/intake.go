@@ -38,7 +38,7 @@ func (f *Front) workOf(t *task) *host.Work {
 	}
 	f.mu.Unlock()
 	t.work = &host.Work{
-		Name: string(fleet.TypeDispatch), Claims: claimLine, Ahead: true, Size: t.bytes + lineOverhead,
+		Name: string(fleet.TypeDispatch), Claims: claimLine, NoSlot: true, Size: t.bytes + lineOverhead,
 		Span: t.span, Grace: f.pace.late,
 		Run:      func(ctx context.Context) (any, error) { return f.consider(ctx, t), context.Cause(ctx) },
 		Answer:   func(resp any, err error) []byte { return f.answer(t, resp, err) },
@@ -52,7 +52,7 @@ func (f *Front) workOf(t *task) *host.Work {
 func (f *Front) controlOf(c *fleet.Control, size int) *host.Work {
 	f.open.Add(1)
 	return &host.Work{
-		Name: string(c.Type), Claims: claimLine, Ahead: true, Size: size + lineOverhead,
+		Name: string(c.Type), Claims: claimLine, NoSlot: true, Size: size + lineOverhead,
 		Run: func(ctx context.Context) (any, error) { return f.control(ctx, c), nil },
 		Answer: func(resp any, err error) []byte {
 			why, _ := resp.(string)
@@ -150,7 +150,7 @@ func (f *Front) awaitServers(ctx context.Context, t *task) any {
 }
 
 // decide returns the result of a task whose requirements are not met, or, if all are met, its host.Work, which waits
-// for a place. nil = a server that the task requires is still connecting.
+// for a slot. nil = a server that the task requires is still connecting.
 func (f *Front) decide(ctx context.Context, t *task) any {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
@@ -161,7 +161,7 @@ func (f *Front) decide(ctx context.Context, t *task) any {
 		return nil
 	}
 	w := t.work
-	w.Claims, w.Ahead, w.Places, w.Priority = nil, false, f.places, t.Task.Priority.Rank()
+	w.Claims, w.NoSlot, w.Slots, w.Priority = nil, false, f.slots, t.Task.Priority.Rank()
 	if t.Task.ContextID != "" { // the tasks of one conversation run in order
 		w.Claims = []protocol.Claim{{Key: "fleet/context/" + t.Task.ContextID, Access: protocol.Exclusive}}
 	}

@@ -113,7 +113,7 @@ func TestToken(t *testing.T) {
 	}
 }
 
-// TestPriority: while the place is taken, tasks wait by priority, and in order of arrival within a priority.
+// TestPriority: while the slot is taken, tasks wait by priority, and in order of arrival within a priority.
 func TestPriority(t *testing.T) {
 	workers := &pool{hold: make(chan struct{})}
 	p := open(t, workers, front.Options{})

@@ -132,7 +132,7 @@ func (f *Front) workOf(c *call) *host.Work {
 	}
 	c.uses = m.uses
 	c.work = &host.Work{
-		Name: c.method, Claims: m.claims(c.method), Ahead: m.uses != aTool, Size: len(c.params.Raw()), Span: c.span,
+		Name: c.method, Claims: m.claims(c.method), NoSlot: m.uses != aTool, Size: len(c.params.Raw()), Span: c.span,
 		Run:      func(ctx context.Context) (any, error) { return f.serve(ctx, c) },
 		Answer:   func(resp any, err error) []byte { return f.answer(c, resp, err) },
 		Answered: func() { f.answered(c) },

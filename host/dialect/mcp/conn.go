@@ -238,7 +238,7 @@ func (s *server) workOf(r *request) *host.Work {
 	}
 	switch r.served.uses {
 	case aTurn:
-		if w.Ahead, w.Limit = true, listTimeout; s.isQuickList(r) && s.needsNoTurn(w) {
+		if w.NoSlot, w.Limit = true, listTimeout; s.isQuickList(r) && s.needsNoTurn(w) {
 			break
 		}
 		w.Claims = append(w.Claims, protocol.Claim{Key: "mcp-turn/" + r.method + "/", Access: protocol.Exclusive})

@@ -36,7 +36,7 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// TestStubborn: a handler that does not stop loses its place when its request is cancelled, and sends nothing after
+// TestStubborn: a handler that does not stop loses its slot when its request is cancelled, and sends nothing after
 // that.
 func TestStubborn(t *testing.T) {
 	l := newLab()
@@ -72,7 +72,7 @@ func TestProgressToken(t *testing.T) {
 	}
 }
 
-// TestListsWhileCallsRun: lists are answered while calls have all places.
+// TestListsWhileCallsRun: lists are answered while calls have all slots.
 func TestListsWhileCallsRun(t *testing.T) {
 	l := newLab()
 	p := serve(t, front.Options{}, atOnce(2, onlyMCP(l))).open()
@@ -84,7 +84,7 @@ func TestListsWhileCallsRun(t *testing.T) {
 	for i, method := range []string{"tools/list", "prompts/list", "resources/templates/list", "ping"} {
 		check(t, p.call(fmt.Sprint(100+i), method, ""), 0)
 	}
-	assert.Equal(t, len(l.begun), 0, "… calls more than there are places for have begun")
+	assert.Equal(t, len(l.begun), 0, "… calls more than there are slots for have begun")
 	close(l.gate)
 	for i := range 20 {
 		p.answer(fmt.Sprint(i))

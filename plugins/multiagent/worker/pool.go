@@ -285,7 +285,7 @@ func (p *Pool) work(ctx context.Context, r *runner, t *task) (outcome, error) {
 		t.done = o.res.Status == fleet.StatusDone || o.res.Status == fleet.StatusPartial
 	}
 	if err == nil && !o.again && !o.moot {
-		p.services.Record(ctx, host.CallRecord{
+		p.services.CountCall(ctx, host.CallOutcome{
 			Kind: host.KindWorker, Component: r.Name, Correlation: t.Task.TaskID,
 			Success: o.res.Status == fleet.StatusDone, Duration: p.env.Now().Sub(start),
 		})

@@ -240,7 +240,7 @@ type learner struct {
 	weight map[string]float64
 
 	mu    sync.Mutex
-	calls []host.CallRecord // guarded by mu
+	calls []host.CallOutcome // guarded by mu
 }
 
 func (l *learner) Info() host.PluginInfo {
@@ -255,7 +255,7 @@ func (l *learner) Start(ctx context.Context, _ *host.Services) error {
 	return nil
 }
 
-func (l *learner) RecordCall(r host.CallRecord) {
+func (l *learner) CountCall(r host.CallOutcome) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r.Duration = min(r.Duration, time.Nanosecond)
@@ -280,7 +280,7 @@ func TestTasksAreCounted(t *testing.T) {
 	cancel()
 	_, err := s.RunTask(ctx, brief("no", ""))
 	assert.That(t, err != nil, "a task that nobody wants ran")
-	want := []host.CallRecord{
+	want := []host.CallOutcome{
 		{Kind: host.KindWorker, Component: "good", Correlation: "t", Success: true, Duration: 1},
 		{Kind: host.KindWorker, Component: "fair", Correlation: "tfair", Duration: 1},
 	}

@@ -16,17 +16,17 @@ import (
 	"a2e/protocol"
 )
 
-// desk is a dialect with places. A line {"parrot":"NAME RANK"} is a work: it is first looked at in the order of the
-// lines, then it waits for a place. It gets one answer, which says how it ended. A line {"parrot":"stop NAME"} stops
+// desk is a dialect with slots. A line {"parrot":"NAME RANK"} is a work: it is first looked at in the order of the
+// lines, then it waits for a slot. It gets one answer, which says how it ended. A line {"parrot":"stop NAME"} stops
 // the work with that name.
 type desk struct {
 	parrot
-	n      int             // number of places
-	hold   chan struct{}   // each run takes one token, and ends
-	deaf   map[string]bool // names of works that do not end with their context
-	places *host.Places
-	open   sync.WaitGroup
-	slow   time.Duration // how long Take takes for each line
+	n     int             // number of slots
+	hold  chan struct{}   // each run takes one token, and ends
+	deaf  map[string]bool // names of works that do not end with their context
+	slots *host.Slots
+	open  sync.WaitGroup
+	slow  time.Duration // how long Take takes for each line
 
 	mu    sync.Mutex // guards the fields below
 	works map[string]*host.Work
@@ -41,7 +41,7 @@ var errStopped = errors.New("stopped")
 
 func (d *desk) Open(ctx context.Context, out host.Output) {
 	d.parrot.Open(ctx, out)
-	d.places = host.NewPlaces(ctx, d.n)
+	d.slots = host.NewSlots(ctx, d.n)
 }
 
 func (d *desk) Take(line *protocol.Line) *host.Work {
@@ -50,7 +50,7 @@ func (d *desk) Take(line *protocol.Line) *host.Work {
 	word := line.Object().Text("parrot")
 	name, rank, _ := strings.Cut(word, " ")
 	w := &host.Work{
-		Name: "line", Claims: []protocol.Claim{{Key: "desk/lines/", Access: protocol.Exclusive}}, Ahead: true,
+		Name: "line", Claims: []protocol.Claim{{Key: "desk/lines/", Access: protocol.Exclusive}}, NoSlot: true,
 		Answered: d.open.Done,
 		Answer: func(resp any, err error) []byte {
 			return fmt.Appendf(nil, "{\"said\":\"%s: %v %v\"}\n", name, resp, err)
@@ -68,7 +68,7 @@ func (d *desk) Take(line *protocol.Line) *host.Work {
 		return w
 	}
 	w.Run = func(context.Context) (any, error) {
-		w.Claims, w.Ahead, w.Places = nil, false, d.places
+		w.Claims, w.NoSlot, w.Slots = nil, false, d.slots
 		_, _ = fmt.Sscan(rank, &w.Priority)
 		w.Run = func(ctx context.Context) (any, error) { return d.run(ctx, name), nil }
 		return w, nil
@@ -127,9 +127,9 @@ func parrots(words ...string) (lines []string) {
 	return lines
 }
 
-// TestPlaces: as many works run at once as there are places. The others begin by rank, and in order of arrival within
+// TestSlots: as many works run at once as there are slots. The others begin by rank, and in order of arrival within
 // a rank. A work that waits can be stopped, and its answer is sent at once.
-func TestPlaces(t *testing.T) {
+func TestSlots(t *testing.T) {
 	d := newDesk(2)
 	p := newDeskPipe(t, d, host.Limits{})
 	p.send(parrots("a 0")...)
@@ -138,7 +138,7 @@ func TestPlaces(t *testing.T) {
 	p.wait("stop: stopped never")
 	p.wait("never: <nil> stopped")
 	p.until("two run", d.has("a b"))
-	assert.Equal(t, d.places.Taken(), 2, "places taken")
+	assert.Equal(t, d.slots.Taken(), 2, "slots taken")
 	open, waiting := p.host.Load()
 	assert.That(t, open == 6 && waiting == 4, "%d open, %d waiting", open, waiting)
 	order := "a b"
@@ -168,9 +168,9 @@ func TestEndBehindASlowLine(t *testing.T) {
 	})
 }
 
-// TestPlaceIsFreeWithTheAnswer: the place of a work is free before its answer is written, so a peer that has read the
+// TestSlotIsFreeWithTheAnswer: the slot of a work is free before its answer is written, so a peer that has read the
 // answer can rely on it.
-func TestPlaceIsFreeWithTheAnswer(t *testing.T) {
+func TestSlotIsFreeWithTheAnswer(t *testing.T) {
 	d := newDesk(1)
 	p := newDeskPipe(t, d, host.Limits{})
 	p.send(parrots("a 0")...)
@@ -180,7 +180,7 @@ func TestPlaceIsFreeWithTheAnswer(t *testing.T) {
 	p.stuck = stuck
 	p.mu.Unlock()
 	d.hold <- struct{}{}
-	p.until("the place is free", func() bool { return d.places.Taken() == 0 })
+	p.until("the slot is free", func() bool { return d.slots.Taken() == 0 })
 	p.mu.Lock()
 	p.stuck = nil
 	p.mu.Unlock()
@@ -188,9 +188,9 @@ func TestPlaceIsFreeWithTheAnswer(t *testing.T) {
 	p.wait("a: done")
 }
 
-// TestPlaceOfOneThatDoesNotStop: a stopped work that runs on is answered at once, but it keeps its place until it
+// TestSlotOfOneThatDoesNotStop: a stopped work that runs on is answered at once, but it keeps its slot until it
 // ends. Its own result is then dropped.
-func TestPlaceOfOneThatDoesNotStop(t *testing.T) {
+func TestSlotOfOneThatDoesNotStop(t *testing.T) {
 	d := newDesk(1)
 	d.deaf["deaf"] = true
 	p := newDeskPipe(t, d, host.Limits{})
@@ -207,8 +207,8 @@ func TestPlaceOfOneThatDoesNotStop(t *testing.T) {
 		"stop: stopped deaf, stop: stopped last")
 }
 
-// TestPlacesAreBounded: a work for which the queue has no room is answered as overloaded.
-func TestPlacesAreBounded(t *testing.T) {
+// TestSlotsAreBounded: a work for which the queue has no room is answered as overloaded.
+func TestSlotsAreBounded(t *testing.T) {
 	d := newDesk(1)
 	p := newDeskPipe(t, d, host.Limits{Queue: 1})
 	for _, name := range []string{"runs", "waits", "refused"} {
@@ -220,9 +220,9 @@ func TestPlacesAreBounded(t *testing.T) {
 	p.end()
 }
 
-// TestPlacesAtTheEnd: works that are cut off while they run may answer with what they did. Works that still wait
+// TestSlotsAtTheEnd: works that are cut off while they run may answer with what they did. Works that still wait
 // never begin.
-func TestPlacesAtTheEnd(t *testing.T) {
+func TestSlotsAtTheEnd(t *testing.T) {
 	d := newDesk(1)
 	p := newDeskPipe(t, d, host.Limits{})
 	p.send(parrots("runs 0", "waits 0", "waits2 3")...)
@@ -240,7 +240,7 @@ func TestStopBetweenTwoRuns(t *testing.T) {
 	d := newDesk(1)
 	p := newDeskPipe(t, d, host.Limits{})
 	p.send(parrots("holds 0")...)
-	p.until("the place is taken", d.has("holds"))
+	p.until("the slot is taken", d.has("holds"))
 	const works = 300
 	var stops sync.WaitGroup
 	for i := range works {
