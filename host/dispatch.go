@@ -40,7 +40,8 @@ func (h *Host) admit(c *call, t *leader) (ready bool, err error) {
 	switch {
 	case p == h.slots[0] && h.abandoned >= maxAbandoned:
 		return false, protocol.Errorf(protocol.CodeOverloaded,
-			"%s did not stop after the timeout; restart the host", protocol.Count(h.abandoned, "request"))
+			"%s still run after their timeout or cancel; wait until some end, or restart the host",
+			protocol.Count(h.abandoned, "request"))
 	case p == nil || p.queue.empty() && p.taken < p.max:
 		return h.beginLocked(c, t)
 	case !p.queue.fits(c):

@@ -3,6 +3,7 @@ package host_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -12,6 +13,7 @@ import (
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
+	"a2e/host/hosttest/poll"
 	"a2e/protocol"
 )
 
@@ -128,6 +130,30 @@ func TestTimeout(t *testing.T) {
 			wantCode(t, p.Answer(third), "")
 		})
 	}
+}
+
+// TestAbandonedHandlers: while 100 handlers still run after their cancel, the host refuses new requests and says why. It
+// still answers a ping, and serves requests again once a handler has ended.
+func TestAbandonedHandlers(t *testing.T) {
+	const most = 100
+	l, p := labHost(t, func(o *host.Options) { o.MaxParallel = most })
+	var calls []string
+	for range most {
+		calls = append(calls, p.Go(protocol.TypeToolCallReq, tool("stubborn", `{}`)))
+		<-l.begun
+	}
+	for _, id := range calls {
+		p.Go(protocol.TypeCancel, fmt.Sprintf(`{"req_id":%q}`, id))
+	}
+	for _, id := range calls {
+		wantCode(t, p.Answer(id), protocol.CodeCancelled)
+	}
+	p.Refused(protocol.TypeToolCallReq, tool("echo", `{}`), protocol.CodeOverloaded, "100 requests still run")
+	assert.Equal(t, p.Call(protocol.TypePing, "").Type, protocol.TypePong)
+	close(l.gate)
+	poll.Eventually(t, "an answer once the handlers have ended", func() bool {
+		return p.Call(protocol.TypeToolCallReq, tool("echo", `{}`)).Type == protocol.TypeToolCallResp
+	})
 }
 
 // broken is a plugin with its own Start and Close, which may fail.

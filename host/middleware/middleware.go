@@ -3,7 +3,8 @@
 //
 //	kept.go        lists of tools, used again as long as nothing changes
 //	search.go      the order of lists of tools and skills, by a query and by weight; rank.go ranks
-//	checkpoint.go  the state of the workspace is kept before a request that may change it
+//	checkpoint.go  a checkpoint before a request that may change the workspace. Before a call of a tool of a
+//	               host.ToolDescriber, that plugin makes it (plugins/tools/call.go): only the plugin knows the tool
 //	override.go    overrides of components: descriptions, texts, time limits
 //
 // The log, audit and trace of a request are made with its answer: see trail.go of the host.

@@ -194,8 +194,8 @@ func (s *server) wait(ctx context.Context, done <-chan outcome) outcome {
 // inRounds serves a request whose handler may ask the client.
 func (s *server) inRounds(ctx context.Context, r *request, handle handling) (mcp.Result, error) {
 	if n := s.abandoned.Load(); n >= maxAbandoned {
-		return nil, protocol.Errorf(protocol.CodeOverloaded, "%s did not stop after the timeout; restart the host",
-			protocol.Count(n, "request"))
+		return nil, protocol.Errorf(protocol.CodeOverloaded, "%s still run after their timeout or cancel; wait until "+
+			"some end, or restart the host", protocol.Count(n, "request"))
 	}
 	var again retry
 	if err := json.Unmarshal(r.params, &again); err != nil {
