@@ -166,28 +166,18 @@ func escapedKey(key string) string { return string(jsontext.Pointer("").AppendTo
 func forgiving(text string, odd map[string]bool) string {
 	var b strings.Builder
 	for i := 0; i < len(text); {
-		end := i + 1
-		switch c := text[i]; {
-		case c == '\'' || c == '"' || c == '`':
-			end = closing(text, i)
-			b.WriteString(text[i:end])
-		case wordByte(c):
-			for end < len(text) && wordByte(text[end]) {
-				end++
-			}
-			switch word := text[i:end]; {
-			case isPlace(text, i, end):
-				b.WriteString(word)
-			case word == "OR":
-				b.WriteString("||")
-			case odd[word]:
-				b.WriteString(`"` + word + `"`)
-			default:
-				b.WriteString(word)
-			}
-		default:
-			b.WriteByte(c)
+		end := jmes.PartEnd(text, i)
+		for wordByte(text[i]) && end < len(text) && wordByte(text[end]) {
+			end++
 		}
+		part := text[i:end]
+		switch {
+		case part == "OR":
+			part = "||"
+		case odd[part] && !isPlace(text, i, end):
+			part = `"` + part + `"`
+		}
+		b.WriteString(part)
 		i = end
 	}
 	return b.String()
@@ -202,19 +192,6 @@ func isPlace(text string, from, to int) bool {
 	}
 	last := before[len(before)-1]
 	return (last == '[' || last == ':') && (after[0] == ']' || after[0] == ':')
-}
-
-// closing returns the end of the quoted part that begins at from.
-func closing(text string, from int) int {
-	for i := from + 1; i < len(text); i++ {
-		switch text[i] {
-		case '\\':
-			i++
-		case text[from]:
-			return i + 1
-		}
-	}
-	return len(text)
 }
 
 func wordByte(c byte) bool {

@@ -133,13 +133,11 @@ func (m *machine) operate(n *parsing.ASTNode, kids []step, cur, left any) (any, 
 // output returns NAME.output: the member output of what the node returned, or else that itself.
 func (m *machine) output(name string) any {
 	v, own := m.scope.Member(name)
-	object, isObject := v.(map[string]any)
+	object, _ := v.(map[string]any)
 	if member, ok := object["output"]; ok || !own {
 		return member
-	} else if isObject || v != nil {
-		return v
 	}
-	return nil
+	return v
 }
 
 // Truthy reports whether a value counts as true: everything but null, false, and an empty
@@ -178,32 +176,26 @@ func (m *machine) slice(v any, bounds [3]*int) (any, error) {
 	}
 	switch v := v.(type) {
 	case []any:
-		from, to, step := sliceBounds(len(v), bounds)
-		return m.pick(from, to, step, func(i int) any { return v[i] })
+		part := sliceOf(v, bounds)
+		return part, cmp.Or(m.build(len(part)*cellBytes), m.spend(len(part)/8))
 	case string:
 		if err := m.build(4 * len(v)); err != nil {
 			return nil, err
 		}
 		runes := []rune(v)
-		from, to, step := sliceBounds(len(runes), bounds)
-		part := []rune{}
-		for i := from; step > 0 && i < to || step < 0 && i > to; i += step {
-			part = append(part, runes[i])
-		}
-		return string(part), m.spend(len(runes) / 8)
+		return string(sliceOf(runes, bounds)), m.spend(len(runes) / 8)
 	}
 	return nil, nil
 }
 
-func (m *machine) pick(from, to, step int, at func(int) any) (any, error) {
-	part := []any{}
+// sliceOf returns the part of a list between bounds.
+func sliceOf[E any](all []E, bounds [3]*int) []E {
+	from, to, step := sliceBounds(len(all), bounds)
+	part := []E{}
 	for i := from; step > 0 && i < to || step < 0 && i > to; i += step {
-		part = append(part, at(i))
+		part = append(part, all[i])
 	}
-	if err := m.build(len(part) * cellBytes); err != nil {
-		return nil, err
-	}
-	return part, m.spend(len(part) / 8)
+	return part
 }
 
 // sliceBounds returns where a slice begins, where it ends, and its step, by the rules of Python.
@@ -337,21 +329,12 @@ func (m *machine) flatten(left any) (any, error) {
 	}
 	flat := []any{}
 	for _, el := range all {
-		n := 1
-		if inner, ok := el.([]any); ok {
-			n = len(inner)
-			if err := m.build(n * cellBytes); err != nil {
-				return nil, err
-			}
-			flat = append(flat, inner...)
-		} else {
+		inner, isList := el.([]any)
+		if err := cmp.Or(m.build((1+len(inner))*cellBytes), m.spend(1+len(inner)/8)); err != nil {
+			return nil, err
+		}
+		if flat = append(flat, inner...); !isList {
 			flat = append(flat, el)
-		}
-		if err := m.spend(1 + n/8); err != nil {
-			return nil, err
-		}
-		if err := m.build(cellBytes); err != nil {
-			return nil, err
 		}
 	}
 	return flat, nil

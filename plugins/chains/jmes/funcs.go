@@ -166,30 +166,25 @@ func converted(t functions.JpType, v any) (fits any, ok bool) {
 	return v, ok
 }
 
+// elementTypes has the types of the elements of lists. It does not change.
+var elementTypes = map[functions.JpType]functions.JpType{
+	functions.JpArrayString: functions.JpString, functions.JpArrayArray: functions.JpArray,
+	functions.JpArrayNumber: functions.JpNumber,
+}
+
 // convertedList checks the elements of a list, and converts each Number of a list of numbers.
 func convertedList(t functions.JpType, list []any) (any, bool) {
 	copied := false
 	for i, el := range list {
-		switch t {
-		case functions.JpArrayString:
-			if _, ok := el.(string); !ok {
-				return nil, false
+		fits, ok := converted(elementTypes[t], el)
+		if !ok {
+			return nil, false
+		}
+		if _, exact := el.(Number); exact {
+			if !copied {
+				list, copied = slices.Clone(list), true
 			}
-		case functions.JpArrayArray:
-			if _, ok := el.([]any); !ok {
-				return nil, false
-			}
-		case functions.JpArrayNumber:
-			n, ok := toFloat(el)
-			if !ok {
-				return nil, false
-			}
-			if _, kept := el.(Number); kept {
-				if !copied {
-					list, copied = slices.Clone(list), true
-				}
-				list[i] = n
-			}
+			list[i] = fits
 		}
 	}
 	return list, true

@@ -1,6 +1,7 @@
 package jmes
 
 import (
+	"cmp"
 	"errors"
 	"math"
 	"math/big"
@@ -66,14 +67,8 @@ func toFloat(v any) (float64, bool) {
 // compareNumbers orders two numbers by all their digits.
 func compareNumbers(left, right any) int {
 	a, isFloat := left.(float64)
-	b, both := right.(float64)
-	switch {
-	case isFloat && both && a < b:
-		return -1
-	case isFloat && both && a > b:
-		return 1
-	case isFloat && both:
-		return 0
+	if b, both := right.(float64); isFloat && both {
+		return cmp.Compare(a, b)
 	}
 	return protocol.CompareNumbers(digits(left), digits(right))
 }
@@ -244,29 +239,37 @@ const literalMark = "\x00literal "
 func exactLiterals(text string) (marked string, values []any) {
 	var out strings.Builder
 	for i := 0; i < len(text); {
-		end := i + 1
-		if quote := text[i]; quote == '\'' || quote == '"' || quote == '`' {
-			for end < len(text) && text[end] != quote {
-				if text[end] == '\\' {
-					end++
-				}
-				end++
-			}
-			end = min(end+1, len(text))
-			if quote == '`' && end > i+2 {
-				if v, exact := exactLiteral(text[i+1 : end-1]); exact {
-					mark, _ := jsontext.AppendQuote(nil, literalMark+strconv.Itoa(len(values)))
-					out.WriteString("`" + string(mark) + "`")
-					values = append(values, v)
-					i = end
-					continue
-				}
+		end := PartEnd(text, i)
+		part := text[i:end]
+		if text[i] == '`' && len(part) > 2 {
+			if v, exact := exactLiteral(part[1 : len(part)-1]); exact {
+				mark, _ := jsontext.AppendQuote(nil, literalMark+strconv.Itoa(len(values)))
+				part = "`" + string(mark) + "`"
+				values = append(values, v)
 			}
 		}
-		out.WriteString(text[i:end])
+		out.WriteString(part)
 		i = end
 	}
 	return out.String(), values
+}
+
+// PartEnd returns the end of the quoted part of an expression that begins at from; any other byte is a part of its
+// own.
+func PartEnd(text string, from int) int {
+	quote := text[from]
+	if !strings.ContainsRune("'\"`", rune(quote)) {
+		return from + 1
+	}
+	for i := from + 1; i < len(text); i++ {
+		switch text[i] {
+		case '\\':
+			i++
+		case quote:
+			return i + 1
+		}
+	}
+	return len(text)
 }
 
 // exactLiteral decodes a JSON literal; exact = it contains a Number.

@@ -19,13 +19,11 @@ func ownFunctions() map[string]func(*machine, []any) (any, error) {
 		"keys":     members(0, func(key string, _ any) any { return key }),
 		"values":   members(0, func(_ string, v any) any { return v }),
 		"items":    members(3*cellBytes, func(key string, v any) any { return []any{key, v} }),
-		"group_by": groupBy, "sort_by": sortBy,
-		"max_by": func(m *machine, args []any) (any, error) { return extremeBy(m, "max_by", args, 1) },
-		"min_by": func(m *machine, args []any) (any, error) { return extremeBy(m, "min_by", args, -1) },
-		"sort":   sorted,
-		"max":    func(m *machine, args []any) (any, error) { return extreme(m, "max", args, 1) },
-		"min":    func(m *machine, args []any) (any, error) { return extreme(m, "min", args, -1) },
-		"sum":    sum, "avg": average,
+		"group_by": groupBy,
+		"sort":     byKey("sort", inOrder), "sort_by": byKey("sort_by", inOrder),
+		"max": byKey("max", largest), "max_by": byKey("max_by", largest),
+		"min": byKey("min", smallest), "min_by": byKey("min_by", smallest),
+		"sum": sum, "avg": average,
 		"abs":   func(_ *machine, args []any) (any, error) { return absolute(args[0]), nil },
 		"ceil":  func(_ *machine, args []any) (any, error) { return rounded(args[0], math.Ceil), nil },
 		"floor": func(_ *machine, args []any) (any, error) { return rounded(args[0], math.Floor), nil },
@@ -139,9 +137,24 @@ type keyed struct {
 	n    any    // nil where the key is a text
 }
 
-// keyedBy returns the elements with their keys, all texts or all numbers.
+// byKey returns a function that passes the elements of a list to pick, with the keys that order them.
+func byKey(name string, pick func([]keyed) any) func(*machine, []any) (any, error) {
+	return func(m *machine, args []any) (any, error) {
+		all, err := keyedBy(m, name, args)
+		if err != nil {
+			return nil, err
+		}
+		return pick(all), nil
+	}
+}
+
+// keyedBy returns the elements with their keys, all texts or all numbers. Without an expression in args, each
+// element is its own key.
 func keyedBy(m *machine, name string, args []any) ([]keyed, error) {
-	list, by := args[0].([]any), args[1].(functions.ExpRef)
+	list, by := args[0].([]any), functions.ExpRef(func(v any) (any, error) { return v, nil })
+	if len(args) > 1 {
+		by = args[1].(functions.ExpRef)
+	}
 	if err := m.build(len(list) * 3 * cellBytes); err != nil {
 		return nil, err
 	}
@@ -175,30 +188,8 @@ func (k keyed) compare(other keyed) int {
 	return strings.Compare(k.text, other.text)
 }
 
-// keyedSelf returns the elements of a list of texts or of numbers, each as its own key.
-func keyedSelf(m *machine, name string, args []any) ([]keyed, error) {
-	return keyedBy(m, name, []any{args[0], functions.ExpRef(func(v any) (any, error) { return v, nil })})
-}
-
-// sorted is sort(): it returns a list of texts or of numbers in order.
-func sorted(m *machine, args []any) (any, error) {
-	all, err := keyedSelf(m, "sort", args)
-	return inOrder(all), err
-}
-
-// extreme is max() and min(); for an empty list it returns nil.
-func extreme(m *machine, name string, args []any, sign int) (any, error) {
-	all, err := keyedSelf(m, name, args)
-	return mostExtreme(all, sign), err
-}
-
-func sortBy(m *machine, args []any) (any, error) {
-	all, err := keyedBy(m, "sort_by", args)
-	return inOrder(all), err
-}
-
 // inOrder returns the elements in the order of their keys; it sorts all in place.
-func inOrder(all []keyed) []any {
+func inOrder(all []keyed) any {
 	slices.SortStableFunc(all, keyed.compare)
 	list := make([]any, len(all))
 	for i, k := range all {
@@ -207,24 +198,20 @@ func inOrder(all []keyed) []any {
 	return list
 }
 
-func extremeBy(m *machine, name string, args []any, sign int) (any, error) {
-	all, err := keyedBy(m, name, args)
-	return mostExtreme(all, sign), err
-}
-
-// mostExtreme returns the first of the elements with the largest key, or the smallest with sign -1; nil =
-// all is empty.
-func mostExtreme(all []keyed, sign int) any {
+// largest returns the first of the elements with the largest key; nil = all is empty.
+func largest(all []keyed) any {
 	if len(all) == 0 {
 		return nil
 	}
-	best := all[0]
-	for _, k := range all[1:] {
-		if k.compare(best)*sign > 0 {
-			best = k
-		}
+	return slices.MaxFunc(all, keyed.compare).el
+}
+
+// smallest returns the first of the elements with the smallest key; nil = all is empty.
+func smallest(all []keyed) any {
+	if len(all) == 0 {
+		return nil
 	}
-	return best.el
+	return slices.MinFunc(all, keyed.compare).el
 }
 
 // costs returns, for functions of the library, how many bytes they build and how many steps they take
