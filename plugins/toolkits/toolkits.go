@@ -4,8 +4,8 @@
 //	toolkits.go  the plugin                    filesystem.go  file tools of another folder
 //	kit.go       what a toolkit is; its list,  http.go        one web API
 //	             and how it is configured      git.go         one repository; git_tools.go its tools
-//	sql.go       a database: sqlite.go,        openapi.go     a web API by its description:
-//	             postgres.go                                  openapi_spec.go, _operation.go, _call.go
+//	sql.go       a database: postgres.go,      openapi.go     a web API by its description:
+//	             sqlite.go, sqlite_run.go                     openapi_spec.go, _operation.go, _call.go
 //	web.go       pages, sitemaps, feeds
 package toolkits
 
@@ -40,7 +40,7 @@ type Options struct {
 	// Folders are the folders beyond the workspace in which the agent may root a toolkit.
 	Folders []string `yaml:"folders" doc:"Absolute folders, beyond the workspace, in which the agent may root the toolkits filesystem and git."`
 	// AllowPrivate lets the toolkits web, http and openapi reach private addresses that the config does not name.
-	AllowPrivate bool `yaml:"allow_private" doc:"Whether the agent may point the toolkit http at private, loopback and link-local addresses."`
+	AllowPrivate bool `yaml:"allow_private" doc:"Whether the agent may point the toolkits http and openapi at private, loopback and link-local addresses, and the toolkit web may go there."`
 }
 
 // FilesystemOptions configure the toolkit filesystem.

@@ -5,8 +5,9 @@
 //	set.go       a set of tools, its routes,    call.go      tool/call: run one; tools that the
 //	             tool/list                                   config declares
 //	validate.go  do the arguments fit?          spill.go     where long output goes
-//	files.go     what the file tools open; read paths.go      paths, URIs, what is wrong with them
-//	write.go  find.go  grep.go  batch.go  run.go  http.go  html.go   the tools
+//	files.go     what the file tools open,     paths.go      paths, URIs, what is wrong with them
+//	             and read_file                 lines.go      reads a file by lines
+//	write.go  find.go  grep.go  batch.go  run.go  http.go  html.go   the other tools
 //
 // Other plugins that have tools, such as mcp and toolkits, serve them with a Set too.
 //
