@@ -133,20 +133,12 @@ func (n names) params(q protocol.Object, must ...string) jsontext.Value {
 		}
 	}
 	extra, _ := q.Child("extra")
-	for key, val := range extra.All() {
-		out = withLast(out, string(key), val)
-	}
-	return out
+	return withMembers(out, extra)
 }
 
 // without returns the members of an answer except some.
 func without(obj protocol.Object, some ...string) protocol.Object {
-	out := []byte("{}")
-	for key, val := range obj.All() {
-		if !slices.Contains(some, string(key)) {
-			out = withLast(out, string(key), val)
-		}
-	}
+	out := withMembers([]byte("{}"), obj, some...)
 	if len(out) == len("{}") {
 		return protocol.Object{}
 	}

@@ -97,13 +97,8 @@ func (e *emitter) exact(told protocol.Object) {
 		e.last, _ = strconv.ParseFloat(string(done), 64) // the server sent a number
 	}
 	_, e.ends = told.Get("total")
-	params := append([]byte(`{"progressToken":`), of.token...)
-	for key, val := range told.All() {
-		if string(key) != "progressToken" {
-			params = append(append(protocol.AppendString(append(params, ','), key), ':'), val...)
-		}
-	}
-	e.server.tell(of, notice(notifyProgress, append(params, '}')))
+	params := withLast([]byte("{}"), "progressToken", of.token)
+	e.server.tell(of, notice(notifyProgress, withMembers(params, told, "progressToken")))
 }
 
 // Status implements host.Emitter.
@@ -147,12 +142,7 @@ func logLine(level, logger string, data []byte, more protocol.Object) []byte {
 	params := protocol.AppendString([]byte(`{"level":`), level)
 	params = protocol.AppendString(append(params, `,"logger":`...), logger)
 	params = append(append(append(params, `,"data":`...), data...), '}')
-	for key, val := range more.All() {
-		if name := string(key); name != "level" && name != "logger" && name != "data" {
-			params = withLast(params, name, val)
-		}
-	}
-	return notice(notifyMessage, params)
+	return notice(notifyMessage, withMembers(params, more, "level", "logger", "data"))
 }
 
 // Pushed implements host.PushTaker. It passes notifications of an MCP server behind the host on to the client. Log
@@ -256,9 +246,7 @@ func digestOf(all any) *digest {
 	return &sum
 }
 
-// start starts the watch, which ends with ctx.
-func (w *watch) start(ctx context.Context) { w.goes.Go(func() { w.run(ctx) }) }
-
+// run looks for changes until ctx ends.
 func (w *watch) run(ctx context.Context) {
 	most := w.server.opts.Refresh
 	var every time.Duration

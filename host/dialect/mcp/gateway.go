@@ -347,11 +347,5 @@ func (s *server) updated(push *protocol.MCPServerPush) {
 
 // withURI returns params with another URI.
 func withURI(params protocol.Object, uri string) jsontext.Value {
-	out := []byte(uriParams(uri))
-	for key, val := range params.All() {
-		if string(key) != "uri" {
-			out = withLast(out, string(key), val)
-		}
-	}
-	return out
+	return withMembers(uriParams(uri), params, "uri")
 }

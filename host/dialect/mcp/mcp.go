@@ -8,9 +8,10 @@
 //	stdout ◄──────────────── one answer for each request ◄── finish ◄─────────────────────────────┘
 //
 //	message.go  what a line means, errors    tools.go      tools, files
-//	pending.go  requests not yet answered    resources.go  memories, skills
-//	quick.go    calls and lists of tools     gateway.go    MCP servers behind the host
-//	conn.go     the go-sdk and its transport events.go     notifications
+//	pending.go  requests not yet answered    resources.go  files, memories
+//	session.go  initialize, the session      prompts.go    skills
+//	conn.go     the go-sdk and its transport gateway.go    MCP servers behind the host
+//	quick.go    calls and lists of tools     events.go     notifications
 //	modern.go   versions without initialize  ask.go        what plugins ask the client
 //	batch.go    several messages on a line   result.go     results of tools, for the client
 //	tables.go   the list of tools            misfit.go     errors of the go-sdk in words of MCP
@@ -113,7 +114,7 @@ type server struct {
 func New(opts Options) host.Dialect {
 	opts.setDefaults()
 	s := &server{opts: opts, pending: newPending()}
-	s.conn = &conn{server: s, news: dialect.NewBell(), calls: make(map[string]*request)}
+	s.conn = &conn{news: dialect.NewBell(), calls: make(map[string]*request)}
 	s.questions.open = make(map[string]*question)
 	s.watch = newWatch(s)
 	return s

@@ -100,22 +100,16 @@ func (s *server) toolCall(name string, args jsontext.Value, streaming bool) (pro
 
 // callDone returns the line of the answer to a call.
 func (s *server) callDone(r *request, resp any, err error) []byte {
-	result, e := s.callResult(r.name, resp, err)
-	return s.finish(r, result, e)
-}
-
-// callResult returns the result of a call as JSON, or its error.
-func (s *server) callResult(name string, answer any, err error) ([]byte, *rpcError) {
 	var out *callResult
 	if err == nil {
-		out, err = s.toolAnswer(name, answer)
+		out, err = s.toolAnswer(r.name, resp)
 	} else if !errors.Is(err, host.ErrCancelled) && !errors.Is(err, host.ErrShutdown) {
 		out, err = failedCall(err)
 	}
 	if err != nil {
-		return nil, toRPC(err)
+		return s.finish(r, nil, toRPC(err))
 	}
-	return out.append(nil), nil
+	return s.finish(r, out.text(), nil)
 }
 
 // toolAnswer converts the answer of a tool to a result of MCP.
@@ -131,12 +125,8 @@ func (s *server) toolAnswer(name string, answer any) (*callResult, error) {
 	if err != nil {
 		return nil, protocol.Errorf(protocol.CodeRuntimeError, "the answer cannot be encoded: %w", err)
 	}
-	obj, err := protocol.ParseObject(raw)
 	var resp protocol.ToolCallResponse
-	if err == nil {
-		err = protocol.Decode(obj, nil, &resp)
-	}
-	if err != nil {
+	if err := read(raw, &resp); err != nil {
 		return nil, protocol.Errorf(protocol.CodeRuntimeError, "the answer cannot be read: %w", err)
 	}
 	detail, _ := host.ServicesOf(s.session.ctx).Tool(name)

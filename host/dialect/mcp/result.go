@@ -28,11 +28,11 @@ type namedValue struct {
 }
 
 // MarshalJSON implements json.Marshaler.
-func (c *callResult) MarshalJSON() ([]byte, error) { return c.append(nil), nil }
+func (c *callResult) MarshalJSON() ([]byte, error) { return c.text(), nil }
 
-// append appends the result as JSON.
-func (c *callResult) append(dst []byte) []byte {
-	dst = append(dst, '{')
+// text returns the result as JSON.
+func (c *callResult) text() []byte {
+	dst := []byte{'{'}
 	if c.ResultType != "" {
 		dst = append(protocol.AppendString(append(dst, `"resultType":`...), c.ResultType), ',')
 	}

@@ -119,11 +119,7 @@ func (s *server) tools(ctx context.Context) (*toolTable, error) {
 // toolTable makes the table from an answer to tool/list.
 func (s *server) toolTable(services *host.Services, raw jsontext.Value) (*toolTable, error) {
 	var resp protocol.ToolListResponse
-	obj, err := protocol.ParseObject(raw)
-	if err == nil {
-		err = protocol.Decode(obj, nil, &resp)
-	}
-	if err != nil {
+	if err := read(raw, &resp); err != nil {
 		return nil, err
 	}
 	sortBy(resp.Tools, func(t protocol.ToolDefinition) string { return t.Name })

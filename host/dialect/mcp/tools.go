@@ -115,6 +115,16 @@ func withLast(obj []byte, name string, val []byte) []byte {
 	return append(append(append(protocol.AppendString(obj, name), ':'), val...), '}')
 }
 
+// withMembers returns a copy of a JSON object with the members of another one at its end, except some.
+func withMembers(obj []byte, more protocol.Object, except ...string) []byte {
+	for key, val := range more.All() {
+		if name := string(key); !slices.Contains(except, name) {
+			obj = withLast(obj, name, val)
+		}
+	}
+	return obj
+}
+
 // iconsVersion is the first version of MCP with icons. Clients of earlier versions know drafts of icons in another
 // shape, and refuse a whole list because of them.
 const iconsVersion = "2025-11-25"
