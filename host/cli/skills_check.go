@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"a2e/host"
 	"a2e/plugins/skill"
 	"a2e/protocol"
 )
@@ -86,7 +87,7 @@ func (s skillsCheckCmd) entries(cmd *commands, sys *System) ([]skill.Entry, erro
 		if err := p.Options.Decode(&opts); err != nil {
 			return nil, fail(exitConfig, err)
 		}
-		entries, err := skill.Check(opts, skill.Env{Workspace: cfg.Workspace, UserDir: cfg.UserDir, Wall: cfg.Wall})
+		entries, err := skill.Check(opts, host.Env{Workspace: cfg.Workspace, UserDir: cfg.UserDir, Wall: cfg.Wall})
 		if err != nil {
 			return nil, fail(exitConfig, fmt.Errorf("plugin %q: %w", p.Name, err))
 		}

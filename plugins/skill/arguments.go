@@ -46,11 +46,11 @@ func (f *front) prepare(obj protocol.Object) (*arguments, error) {
 	}
 	for _, name := range f.inputs.names {
 		if _, there := a.values[name]; !there {
-			d, ok := f.inputs.defaults[name]
-			if !ok {
+			d := f.inputs.Properties[name].Default
+			if d == nil {
 				continue
 			}
-			a.values[name] = d
+			a.values[name] = jsontext.Value(d)
 		}
 		a.names = append(a.names, name)
 	}
@@ -83,7 +83,7 @@ func (f *front) spread(a *arguments, given []string) []string {
 	}
 	var target string
 	for _, name := range f.inputs.names {
-		if _, there := a.values[name]; there || !f.inputs.texts[name] {
+		if _, there := a.values[name]; there || f.inputs.Properties[name].Type != "string" {
 			continue
 		}
 		if target == "" || slices.Contains(f.inputs.Required, name) && !slices.Contains(f.inputs.Required, target) {

@@ -27,7 +27,7 @@ import (
 // newPlugin returns a plugin with the skills of a folder.
 func newPlugin(t testing.TB, path string) *Plugin {
 	t.Helper()
-	return must.Get(New("skills of "+filepath.Base(path), Options{SkillsPath: path, MaxTurns: 5}, Env{}))(t)
+	return must.Get(New("skills of "+filepath.Base(path), Options{SkillsPath: path, MaxTurns: 5}, host.Env{}))(t)
 }
 
 func optionsOf(plugins ...host.Plugin) host.Options { return host.Options{Plugins: plugins} }
@@ -310,7 +310,7 @@ func TestRights(t *testing.T) {
 		s := newStage(t, map[string]string{
 			"x/SKILL.md": md("name: x\ndescription: d\nrun: go.sh\n"+tc.front, ""),
 			"x/go.sh":    "#!/bin/sh\n",
-		}, func(o *Options, _ *Env) {
+		}, func(o *Options, _ *host.Env) {
 			o.NetworkDisabled, o.TrustWorkspace = tc.disabled,
 				true
 		})
@@ -435,7 +435,7 @@ func TestAgentByEndpoint(t *testing.T) {
 	defer other.Close()
 	const key = "sk-configured-0123456789"
 	for _, allowed := range []bool{false, true} {
-		s := newStage(t, agentFiles(), func(o *Options, _ *Env) {
+		s := newStage(t, agentFiles(), func(o *Options, _ *host.Env) {
 			o.LLM, o.AllowLLMOverride = agent.LLM{URL: server.URL, Model: "own", APIKey: config.NewSecret(key)}, allowed
 			o.TrustWorkspace = true
 		})
@@ -491,7 +491,7 @@ func TestOverrides(t *testing.T) {
 			To: to,
 		}}}
 	}
-	s := newStage(t, nil, func(o *Options, e *Env) {
+	s := newStage(t, nil, func(o *Options, e *host.Env) {
 		o.LLM, e.UserDir = agent.LLM{URL: server.URL, Model: "m", APIKey: config.NewSecret("sk-0123456789")}, user
 	}, hosttest.Overrides{host.KindSkill: {
 		"greet": text("Greet {who}.", "Greet {who} loudly."),
@@ -526,7 +526,7 @@ func TestAgentTurns(t *testing.T) {
 	}))
 	defer server.Close()
 	for _, most := range []int{2, 100} {
-		s := newStage(t, agentFiles(), func(o *Options, _ *Env) {
+		s := newStage(t, agentFiles(), func(o *Options, _ *host.Env) {
 			o.LLM, o.MaxTurns, o.TrustWorkspace = agent.LLM{URL: server.URL, Model: "m"}, most, true
 		})
 		before := asked

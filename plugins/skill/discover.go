@@ -24,8 +24,6 @@ type room struct {
 	all   int // of all definitions without instructions; further skills are listed in brief
 }
 
-func usualRoom() room { return room{text: 16 << 10, texts: 1 << 20, all: 8 << 20} }
-
 // briefBytes is how many bytes of a description a brief definition has.
 const briefBytes = 200
 

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"a2e/host"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol"
@@ -18,7 +19,7 @@ import (
 // Opening it would wait for the pipe's other end, and every request about skills would wait, too.
 func TestPipeInPlaceOfFolderKeepsNobodyWaiting(t *testing.T) {
 	s := newStage(t, map[string]string{"one/SKILL.md": md("name: one\ndescription: d", "text")},
-		func(o *Options, env *Env) {
+		func(o *Options, env *host.Env) {
 			o.SkillsPath = []any{filepath.Join(env.Workspace, "more")}
 		})
 	must.Equal(t, names(s.discover()), "one")

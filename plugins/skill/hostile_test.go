@@ -13,6 +13,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"a2e/host"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol"
@@ -449,14 +450,14 @@ func TestWallHostileWorkspace(t *testing.T) {
 			"work/" + filepath.Dir(link) + "/x": "",
 		})
 		must.OK(t, os.Symlink(filepath.Join(top, "outside"), filepath.Join(top, "work", link)))
-		all, err := Check(DefaultOptions(), Env{Workspace: filepath.Join(top, "work")})
+		all, err := Check(DefaultOptions(), host.Env{Workspace: filepath.Join(top, "work")})
 		assert.That(t, err == nil && len(all) == 1 && all[0].Folder && strings.Contains(fmt.Sprint(all[0].Problems),
 			"leads out of the folder"), "%s: %+v, %v", link, all, err)
 	}
 	work := t.TempDir()
 	write(t, work, map[string]string{"own/SKILL.md": md("name: inside\ndescription: d", ""), ".a2e/x": ""})
 	must.OK(t, os.Symlink("../own", filepath.Join(work, ".a2e", "skills")))
-	all, err := Check(DefaultOptions(), Env{Workspace: work})
+	all, err := Check(DefaultOptions(), host.Env{Workspace: work})
 	assert.That(t, err == nil && len(all) == 1 && all[0].Name == "inside", "a link within the workspace: %+v, %v", all,
 		err)
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"a2e/host"
 	"a2e/host/config/yamltree"
 	"a2e/host/schema"
 	"a2e/protocol"
@@ -53,7 +54,8 @@ type repository struct {
 }
 
 func newLibrary(roots []*root, now func() time.Time, log zerolog.Logger) *library {
-	return &library{roots: roots, max: usualBounds(), now: now, log: log}
+	max := bounds{folders: 5000, names: 300_000, skills: 1000, bytes: 16 << 20}
+	return &library{roots: roots, max: max, now: now, log: log}
 }
 
 // current returns the current skills. If the roots have very many paths, the result may be half a
@@ -230,7 +232,7 @@ type Entry struct {
 
 // Check checks all skills that a plugin with these options would find, in the order of their
 // priority. The error says which option is wrong.
-func Check(opts Options, env Env) ([]Entry, error) {
+func Check(opts Options, env host.Env) ([]Entry, error) {
 	roots, err := rootsOf(opts, env)
 	if err != nil {
 		return nil, err

@@ -14,6 +14,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/rs/zerolog"
 
+	"a2e/host"
 	"a2e/host/agent"
 	"a2e/host/config"
 	"a2e/host/hosttest"
@@ -39,7 +40,7 @@ func TestRoots(t *testing.T) {
 		"skills/s/SKILL.md": named("user"),
 	})
 	s := newStage(t, map[string]string{"s/SKILL.md": named(".a2e"), "w/SKILL.md": md("name: in-work\ndescription: d",
-		"")}, func(o *Options, e *Env) {
+		"")}, func(o *Options, e *host.Env) {
 		o.SkillsPath, e.UserDir = []any{first, second}, user
 	})
 	write(t, s.work, map[string]string{
@@ -63,7 +64,7 @@ func TestRoots(t *testing.T) {
 		}
 	}
 	assert.Equal(t, shadowed, 3, "… are shadowed: %+v", all)
-	off := newStage(t, map[string]string{"s/SKILL.md": named(".a2e")}, func(o *Options, e *Env) {
+	off := newStage(t, map[string]string{"s/SKILL.md": named(".a2e")}, func(o *Options, e *host.Env) {
 		o.WorkspaceSkills, o.UserSkills, e.UserDir = false, false, user
 	})
 	if all := off.discover(); len(all) != 0 {
@@ -82,12 +83,12 @@ func TestOptions(t *testing.T) {
 		"url must be":                    {LLM: agent.LLM{Model: "m"}},
 		"model is missing":               {LLM: agent.LLM{URL: "http://127.0.0.1:1"}},
 	} {
-		if _, err := New("p", o, Env{}); err == nil || !strings.Contains(err.Error(), `plugin "p": `) ||
+		if _, err := New("p", o, host.Env{}); err == nil || !strings.Contains(err.Error(), `plugin "p": `) ||
 			!strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, should have %q", o, err, want)
 		}
 	}
-	p := must.Get(New("p", Options{SkillsPath: "not-there"}, Env{}))(t)
+	p := must.Get(New("p", Options{SkillsPath: "not-there"}, host.Env{}))(t)
 	all, err := Check(p.opts, p.env)
 	assert.That(t, err == nil && len(all) == 1 && strings.Contains(fmt.Sprint(all[0].Problems), "it is not there"),
 		"%+v, %v", all, err)
@@ -112,7 +113,7 @@ func TestConfigOptions(t *testing.T) {
 		got := fmt.Sprint(paths)
 		assert.That(t, err == nil && got == want && o.UserSkills && o.NetworkDisabled, "%s gives %s, %v: %+v", text,
 			got, err, o)
-		if _, err := New("p", o, Env{}); err != nil {
+		if _, err := New("p", o, host.Env{}); err != nil {
 			t.Errorf("%s: %v", text, err)
 		}
 	}

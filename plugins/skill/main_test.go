@@ -69,11 +69,11 @@ func launcher(t testing.TB, work string) func() (*sandbox.Launcher, error) {
 }
 
 // newStage returns a host with the skills of the given files below .a2e/skills, by path.
-func newStage(t testing.TB, files map[string]string, change func(*Options, *Env), more ...host.Plugin) *stage {
+func newStage(t testing.TB, files map[string]string, change func(*Options, *host.Env), more ...host.Plugin) *stage {
 	t.Helper()
 	s := &stage{t: t, work: t.TempDir()}
 	write(t, filepath.Join(s.work, ".a2e", "skills"), files)
-	opts, env := DefaultOptions(), Env{Workspace: s.work, StateDir: t.TempDir(), Launcher: launcher(t, s.work)}
+	opts, env := DefaultOptions(), host.Env{Workspace: s.work, StateDir: t.TempDir(), Launcher: launcher(t, s.work)}
 	if change != nil {
 		change(&opts, &env)
 	}

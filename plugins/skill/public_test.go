@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-json-experiment/json"
 
+	"a2e/host"
 	"a2e/host/agent"
 	"a2e/host/config"
 	"a2e/host/hosttest"
@@ -25,7 +26,7 @@ import (
 
 // onSamples returns a host with the skills of testdata.
 func onSamples(t *testing.T) *stage {
-	return newStage(t, nil, func(o *Options, _ *Env) { o.SkillsPath = samples() })
+	return newStage(t, nil, func(o *Options, _ *host.Env) { o.SkillsPath = samples() })
 }
 
 // TestPublicSkills: skills in the form of many different projects load with all that they say.
@@ -305,17 +306,17 @@ func TestWallTrustSkillOfTheWorkspace(t *testing.T) {
 		"key of the config by an override": model(`{"name":"model","llm_override":{"provider_name":"p","provider_config":{"model":"other"},"provider_credentials":{}}}`),
 		"URL of the config by an override": model(`{"name":"model","llm_override":{"provider_name":"p","provider_config":{"url":"` + server.URL + `","model":"other"},"provider_credentials":{}}}`),
 	}
-	places := map[string]func(t *testing.T, work string, o *Options, e *Env){
-		"found in the workspace": func(*testing.T, string, *Options, *Env) {},
-		"skills_path in the workspace": func(_ *testing.T, work string, o *Options, _ *Env) {
+	places := map[string]func(t *testing.T, work string, o *Options, e *host.Env){
+		"found in the workspace": func(*testing.T, string, *Options, *host.Env) {},
+		"skills_path in the workspace": func(_ *testing.T, work string, o *Options, _ *host.Env) {
 			o.SkillsPath, o.WorkspaceSkills = filepath.Join(work, ".a2e", "skills"), false
 		},
-		"skills_path by a link into the workspace": func(t *testing.T, work string, o *Options, _ *Env) {
+		"skills_path by a link into the workspace": func(t *testing.T, work string, o *Options, _ *host.Env) {
 			link := filepath.Join(t.TempDir(), "link")
 			must.OK(t, os.Symlink(filepath.Join(work, ".a2e", "skills"), link))
 			o.SkillsPath, o.WorkspaceSkills = link, false
 		},
-		"skills_path is one skill of it": func(_ *testing.T, work string, o *Options, _ *Env) {
+		"skills_path is one skill of it": func(_ *testing.T, work string, o *Options, _ *host.Env) {
 			o.SkillsPath = []string{
 				filepath.Join(work, ".a2e", "skills", "net"),
 				filepath.Join(work, ".a2e", "skills", "model"),
@@ -326,7 +327,7 @@ func TestWallTrustSkillOfTheWorkspace(t *testing.T) {
 		for harm, does := range harms {
 			t.Run(place+": "+harm, func(t *testing.T) {
 				for _, trusted := range []bool{false, true} {
-					s := newStage(t, files, func(o *Options, e *Env) {
+					s := newStage(t, files, func(o *Options, e *host.Env) {
 						o.LLM = agent.LLM{URL: server.URL, Model: "m", APIKey: config.NewSecret("sk-0123456789")}
 						o.NetworkDisabled, o.AllowLLMOverride, o.TrustWorkspace = false, true, trusted
 						put(t, e.Workspace, o, e)
@@ -344,7 +345,7 @@ func TestSkillsOfTheUserGetTheNetwork(t *testing.T) {
 		user := t.TempDir()
 		write(t, filepath.Join(user, "skills"), map[string]string{"net/SKILL.md": md("name: net\ndescription: "+
 			"d\nrun: go.sh\nnetwork: true", ""), "net/go.sh": "#!/bin/sh\n"})
-		s := newStage(t, nil, func(o *Options, e *Env) {
+		s := newStage(t, nil, func(o *Options, e *host.Env) {
 			o.NetworkDisabled = false
 			if e.UserDir = user; source == sourceSystem {
 				o.SkillsPath = filepath.Join(user, "skills")

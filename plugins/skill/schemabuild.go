@@ -276,11 +276,9 @@ const (
 // change.
 type objectSchema struct {
 	*schema.Schema
-	raw      jsontext.Value
-	names    []string                  // of the properties, in the order of the file
-	texts    map[string]bool           // whether a property has the type string
-	defaults map[string]jsontext.Value // by property
-	loose    bool                      // the skill declares no inputs
+	raw   jsontext.Value
+	names []string // of all in Properties, in the order of the file
+	loose bool     // the skill declares no inputs
 }
 
 // schema reads inputs or outputs. If they cannot be used, it adds a problem and returns nil.
@@ -356,7 +354,7 @@ func compileSchema(n *yamltree.Node) (*objectSchema, error) {
 	if err := compiled.CheckDefaults(); err != nil {
 		return nil, fmt.Errorf("is not a JSON Schema that can be used: %w", err)
 	}
-	s := &objectSchema{Schema: compiled, raw: raw, texts: map[string]bool{}, defaults: map[string]jsontext.Value{}}
+	s := &objectSchema{Schema: compiled, raw: raw}
 	if properties := n.At("properties"); properties != nil {
 		for _, m := range properties.Members {
 			s.names = append(s.names, m.Key)
@@ -365,10 +363,6 @@ func compileSchema(n *yamltree.Node) (*objectSchema, error) {
 	for _, name := range slices.Sorted(maps.Keys(compiled.Properties)) {
 		if !slices.Contains(s.names, name) { // it comes from a reference
 			s.names = append(s.names, name)
-		}
-		s.texts[name] = compiled.Properties[name].Type == "string"
-		if d := compiled.Properties[name].Default; d != nil {
-			s.defaults[name] = jsontext.Value(d)
 		}
 	}
 	return s, nil

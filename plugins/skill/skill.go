@@ -43,6 +43,7 @@
 package skill
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -66,26 +67,16 @@ import (
 
 // Options are the plugin's options in the config.
 type Options struct {
-	// SkillsPath lists folders of skills, or folders that are a skill: a list of strings, or one string.
-	SkillsPath any `yaml:"skills_path" doc:"Folders of skills, relative to the current folder: one, or a list. Where two skills have one name the first folder wins, and all of them win over those of the workspace and the user."`
-	// WorkspaceSkills enables the skills of the workspace.
-	WorkspaceSkills bool `yaml:"workspace_skills" doc:"Whether .a2e/skills, .agents/skills and .claude/skills of the workspace count."`
-	// UserSkills enables the skills in the user's config folder.
-	UserSkills bool `yaml:"user_skills" doc:"Whether a2e/skills in the user's config folder counts."`
-	// LLM is the model of skills with agent: true; without it the agent's model is asked.
-	LLM agent.LLM `yaml:"llm" doc:"The model of skills with agent: true. Without it they ask the agent, by mcp/sample/req, and so do those in the workspace without trust_workspace."`
-	// AllowLLMOverride allows a call to choose another model.
-	AllowLLMOverride bool `yaml:"allow_llm_override" doc:"Whether llm_override of a call may name another model or endpoint."`
-	// NetworkDisabled refuses skills whose script asks for the network.
-	NetworkDisabled bool `yaml:"network_disabled" doc:"Block skills that ask for the network with network: true."`
-	// TrustWorkspace grants skills that an agent can write the same as other skills.
-	TrustWorkspace bool `yaml:"trust_workspace" doc:"Whether skills in the workspace, where an agent can write them, get the network and the llm of this config too. Otherwise they get neither: those with agent: true ask the agent."`
-	// MaxTurns limits the turns of skills with agent: true, also if they ask for more.
-	MaxTurns int `yaml:"max_turns" min:"1" max:"200" doc:"Most turns of a skill with agent: true."`
-	// MemoryBytes limits the memory of a WASI module; 0 = 256 MiB.
-	MemoryBytes int64 `yaml:"memory_bytes" min:"0" max:"4294967296" doc:"Memory of a WASI module; 0 = 256 MiB."`
-	// MaxOutputBytes limits the data of one result; 0 = limits.max_output_bytes.
-	MaxOutputBytes int `yaml:"max_output_bytes" min:"0" doc:"Longest data of one result; 0 = limits.max_output_bytes."`
+	SkillsPath       any       `yaml:"skills_path" doc:"Folders of skills, relative to the current folder: one, or a list. Where two skills have one name the first folder wins, and all of them win over those of the workspace and the user."`
+	WorkspaceSkills  bool      `yaml:"workspace_skills" doc:"Whether .a2e/skills, .agents/skills and .claude/skills of the workspace count."`
+	UserSkills       bool      `yaml:"user_skills" doc:"Whether a2e/skills in the user's config folder counts."`
+	LLM              agent.LLM `yaml:"llm" doc:"The model of skills with agent: true. Without it they ask the agent, by mcp/sample/req, and so do those in the workspace without trust_workspace."`
+	AllowLLMOverride bool      `yaml:"allow_llm_override" doc:"Whether llm_override of a call may name another model or endpoint."`
+	NetworkDisabled  bool      `yaml:"network_disabled" doc:"Block skills that ask for the network with network: true."`
+	TrustWorkspace   bool      `yaml:"trust_workspace" doc:"Whether skills in the workspace, where an agent can write them, get the network and the llm of this config too. Otherwise they get neither: those with agent: true ask the agent."`
+	MaxTurns         int       `yaml:"max_turns" min:"1" max:"200" doc:"Most turns of a skill with agent: true."`
+	MemoryBytes      int64     `yaml:"memory_bytes" min:"0" max:"4294967296" doc:"Memory of a WASI module; 0 = 256 MiB."`
+	MaxOutputBytes   int       `yaml:"max_output_bytes" min:"0" doc:"Longest data of one result; 0 = limits.max_output_bytes."`
 }
 
 // DefaultOptions returns the options of a plugin whose config sets none.
@@ -94,19 +85,16 @@ func DefaultOptions() Options {
 }
 
 const (
-	defaultMaxTurns  = 50 // if the config does not set max_turns
-	defaultTurns     = 10 // of a skill without max_turns
-	defaultMaxOutput = 1 << 20
+	defaultMaxTurns = 50 // if the config does not set max_turns
+	defaultTurns    = 10 // of a skill without max_turns
+	defaultMemory   = 256 << 20
 )
-
-// Env is what the host passes to the plugin.
-type Env = host.Env
 
 // Plugin is one `skill` plugin.
 type Plugin struct {
 	name     string
 	opts     Options
-	env      Env
+	env      host.Env
 	library  *library
 	room     room
 	services *host.Services // set by Start
@@ -115,18 +103,12 @@ type Plugin struct {
 
 // New makes the plugin with the name name. The error says which option is wrong. Missing folders
 // and broken skills are not errors, as they may be fixed later.
-func New(name string, opts Options, env Env) (*Plugin, error) {
+func New(name string, opts Options, env host.Env) (*Plugin, error) {
 	env = env.WithDefaults()
-	if opts.MaxTurns == 0 {
-		opts.MaxTurns = defaultMaxTurns
-	}
-	if opts.MaxOutputBytes == 0 {
-		opts.MaxOutputBytes = env.MaxOutputBytes
-	}
-	if opts.MaxOutputBytes <= 0 {
-		opts.MaxOutputBytes = defaultMaxOutput
-	}
-	p := &Plugin{name: name, opts: opts, env: env, room: usualRoom()}
+	opts.MaxTurns = cmp.Or(opts.MaxTurns, defaultMaxTurns)
+	opts.MaxOutputBytes = cmp.Or(opts.MaxOutputBytes, env.MaxOutputBytes)
+	opts.MemoryBytes = cmp.Or(opts.MemoryBytes, defaultMemory)
+	p := &Plugin{name: name, opts: opts, env: env, room: room{text: 16 << 10, texts: 1 << 20, all: 8 << 20}}
 	roots, err := rootsOf(opts, env)
 	if err == nil && !opts.LLM.IsZero() {
 		p.model, err = agent.NewEndpoint(opts.LLM.Endpoint(env.Now))
@@ -220,7 +202,7 @@ func (r *root) open() (*os.Root, error) {
 func asDir(name string) string { return name + "/." }
 
 // rootsOf lists the folders of skills, in the order of their priority.
-func rootsOf(opts Options, env Env) ([]*root, error) {
+func rootsOf(opts Options, env host.Env) ([]*root, error) {
 	paths, err := pathsOf(opts.SkillsPath)
 	if err != nil {
 		return nil, err
@@ -256,7 +238,7 @@ func rootsOf(opts Options, env Env) ([]*root, error) {
 // Folders lists the folders of skills_path and of the user that programs started by agents may
 // read, so that these programs can run the scripts of skills. It leaves out missing folders, folders that
 // agents may change, and folders that contain the workspace, the home or folders of the host.
-func Folders(opts Options, env Env) []string {
+func Folders(opts Options, env host.Env) []string {
 	roots, err := rootsOf(opts, env)
 	if err != nil {
 		return nil // New reports the error

@@ -22,10 +22,6 @@ type bounds struct {
 	bytes   int // of all SKILL.md and their schemas
 }
 
-func usualBounds() bounds {
-	return bounds{folders: 5000, names: 300_000, skills: 1000, bytes: 16 << 20}
-}
-
 const (
 	maxLevels     = 4       // folders between a root and a skill
 	maxSkillBytes = 1 << 20 // of one SKILL.md

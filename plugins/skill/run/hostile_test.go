@@ -181,8 +181,8 @@ func hostileScripts(mark string) map[string]hostile {
 }
 
 func truncated(t *testing.T, _ *place, r *Result, _ []string) {
-	assert.That(t, r.Truncated && len(r.Data) <= defaultOutputBytes && r.Data.IsValid() &&
-		len(r.Data) >= defaultOutputBytes/2,
+	assert.That(t, r.Truncated && len(r.Data) <= maxOutput && r.Data.IsValid() &&
+		len(r.Data) >= maxOutput/2,
 		"truncated %v, %d bytes", r.Truncated, len(r.Data))
 }
 
@@ -316,6 +316,6 @@ func TestScriptCancel(t *testing.T) {
 	}()
 	_, err := Script(ctx, p.launcher, p.job("run.sh"), &h, h.event)
 	assert.That(t, errors.Is(err, gone), "%v", err)
-	_, err = Script(ctx, p.launcher, p.job("run.sh"), nil, nil)
+	_, err = Script(ctx, p.launcher, p.job("run.sh"), &h, h.event)
 	assert.That(t, errors.Is(err, gone), "%v", err)
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"go.uber.org/goleak"
 
+	"a2e/host/child/spill"
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/must"
 	"a2e/host/hosttest/sandboxtest"
@@ -101,10 +102,12 @@ func newPlace(t testing.TB, files map[string]string) *place {
 	return p
 }
 
+const maxOutput = 1 << 20
+
 func (p *place) job(file string) Job {
 	return Job{
 		Name: "test", Dir: p.skill, File: file, Args: jsontext.Value(`{"n":1}`), Workspace: p.work,
-		engine: p.engine,
+		MaxOutputBytes: maxOutput, MemoryBytes: 256 << 20, Spill: spill.New("", nil), engine: p.engine,
 	}
 }
 

@@ -36,25 +36,19 @@ import (
 	"a2e/protocol"
 )
 
-// The defaults of a Job.
-const (
-	defaultOutputBytes = 1 << 20
-	defaultMemoryBytes = 256 << 20
-)
-
 // Job is one call of a skill that is a script or a module.
 type Job struct {
 	Name           string         // the skill's
 	Dir            string         // absolute folder of the skill, a path without links, read-only
 	File           string         // the script or module, relative to Dir; it must be inside Dir
-	Args           jsontext.Value // an object, checked; nil is {}
+	Args           jsontext.Value // an object, checked
 	Workspace      string         // absolute; the working directory of a script. "" = none
 	Write          bool           // the workspace may be changed
 	Hidden         bool           // Dir is hidden from agents, even if it is in the workspace
 	Network        bool           // a script has the network of the host; a module never has one
-	MaxOutputBytes int            // largest result, in bytes of JSON; 0 = 1 MiB
-	MemoryBytes    int64          // 0 = 256 MiB for a module, the launcher's limit for a script
-	Spill          *spill.Keeper  // keeps longer output; nil = it is not kept
+	MaxOutputBytes int            // largest result, in bytes of JSON
+	MemoryBytes    int64          // at most 4 GiB for a module; 0 = the launcher's limit for a script
+	Spill          *spill.Keeper  // keeps longer output
 	CacheDir       string         // absolute folder that keeps compiled modules for later calls; "" = none
 
 	engine string // the program that runs a module with MaybeRunModule; "" = this program
@@ -74,20 +68,6 @@ type Result struct {
 // JSON, and valid only until the function returns.
 type EventFunc func(kind string, data jsontext.Value)
 
-// withDefaults returns the Job with the defaults filled in.
-func (j Job) withDefaults() Job {
-	if j.MaxOutputBytes <= 0 {
-		j.MaxOutputBytes = defaultOutputBytes
-	}
-	if j.Spill == nil {
-		j.Spill = spill.New("", nil)
-	}
-	if len(j.Args) == 0 {
-		j.Args = jsontext.Value("{}")
-	}
-	return j
-}
-
 // errorf makes the error for a skill that cannot be run or was stopped.
 func errorf(format string, args ...any) *protocol.Error {
 	return protocol.Errorf(protocol.CodeSkillError, format, args...)
@@ -100,7 +80,6 @@ const (
 	moduleFiles    = 512       // open at once
 	moduleFile     = 512 << 20 // bytes of one
 	keptModules    = 32        // in a CacheDir
-	maxGuestBytes  = 4 << 30   // what a module can address
 )
 
 // moduleRun is the order to a module's process, as JSON in its argument.
@@ -142,11 +121,6 @@ const (
 // An exit status other than 0 is not an error. The error is sandbox_crash for a module that
 // traps, and out_of_memory for one that needs more memory than allowed.
 func Wasm(ctx context.Context, l *sandbox.Launcher, j Job, emit host.Emitter, event EventFunc) (*Result, error) {
-	j = j.withDefaults()
-	if j.MemoryBytes <= 0 {
-		j.MemoryBytes = defaultMemoryBytes
-	}
-	j.MemoryBytes = min(j.MemoryBytes, maxGuestBytes)
 	sum, err := checkModule(&j)
 	if err != nil {
 		return nil, err
@@ -194,8 +168,8 @@ func modulePolicy(j *Job, scratch, sum string) (*moduleRun, sandbox.Policy, erro
 	policy := j.policy(scratch)
 	order := &moduleRun{
 		Name: j.Name, Module: filepath.Join(j.Dir, filepath.FromSlash(j.File)), Skill: j.Dir, Workspace: j.Workspace,
-		Write: j.Write,
-		Tmp:   filepath.Join(scratch, "tmp"), Memory: j.MemoryBytes, Outcome: filepath.Join(scratch, "outcome"),
+		Write: j.Write, Tmp: filepath.Join(scratch, "tmp"), Memory: j.MemoryBytes,
+		Outcome: filepath.Join(scratch, "outcome"),
 	}
 	if err := os.Mkdir(order.Tmp, 0o700); err != nil {
 		return nil, policy, errorf("the module cannot be run: %w", withoutPath(err))
@@ -219,8 +193,7 @@ func modulePolicy(j *Job, scratch, sum string) (*moduleRun, sandbox.Policy, erro
 	}
 	policy.Path, policy.Args, policy.Dir = engine, []string{moduleProcess, string(text)}, scratch
 	policy.Limits = sandbox.Limits{
-		MemoryBytes: j.MemoryBytes + engineBytes, OpenFiles: moduleFiles,
-		FileBytes: moduleFile,
+		MemoryBytes: j.MemoryBytes + engineBytes, OpenFiles: moduleFiles, FileBytes: moduleFile,
 	}
 	return order, policy, nil
 }
@@ -297,10 +270,6 @@ func readOutcome(file string) (*outcome, error) {
 		return nil, err
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, maxOutcome))
-	if err != nil {
-		return nil, err
-	}
 	end := new(outcome)
-	return end, json.Unmarshal(data, end)
+	return end, json.UnmarshalRead(io.LimitReader(f, maxOutcome), end)
 }

@@ -14,8 +14,6 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"a2e/host"
 	"a2e/host/child"
 	"a2e/host/guard/wall"
@@ -149,7 +147,6 @@ func lookUp(dirs []string, name, workspace string) (string, error) {
 // A script that ran and failed is not an error. The error is a *protocol.Error, or the cause
 // of ctx.
 func Script(ctx context.Context, l *sandbox.Launcher, j Job, emit host.Emitter, event EventFunc) (*Result, error) {
-	j = j.withDefaults()
 	file, argv, err := program(l, &j)
 	if err != nil {
 		return nil, err
@@ -201,17 +198,11 @@ func (j *Job) inWorkspace() bool {
 	return j.Workspace != "" && (wall.Within(j.Workspace, j.Dir) || wall.Within(wall.Real(j.Workspace), j.Dir))
 }
 
-// launch runs a program to its end, and returns its output; emit and event may be nil. The
-// error says why the program did not end by itself.
+// launch runs a program to its end, and returns its output. The error says why the program did not end by
+// itself.
 func launch(ctx context.Context, l *sandbox.Launcher, policy sandbox.Policy, j *Job, emit host.Emitter,
 	event EventFunc,
 ) (sandbox.State, *output, error) {
-	if emit == nil {
-		emit = host.Mute{}
-	}
-	if event == nil {
-		event = func(string, jsontext.Value) {}
-	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	out := newOutput(ctx, j, emit, event, stop)
