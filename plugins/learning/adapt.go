@@ -105,34 +105,44 @@ func (a *adaption) carryOut(tx *store.Tx, find weigher) error {
 	if err != nil {
 		return err
 	}
-	a.updated, a.learned, a.idle = nil, 0, true
+	a.updated, a.idle = nil, true
 	for _, rivals := range teams {
-		worth, learned := arms(rivals, a.share), find(rivals)
+		learned, err := a.teach(tx, rivals, find)
+		if err != nil {
+			return err
+		}
 		a.idle = a.idle && !learned
-		for i, c := range rivals {
-			if a.component != "" && c.Name != a.component {
-				continue
-			}
-			a.updated = append(a.updated, c)
-			a.learned++
-			if !learned {
-				continue
-			}
-			if err := a.keep(tx, c, worth[i].Mean); err != nil {
-				return err
-			}
-		}
+		a.updated = append(a.updated, slices.DeleteFunc(rivals, a.ignores)...)
 	}
-	for _, c := range alone {
-		if a.component != "" && c.Name != a.component {
-			continue
-		}
+	a.learned = len(a.updated)
+	for _, c := range slices.DeleteFunc(alone, a.ignores) {
 		a.updated = append(a.updated, c)
 		if err := a.release(tx, c); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// ignores reports whether the request is about another component.
+func (a *adaption) ignores(c *Component) bool { return a.component != "" && c.Name != a.component }
+
+// teach computes the weights of competing components and stores them. It returns false if there is nothing
+// to learn from.
+func (a *adaption) teach(tx *store.Tx, rivals []*Component, find weigher) (bool, error) {
+	worth := arms(rivals, a.share)
+	if !find(rivals) {
+		return false, nil
+	}
+	for i, c := range rivals {
+		if a.ignores(c) {
+			continue
+		}
+		if err := a.keep(tx, c, worth[i].Mean); err != nil {
+			return true, err
+		}
+	}
+	return true, nil
 }
 
 // release resets a weight that a component learned from rivals that it no longer has. A weight that was
@@ -164,7 +174,7 @@ func (a *adaption) keep(tx *store.Tx, c *Component, worth float64) error {
 			ppo_reward_sum = $4,
 			ppo_experience = CASE WHEN ppo_experience > $5 THEN ppo_experience ELSE $5 END, ppo_score = $6 WHERE
 				number = $7`,
-			c.Calls, c.Successes, c.Rewards, c.rewardTotal, c.lastExperience, c.scoreSum, c.number); err != nil {
+			c.Calls, c.Successes, c.Rewards, c.rewardSum, c.lastExperience, c.scoreSum, c.number); err != nil {
 			return err
 		}
 	}

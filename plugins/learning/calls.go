@@ -66,6 +66,9 @@ func (p *Plugin) CountCall(c host.CallOutcome) {
 	if c.Ended.IsZero() {
 		at = p.nowMicros()
 	}
+	if c.Reward != nil && !(math.Abs(*c.Reward) <= maxReward) { // this also refuses NaN
+		c.Reward = nil
+	}
 	r.mu.Lock()
 	first := len(r.counted.tallies) == 0
 	of := component{c.Kind, c.Component}
@@ -150,9 +153,7 @@ type tally struct {
 }
 
 // sums returns the sums that choices use.
-func (t *tally) sums() sums {
-	return sums{float64(t.calls), float64(t.successes), float64(t.rewards.n), t.rewards.sum()}
-}
+func (t *tally) sums() sums { return sums{t.calls, t.successes, t.rewards.n, t.rewards.sum()} }
 
 func (t *tally) add(c *host.CallOutcome, at int64) {
 	t.calls++
@@ -163,7 +164,7 @@ func (t *tally) add(c *host.CallOutcome, at int64) {
 	t.duration += d
 	t.durations.add(d, 1)
 	t.lastCalled = max(t.lastCalled, at)
-	if c.Reward != nil && math.Abs(*c.Reward) <= maxReward { // this also refuses NaN
+	if c.Reward != nil {
 		t.rewards.merge(moments{1, *c.Reward, 0, *c.Reward, *c.Reward})
 	}
 }
@@ -270,18 +271,14 @@ func (p *Plugin) flushHeld(ctx context.Context) error {
 	if len(c.tallies) == 0 {
 		return nil
 	}
-	ended := false
-	err := p.env.Store.Write(ctx, func(tx *store.Tx) (err error) {
-		if err = c.write(tx); err == nil {
-			ended, err = trialsEnd(tx)
+	err := p.env.Store.Write(ctx, func(tx *store.Tx) error {
+		if err := c.write(tx); err != nil {
+			return err
 		}
-		return err
+		return p.endTrials(tx)
 	})
-	switch {
-	case err != nil:
+	if err != nil {
 		p.recorder.putBack(c)
-	case ended:
-		err = p.endTrials(ctx)
 	}
 	return err
 }

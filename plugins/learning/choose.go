@@ -2,7 +2,6 @@ package learning
 
 import (
 	"context"
-	"math"
 	"time"
 
 	"a2e/host"
@@ -34,12 +33,12 @@ type arm struct {
 
 // count adds a call.
 func (a *arm) count(c *host.CallOutcome) {
-	one := sums{calls: 1}
+	one := sums{Calls: 1}
 	if c.Success {
-		one.successes = 1
+		one.Successes = 1
 	}
-	if c.Reward != nil && math.Abs(*c.Reward) <= maxReward {
-		one.rewards, one.rewardSum = 1, *c.Reward
+	if c.Reward != nil {
+		one.Rewards, one.rewardSum = 1, *c.Reward
 	}
 	a.counted = a.counted.plus(one)
 }
@@ -139,7 +138,7 @@ func (p *Plugin) armsNeed(kind string, names []string) (n needs) {
 	if len(r.arms) > maxArms {
 		clear(r.arms) // running calls keep their own arm
 	}
-	fresh := 0.0
+	fresh := int64(0)
 	for _, name := range names {
 		a := r.arms[component{kind, name}]
 		if a == nil {
@@ -147,7 +146,7 @@ func (p *Plugin) armsNeed(kind string, names []string) (n needs) {
 		}
 		age := now.Sub(a.read)
 		n.old = n.old || age < 0 || age >= armsAge
-		fresh += a.stored.since.calls + a.counted.calls
+		fresh += a.stored.since.Calls + a.counted.Calls
 	}
 	n.step = p.opts.strategy() == protocol.StrategyPPO && fresh >= ppoBatch
 	return n
@@ -207,13 +206,8 @@ func (p *Plugin) storedArms(ctx context.Context, kind string, names []string, st
 	a := &adaption{strategy: protocol.StrategyPPO, share: p.opts.FeedbackShare, at: p.nowMicros()}
 	err := p.env.Store.Write(ctx, func(tx *store.Tx) error {
 		team, err := readGroup(tx, kind, names)
-		worth := arms(team, a.share)
-		if err == nil && a.byBandit(p.opts.bandit(a.strategy))(team) {
-			for i, c := range team {
-				if err == nil {
-					err = a.keep(tx, c, worth[i].Mean)
-				}
-			}
+		if err == nil {
+			_, err = a.teach(tx, team, a.byBandit(p.opts.bandit(a.strategy)))
 		}
 		if err != nil {
 			return err

@@ -194,7 +194,7 @@ func (r *resolver) take(tx *store.Tx, rows []*rated, maxRows int64) (score *floa
 		maxRows); err != nil || last == nil {
 		return nil, err
 	}
-	all, err := read(tx, "c.number", []any{*last})
+	all, err := read(tx, " WHERE c.number = $1", *last)
 	if err != nil || len(all) == 0 || all[0].ScoreWeight == 0 {
 		return nil, err
 	}

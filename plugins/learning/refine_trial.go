@@ -2,9 +2,7 @@ package learning
 
 import (
 	"cmp"
-	"context"
 	"fmt"
-	"slices"
 
 	"a2e/host/state/store"
 )
@@ -156,31 +154,37 @@ func countTrials(tx *store.Tx, of component, t *tally) error {
 	return err
 }
 
-// due is the condition for trials that can be judged, the newest first.
-const due = " WHERE t.verdict = '' AND t.calls >= $1 ORDER BY t.refinement DESC"
-
-// trialsEnd reports whether an open trial has a verdict.
-func trialsEnd(tx *store.Tx) (bool, error) {
-	all, err := readTrials(tx, due, minTrial)
-	return slices.ContainsFunc(all, func(t *trial) bool { return t.verdict() != verdictOpen }), err
+// endTrials ends the trials that have a verdict, and logs those that do worse. Of several refinements of one
+// component only the last one can be judged as worse in one pass: the earlier ones may look bad only because
+// of it.
+func (p *Plugin) endTrials(tx *store.Tx) error {
+	all, err := readTrials(tx, " WHERE t.verdict = '' AND t.calls >= $1 ORDER BY t.refinement DESC", minTrial)
+	seen := make(map[component]bool)
+	for _, t := range all {
+		of := component{t.Kind, t.Component}
+		verdict := t.verdict()
+		if err != nil || verdict == verdictOpen || seen[of] {
+			continue
+		}
+		if verdict == verdictWorse {
+			seen[of] = true
+			verdict, err = t.undo(tx, p.nowMicros())
+		}
+		if err == nil {
+			err = t.end(tx, verdict)
+		}
+		if seen[of] {
+			tx.After(func() { p.tellWorse(t) })
+		}
+	}
+	return err
 }
 
-// endTrials ends the trials that have a verdict, and logs those that do worse.
-func (p *Plugin) endTrials(ctx context.Context) error {
-	var bad []*trial
-	err := p.env.Store.Write(ctx, func(tx *store.Tx) (err error) {
-		bad, err = judge(tx, p.nowMicros())
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	for _, t := range bad {
-		p.forgetWeights()
-		p.env.Log.Warn().Str("plugin", p.name).Str("refinement", t.id).Str("kind", t.Kind).Str("component",
-			t.Component).Str("verdict", t.Verdict).Msg("a refinement does worse than what was before: " + t.Note)
-	}
-	return nil
+// tellWorse logs that a component did worse, and drops what the host knew of its refinement.
+func (p *Plugin) tellWorse(t *trial) {
+	p.forgetWeights()
+	p.env.Log.Warn().Str("plugin", p.name).Str("refinement", t.id).Str("kind", t.Kind).Str("component",
+		t.Component).Str("verdict", t.Verdict).Msg("a refinement does worse than what was before: " + t.Note)
 }
 
 // verdict returns the verdict for the figures of an open trial.
@@ -192,32 +196,6 @@ func (t *trial) verdict() string {
 		return verdictKept
 	}
 	return verdictOpen
-}
-
-// judge ends the trials that have a verdict, and returns those whose components did worse. Of several
-// refinements of one component only the last one can be judged as worse in one pass: the earlier ones may
-// look bad only because of it.
-func judge(tx *store.Tx, at int64) (bad []*trial, err error) {
-	all, err := readTrials(tx, due, minTrial)
-	seen := make(map[component]bool)
-	for _, t := range all {
-		of := component{t.Kind, t.Component}
-		verdict := t.verdict()
-		if err != nil || verdict == verdictOpen || seen[of] {
-			continue
-		}
-		if verdict == verdictWorse {
-			seen[of] = true
-			verdict, err = t.undo(tx, at)
-		}
-		if err == nil {
-			err = t.end(tx, verdict)
-		}
-		if seen[of] {
-			bad = append(bad, t)
-		}
-	}
-	return bad, err
 }
 
 // undo rolls back the refinement of a trial, and notes the reason; or it notes why that is impossible.

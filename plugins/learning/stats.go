@@ -11,28 +11,24 @@ import (
 
 // Component is what is known about a component.
 type Component struct {
-	Kind, Name       string // the kind is one of host.KindTool…, or "model" for what only feedback names
-	Calls, Successes int64
-	AvgDuration      time.Duration
-	P95Duration      time.Duration // within 1 %
-	LastCalled       time.Time     // zero = never
-	Rewards          int64         // calls with a reward
-	RewardMean       float64
-	RewardVariance   float64 // of a sample
-	Experiences      int64   // experiences that name it, among the last ones
-	ExperienceMean   float64 // mean of their rewards
-	Feedbacks        int64
-	Score            float64 // mean of the feedback, weighted by confidence, -1 to 1; 0 without any
-	ScoreWeight      float64 // sum of these weights
-	Weight           float64 // routing weight, 1 is neutral
+	Kind, Name string // the kind is one of host.KindTool…, or "model" for what only feedback names
+	outcomes
+	AvgDuration    time.Duration
+	P95Duration    time.Duration // within 1 %
+	LastCalled     time.Time     // zero = never
+	RewardMean     float64
+	RewardVariance float64 // of a sample
+	ExperienceMean float64 // of the rewards of the experiences that name it, among the last ones
+	Feedbacks      int64
+	Score          float64 // mean of the feedback, weighted by confidence, -1 to 1; 0 without any
+	ScoreWeight    float64 // sum of these weights
+	Weight         float64 // routing weight, 1 is neutral
 
 	number         int64
 	scoreSum       int64 // in billionths
 	lastExperience int64 // number of the last one
-	outcomes
-	scale       scale // of its own rewards
-	rewardTotal float64
-	since       since
+	scale          scale // of its own rewards
+	since          since
 }
 
 // since is what was recorded since ppo last learned from the component.
@@ -89,31 +85,45 @@ func (p *Plugin) stats(ctx context.Context, req *protocol.LearnStatsRequest,
 
 // components returns the components with a name, or all for "", by kind and name.
 func components(tx *store.Tx, name string) ([]*Component, error) {
-	column, args := "", []any(nil)
-	if name != "" {
-		column, args = "c.name", []any{name}
+	if name == "" {
+		return read(tx, "")
 	}
-	all, err := read(tx, column, args)
-	if err == nil {
-		err = readTold(tx, all, column, args)
-	}
-	return all, err
+	return read(tx, " WHERE c.name = $1", name)
 }
 
-// read returns the components whose column has a value, by kind and name. It leaves out what experiences
-// say about them.
-func read(tx *store.Tx, column string, args []any) (all []*Component, err error) {
+// read returns the components that meet a condition, by kind and name.
+func read(tx *store.Tx, where string, args ...any) (all []*Component, err error) {
 	const query = `SELECT c.number, c.kind, c.name, c.calls, c.successes, c.duration, c.last_called, c.rewards,
 		c.reward_mean, c.reward_m2, c.reward_min, c.reward_max,
 		c.feedbacks, c.score_sum, c.score_weight, c.durations,
 		c.ppo_calls, c.ppo_successes, c.ppo_rewards, c.ppo_reward_sum, c.ppo_score, coalesce(w.weight, 1)
 		FROM learning_components c LEFT JOIN learning_weights w ON w.kind = c.kind AND w.component = c.name`
-	err = tx.Each(query+chosen(column)+" ORDER BY c.kind, c.name", args, func(scan func(...any) error) error {
+	of := make(map[int64]*Component)
+	if err := tx.Each(query+where+" ORDER BY c.kind, c.name", args, func(scan func(...any) error) error {
 		c, err := scanComponent(scan)
-		all = append(all, c)
+		if err == nil {
+			all, of[c.number] = append(all, c), c
+		}
 		return err
+	}); err != nil {
+		return nil, err
+	}
+	const told = `SELECT x.component, count(*), sum(x.reward), min(x.reward), max(x.reward),
+		sum(CASE WHEN x.number > c.ppo_experience THEN 1 ELSE 0 END),
+		sum(CASE WHEN x.number > c.ppo_experience THEN x.reward ELSE 0 END), max(x.number)
+		FROM learning_told x JOIN learning_components c ON c.number = x.component`
+	return all, tx.Each(told+where+" GROUP BY x.component", args, func(scan func(...any) error) error {
+		var x Component
+		if err := scan(&x.number, &x.Experiences, &x.toldSum, &x.scale.low, &x.scale.high, &x.since.Experiences,
+			&x.since.toldSum, &x.lastExperience); err != nil {
+			return err
+		}
+		c := of[x.number]
+		c.Experiences, c.toldSum, c.lastExperience = x.Experiences, x.toldSum, x.lastExperience
+		c.since.Experiences, c.since.toldSum = x.since.Experiences, x.since.toldSum
+		c.ExperienceMean, c.scale = x.toldSum/float64(x.Experiences), scaleOf([]*Component{c, &x})
+		return nil
 	})
-	return all, err
 }
 
 func scanComponent(scan func(...any) error) (*Component, error) {
@@ -122,10 +132,10 @@ func scanComponent(scan func(...any) error) (*Component, error) {
 	var rewards moments
 	var seen sums
 	var raw []byte
-	if err := scan(&c.number, &c.Kind, &c.Name, &c.Calls, &c.Successes, &duration, &lastCalled, &rewards.n,
+	if err := scan(&c.number, &c.Kind, &c.Name, &c.Calls, &c.Successes, &duration, &lastCalled, &c.Rewards,
 		&rewards.mean, &rewards.m2, &rewards.low, &rewards.high,
 		&c.Feedbacks, &c.scoreSum, &scoreWeight, &raw,
-		&seen.calls, &seen.successes, &seen.rewards, &seen.rewardSum, &ppoScore, &c.Weight); err != nil {
+		&seen.Calls, &seen.Successes, &seen.Rewards, &seen.rewardSum, &ppoScore, &c.Weight); err != nil {
 		return nil, err
 	}
 	if c.Calls > 0 {
@@ -134,14 +144,13 @@ func scanComponent(scan func(...any) error) (*Component, error) {
 	if counted, err := decodeDurations(raw); err == nil {
 		c.P95Duration = counted.quantile(0.95)
 	}
-	c.Rewards, c.RewardMean, c.RewardVariance = rewards.n, rewards.mean, rewards.variance()
+	rewards.n = c.Rewards
+	c.RewardMean, c.RewardVariance, c.rewardSum = rewards.mean, rewards.variance(), rewards.sum()
 	c.Score, c.ScoreWeight = meanScore(float64(c.scoreSum), float64(scoreWeight)), float64(scoreWeight)/1e9
-	c.rewardTotal = rewards.sum()
 	c.scale = scale{min(rewards.low, 0), max(rewards.high, 0)}
-	c.sums = sums{float64(c.Calls), float64(c.Successes), float64(c.Rewards), c.rewardTotal}
 	c.since.rated = c.scoreSum != ppoScore
 	c.since.sums = sums{
-		c.calls - seen.calls, c.successes - seen.successes, c.rewards - seen.rewards,
+		c.Calls - seen.Calls, c.Successes - seen.Successes, c.Rewards - seen.Rewards,
 		c.rewardSum - seen.rewardSum,
 	}
 	return c, nil
