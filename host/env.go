@@ -46,7 +46,7 @@ type Env struct {
 	// Store returns the store with the plugin's component. The first call opens it, so a plugin calls it only when
 	// it needs the store. It is closed after the plugin.
 	Store store.Opener
-	// StoreExists reports whether there is a store to open. It makes none. nil = there is one.
+	// StoreExists reports whether there is a store to open. It makes none. nil = there is one if Store is set.
 	StoreExists func() bool
 
 	// Checkpoints keeps the checkpoints of Workspace; nil = none are made.
@@ -58,10 +58,13 @@ type Env struct {
 	MCPClient func(ctx context.Context) jsontext.Value
 }
 
-// WithDefaults returns e with Now, MaxOutputBytes and MaxLineBytes set.
+// WithDefaults returns e with Now, StoreExists, MaxOutputBytes and MaxLineBytes set.
 func (e Env) WithDefaults() Env {
 	if e.Now == nil {
 		e.Now = time.Now
+	}
+	if e.StoreExists == nil {
+		e.StoreExists = func() bool { return e.Store != nil }
 	}
 	if e.MaxOutputBytes <= 0 {
 		e.MaxOutputBytes = 1 << 20

@@ -73,11 +73,10 @@ func (a *answer) AppendJSON(dst []byte) ([]byte, error) {
 // noted returns which failures were handled, and which outputs were cached or cut.
 func (r *run) noted() noted {
 	n := noted{
-		Cached: r.tree.cached.ids, CachedTotal: r.tree.cached.total, Truncated: r.cuts.ids,
-		TruncatedTotal: r.cuts.total,
-		HandledTotal:   r.caught,
+		Cached: r.tree.cached.first, CachedTotal: r.tree.cached.total, Truncated: r.cuts.first,
+		TruncatedTotal: r.cuts.total, HandledTotal: r.handled.total,
 	}
-	for _, h := range r.handled {
+	for _, h := range r.handled.first {
 		n.Handled = append(n.Handled, h.told(h.by))
 	}
 	return n
@@ -114,7 +113,7 @@ func (r *run) answer(ctx context.Context, req *protocol.ChainRequest, took time.
 	default:
 		a.final, _ = r.final(most)
 		if !a.success {
-			a.code, a.err = protocol.CodeChainNodeError, r.errorOf(&r.failures[0], "; the chain went on")
+			a.code, a.err = protocol.CodeChainNodeError, r.errorOf(&r.failures.first[0], "; the chain went on")
 		}
 	}
 	return a, nil
@@ -122,8 +121,8 @@ func (r *run) answer(ctx context.Context, req *protocol.ChainRequest, took time.
 
 // late reports whether a context ended because its time was up.
 func late(cause error) bool {
-	var known *protocol.Error
-	return errors.Is(cause, context.DeadlineExceeded) || errors.As(cause, &known) && known.Code == protocol.CodeTimeout
+	known, ok := errors.AsType[*protocol.Error](cause)
+	return errors.Is(cause, context.DeadlineExceeded) || ok && known.Code == protocol.CodeTimeout
 }
 
 // collect adds the outputs to the answer. The shortest get their room first; one that does not fit is
@@ -131,22 +130,16 @@ func late(cause error) bool {
 func (a *answer) collect(r *run, most int) {
 	var all []int
 	for i, n := range r.nodes {
-		o := &r.outcomes[i]
-		switch {
-		case n.isItem && r.ran[i]:
-			a.ran++
-		case o.state == waiting, o.state == skipped, n.isItem:
-		default:
+		if s := r.outcomes[i].state; n.isItem && r.ran[i] || !n.isItem && s != waiting && s != skipped {
 			a.ran++
 		}
-		if o.state == done || o.state == tolerated || o.state == jumped {
+		if r.hasRun(i) {
 			all = append(all, i)
 		}
 	}
 	bySize := slices.Clone(all)
 	slices.SortStableFunc(bySize, func(i, j int) int {
-		return cmp.Compare(len(r.outcomes[i].raw),
-			len(r.outcomes[j].raw))
+		return cmp.Compare(len(r.outcomes[i].raw), len(r.outcomes[j].raw))
 	})
 	room := make(map[int]int) // how long the output of a node may be, in bytes
 	for _, i := range bySize {
@@ -179,17 +172,17 @@ func (r *run) errorOf(f *failure, end string) map[string]any {
 // list adds the list of all failures to an error.
 func (r *run) list(e map[string]any) {
 	failed := []protocol.ChainFailure{}
-	for _, f := range r.failures {
+	for _, f := range r.failures.first {
 		failed = append(failed, f.told(""))
 	}
-	e["failed"], e["failed_total"] = failed, r.failed
+	e["failed"], e["failed_total"] = failed, r.failures.total
 }
 
 // timedOut returns the field error of the answer for a chain whose timeout was reached.
 func (r *run) timedOut(took time.Duration) map[string]any {
 	running := []string{}
 	for i := range r.outcomes {
-		if s := r.outcomes[i].state; s == cut && len(running) < maxListed {
+		if r.outcomes[i].state == cut && len(running) < maxListed {
 			running = append(running, r.nodes[i].id)
 		}
 	}

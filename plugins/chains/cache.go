@@ -56,9 +56,7 @@ func (b *binder) bindCache(at int, n *node) {
 	s := n.spec
 	n.cache = &cache{ttl: s.cache.ttl}
 	if s.cache.key != "" {
-		if n.cache.key = b.x.compile(at, "cache/key", s.cache.key); n.cache.key != nil {
-			b.names(at, n, "cache/key", n.cache.key)
-		}
+		n.cache.key = b.expr(at, n, "cache/key", s.cache.key)
 	}
 	digest := sha256.New()
 	for _, part := range [][]byte{
@@ -133,7 +131,7 @@ func (r *run) cacheKey(ctx context.Context, n *node, it *item) (key []byte, err 
 
 // lookUp returns a stored output and its age; nil = there is none.
 func (p *Plugin) lookUp(ctx context.Context, key []byte) (raw jsontext.Value, age time.Duration, err error) {
-	if p.env.Store == nil || p.env.StoreExists != nil && !p.env.StoreExists() {
+	if !p.env.StoreExists() {
 		return nil, 0, nil
 	}
 	now := p.env.Now().UnixMicro()

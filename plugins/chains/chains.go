@@ -154,21 +154,6 @@ func (p *Plugin) run(ctx context.Context, req *protocol.ChainRequest, plan *plan
 	return a, nil
 }
 
-// The options where the config sets none.
-const (
-	defaultMaxParallel     = 16
-	defaultMaxNodes        = 10_000
-	defaultMaxItems        = 100_000
-	defaultMaxDepth        = 8
-	defaultMaxStateBytes   = 16 << 20
-	defaultMaxResultBytes  = 4 << 20
-	defaultMaxCacheEntries = 10_000
-	defaultMaxCacheBytes   = 64 << 20
-	defaultMaxJournals     = 1000
-	defaultMaxJournalBytes = 256 << 20
-	defaultChainsPath      = "chains"
-)
-
 // Options are the plugin's options in the config.
 type Options struct {
 	MaxParallel     int    `yaml:"max_parallel" min:"0" max:"1024" doc:"Nodes of one chain, and items of its maps, that run at once; 0 = 16."`
@@ -193,17 +178,17 @@ func DefaultOptions() Options {
 }
 
 func (o *Options) setDefaults() {
-	o.MaxParallel = cmp.Or(o.MaxParallel, defaultMaxParallel)
-	o.MaxNodes = cmp.Or(o.MaxNodes, defaultMaxNodes)
-	o.MaxItems = cmp.Or(o.MaxItems, defaultMaxItems)
-	o.MaxDepth = cmp.Or(o.MaxDepth, defaultMaxDepth)
-	o.MaxStateBytes = cmp.Or(o.MaxStateBytes, defaultMaxStateBytes)
-	o.MaxResultBytes = cmp.Or(o.MaxResultBytes, defaultMaxResultBytes)
-	o.MaxCacheEntries = cmp.Or(o.MaxCacheEntries, defaultMaxCacheEntries)
-	o.MaxCacheBytes = cmp.Or(o.MaxCacheBytes, defaultMaxCacheBytes)
-	o.MaxJournals = cmp.Or(o.MaxJournals, defaultMaxJournals)
-	o.MaxJournalBytes = cmp.Or(o.MaxJournalBytes, defaultMaxJournalBytes)
-	o.ChainsPath = cmp.Or(o.ChainsPath, defaultChainsPath)
+	o.MaxParallel = cmp.Or(o.MaxParallel, 16)
+	o.MaxNodes = cmp.Or(o.MaxNodes, 10_000)
+	o.MaxItems = cmp.Or(o.MaxItems, 100_000)
+	o.MaxDepth = cmp.Or(o.MaxDepth, 8)
+	o.MaxStateBytes = cmp.Or(o.MaxStateBytes, 16<<20)
+	o.MaxResultBytes = cmp.Or(o.MaxResultBytes, 4<<20)
+	o.MaxCacheEntries = cmp.Or(o.MaxCacheEntries, 10_000)
+	o.MaxCacheBytes = cmp.Or(o.MaxCacheBytes, 64<<20)
+	o.MaxJournals = cmp.Or(o.MaxJournals, 1000)
+	o.MaxJournalBytes = cmp.Or(o.MaxJournalBytes, 256<<20)
+	o.ChainsPath = cmp.Or(o.ChainsPath, "chains")
 }
 
 func (o *Options) check() error {

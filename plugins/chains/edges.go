@@ -107,14 +107,10 @@ func (b *binder) bind(at int, n *node) {
 		b.names(at, n, m.path, m.expr)
 	}
 	if s.condition != "" {
-		if n.condition = b.x.condition(at, s.condition, b.byID); n.condition != nil {
-			b.names(at, n, "condition", n.condition)
-		}
+		n.condition = b.expr(at, n, "condition", pythonic(s.condition, b.byID))
 	}
 	if s.itemsPath != "" {
-		if n.items = b.x.compile(at, "items_path", s.itemsPath); n.items != nil {
-			b.names(at, n, "items_path", n.items)
-		}
+		n.items = b.expr(at, n, "items_path", s.itemsPath)
 	}
 	for _, id := range s.deps {
 		if from, ok := b.target(at, "deps", id); ok {
@@ -188,6 +184,16 @@ func (b *binder) target(at int, field, id string) (int, bool) {
 		return 0, false
 	}
 	return to, ok
+}
+
+// expr compiles an expression of a node, which then waits for the nodes that it names; nil = the expression is wrong,
+// which is noted.
+func (b *binder) expr(at int, n *node, field, text string) *jmes.Expr {
+	e := b.x.compile(at, field, text)
+	if e != nil {
+		b.names(at, n, field, e)
+	}
+	return e
 }
 
 // names notes that a node waits for the nodes that an expression names.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"strconv"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -22,15 +23,12 @@ func (r *run) execute(i int) (o outcome) {
 			o = r.fail(n, start, r.panicked(n, v))
 		}
 	}()
-	if n.conditional() {
-		v, err := r.eval(r.ctx, n, nil, "condition", n.condition)
-		if err != nil {
-			return r.fail(n, start, err)
-		}
-		if !jmes.Truthy(v) {
-			r.tell(n.id, phaseSkip, event{})
-			return outcome{state: skipped}
-		}
+	switch wanted, err := r.wanted(r.ctx, n, nil); {
+	case err != nil:
+		return r.fail(n, start, err)
+	case !wanted:
+		r.tell(n.id, phaseSkip, event{})
+		return outcome{state: skipped}
 	}
 	r.tell(n.id, phaseStart, event{})
 	raw, err := r.recorded(r.ctx, n, nil)
@@ -44,9 +42,18 @@ func (r *run) execute(i int) (o outcome) {
 	return o
 }
 
-// conditional reports whether the condition of a node decides if the node runs.
-func (n *node) conditional() bool {
-	return n.condition != nil && n.kind != KindBranch && n.kind != KindWhile
+// wanted reports whether a node should run: the condition of a branch or a loop does not decide about that.
+func (r *run) wanted(ctx context.Context, n *node, it *item) (bool, error) {
+	if n.condition == nil || n.kind == KindBranch || n.kind == KindWhile {
+		return true, nil
+	}
+	return r.holds(ctx, n, it)
+}
+
+// holds reports whether the condition of a node is true.
+func (r *run) holds(ctx context.Context, n *node, it *item) (bool, error) {
+	v, err := r.eval(ctx, n, it, "condition", n.condition)
+	return err == nil && jmes.Truthy(v), err
 }
 
 func (r *run) since(start time.Time) time.Duration { return r.plugin.env.Now().Sub(start) }
@@ -68,7 +75,7 @@ func (r *run) taken(n *node, raw jsontext.Value) (outcome, error) {
 	if !n.named || raw == nil {
 		return o, nil
 	}
-	v, err := r.decode(raw)
+	v, _, err := r.decode(raw)
 	if err != nil {
 		r.drop(len(raw))
 	}
@@ -98,9 +105,9 @@ func (r *run) fail(n *node, start time.Time, err error) outcome {
 
 // reason returns the text of an error without its code.
 func reason(err error) string {
-	var known *protocol.Error
+	known, ok := errors.AsType[*protocol.Error](err)
 	switch {
-	case errors.As(err, &known):
+	case ok:
 		return known.Message
 	case errors.Is(err, context.DeadlineExceeded):
 		return "the time of the chain was up"
@@ -114,9 +121,9 @@ func reason(err error) string {
 
 // nodeError returns an error as answers report it.
 func nodeError(err error) *protocol.Error {
-	var known *protocol.Error
+	known, ok := errors.AsType[*protocol.Error](err)
 	switch {
-	case errors.As(err, &known):
+	case ok:
 		return known
 	case errors.Is(err, context.DeadlineExceeded):
 		return protocol.Errorf(protocol.CodeTimeout, "the time for the node was up")
@@ -160,11 +167,11 @@ func (r *run) once(ctx context.Context, n *node, it *item) (raw jsontext.Value, 
 func (r *run) dispatch(ctx context.Context, n *node, it *item) (jsontext.Value, error) {
 	switch n.kind {
 	case KindBranch:
-		v, err := r.eval(ctx, n, it, "condition", n.condition)
+		holds, err := r.holds(ctx, n, it)
 		if err != nil {
 			return nil, err
 		}
-		return jmes.Append(nil, jmes.Truthy(v), maxInput)
+		return strconv.AppendBool(nil, holds), nil
 	case KindMap:
 		return r.mapItems(ctx, n, it)
 	case KindWait:
@@ -205,10 +212,10 @@ func (r *run) nested(ctx context.Context, n *node, path string, args []byte) (js
 	if f := sub.broke; f != nil {
 		return nil, inner(n.chain.name, f)
 	}
-	for _, f := range sub.failures {
+	for _, f := range sub.failures.first {
 		r.fails(path+"/"+f.id, f.item, f.err)
 	}
-	for _, h := range sub.handled {
+	for _, h := range sub.handled.first {
 		r.settled(handled{failure{path + "/" + h.id, h.item, h.err}, path + "/" + h.by})
 	}
 	out, whole := sub.final(r.plugin.opts.MaxStateBytes)
@@ -220,12 +227,18 @@ func (r *run) nested(ctx context.Context, n *node, path string, args []byte) (js
 
 // inner returns the error of a node of an inner chain; its message names the node and the chain.
 func inner(name string, f *failure) error {
-	err := *f.err
-	err.Message = fmt.Sprintf("node %q: %s", f.id, f.err.Message)
+	err := within(f.err, "node %q: ", f.id)
 	if name != "" {
-		err.Message = fmt.Sprintf("the saved chain %q: %s", name, err.Message)
+		err = within(err, "the saved chain %q: ", name)
 	}
-	return &err
+	return err
+}
+
+// within returns an error with a text before its message that says where it happened.
+func within(err *protocol.Error, format string, args ...any) *protocol.Error {
+	own := *err
+	own.Message = fmt.Sprintf(format, args...) + err.Message
+	return &own
 }
 
 // merged returns the object args with the members of preset that args does not have. It may write into

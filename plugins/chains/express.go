@@ -70,14 +70,14 @@ func (x *expressions) compile(at int, field, text string) *jmes.Expr {
 	return e
 }
 
-// condition compiles the condition of a node. A comparison may also be written as clients of the Python
-// SDK's host do: a number stands without backquotes, and a word that is not a node is a string. Such a
-// string is compared without the blanks around the other side, as outputs of programs have them.
-func (x *expressions) condition(at int, text string, nodes map[string]int) *jmes.Expr {
+// pythonic returns a condition as JMESPath, as a comparison may also be written as clients of the Python SDK's host
+// do: a number stands without backquotes, and a word that is not a node is a string. Such a string is compared
+// without the blanks around the other side, as outputs of programs have them.
+func pythonic(text string, nodes map[string]int) string {
 	left, operator, right := comparison(text)
 	word := strings.Trim(right, `"`)
 	if _, isNode := nodes[word]; word == "" || isNode {
-		return x.compile(at, "condition", text)
+		return text
 	}
 	number, err := strconv.ParseFloat(right, 64)
 	switch {
@@ -89,7 +89,7 @@ func (x *expressions) condition(at int, text string, nodes map[string]int) *jmes
 		left = fmt.Sprintf("(type(%[1]s) == 'string' && [trim(%[1]s)] || [%[1]s])[0]", left)
 		word = "'" + word + "'"
 	}
-	return x.compile(at, "condition", left+" "+operator+" "+word)
+	return left + " " + operator + " " + word
 }
 
 // isScalar reports whether a word is a number, true, false or null as JSON writes it.
@@ -110,7 +110,7 @@ func comparison(text string) (left, operator, right string) {
 	}
 	left, operator, right = strings.TrimSpace(text[:at]), text[at:end], strings.TrimSpace(text[end:])
 	path, isPath := strings.CutPrefix(left, "$.")
-	other := func(r rune) bool { return r >= 0x80 || !wordByte(byte(r)) && r != '.' && r != '+' }
+	other := func(r rune) bool { return !wordRune(r) && r != '.' && r != '+' }
 	isWord := !strings.ContainsFunc(right, other)
 	if n := len(right); n > 1 && right[0] == '"' && right[n-1] == '"' {
 		isWord = !strings.ContainsAny(right[1:n-1], "'\"\\")
@@ -167,7 +167,7 @@ func forgiving(text string, odd map[string]bool) string {
 	var b strings.Builder
 	for i := 0; i < len(text); {
 		end := jmes.PartEnd(text, i)
-		for wordByte(text[i]) && end < len(text) && wordByte(text[end]) {
+		for wordRune(rune(text[i])) && end < len(text) && wordRune(rune(text[end])) {
 			end++
 		}
 		part := text[i:end]
@@ -194,20 +194,14 @@ func isPlace(text string, from, to int) bool {
 	return (last == '[' || last == ':') && (after[0] == ']' || after[0] == ':')
 }
 
-func wordByte(c byte) bool {
-	return c == '_' || c == '-' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
+func wordRune(r rune) bool {
+	return r == '_' || r == '-' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
 }
 
 // oddID reports whether an id is a word that JMESPath needs in quotes.
 func oddID(id string) bool {
-	odd := id != "" && id[0] >= '0' && id[0] <= '9'
-	for i := range len(id) {
-		if !wordByte(id[i]) {
-			return false
-		}
-		odd = odd || id[i] == '-'
-	}
-	return odd
+	word := id != "" && !strings.ContainsFunc(id, func(r rune) bool { return !wordRune(r) })
+	return word && (id[0] >= '0' && id[0] <= '9' || strings.Contains(id, "-"))
 }
 
 // item is what a node runs for: an item of a map, an iteration of a while, a further attempt of a retry;

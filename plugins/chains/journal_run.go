@@ -192,7 +192,7 @@ func (h *head) foreign(ctx context.Context) bool {
 // fill completes a request that has only a chain_id with the chain in its journal.
 func (p *Plugin) fill(ctx context.Context, req *protocol.ChainRequest) error {
 	var h *head
-	if p.env.StoreExists == nil || p.env.StoreExists() {
+	if p.env.StoreExists() {
 		if err := p.kept.Read(ctx, func(tx *store.Tx) (err error) {
 			h, err = findHead(tx, p.env.Workspace, req.ChainID)
 			return err

@@ -279,7 +279,7 @@ func (r *run) recordFailure(n *node, it *item, err *protocol.Error, final bool) 
 	if j == nil {
 		return
 	}
-	s := &step{Path: r.key(n, it), What: stepFailed, Code: err.Code, Message: protocol.Clip(err.Message, maxErrorText)}
+	s := failedStep(r.key(n, it), err)
 	if !final {
 		e := j.known[s.Path]
 		resolved := e != nil && e.end == stepFailed
@@ -290,6 +290,10 @@ func (r *run) recordFailure(n *node, it *item, err *protocol.Error, final bool) 
 	_ = j.end(s) // a node whose end cannot be written runs again
 }
 
+func failedStep(path string, err *protocol.Error) *step {
+	return &step{Path: path, What: stepFailed, Code: err.Code, Message: protocol.Clip(err.Message, maxErrorText)}
+}
+
 // attemptMark ends the path of an attempt, so that it differs from the path of its node.
 const attemptMark = "~"
 
@@ -297,10 +301,7 @@ const attemptMark = "~"
 // that attempt once more, so that nodes of the next attempt do not run twice.
 func (r *run) recordAttempt(n *node, it *item, err *protocol.Error) {
 	if r.journal != nil && n.chain != nil {
-		_ = r.journal.end(&step{
-			Path: r.key(n, it) + attemptMark, What: stepFailed, Code: err.Code,
-			Message: protocol.Clip(err.Message, maxErrorText),
-		}) // the next write reports an error
+		_ = r.journal.end(failedStep(r.key(n, it)+attemptMark, err)) // the next write reports an error
 	}
 }
 

@@ -335,7 +335,7 @@ func TestWhile(t *testing.T) {
 	}
 	s.t = t
 	res := s.run(nodes(loop("index < `200`", 300, `,"name":"catch"`)))
-	assert.That(t, res.Success && len(res.Handled) == maxFailures && res.Handled[1].NodeID == "l[1]/a", "%+v", res)
+	assert.That(t, res.Success && len(res.Handled) == maxReported && res.Handled[1].NodeID == "l[1]/a", "%+v", res)
 	deep := `{"node_id":"l","kind":"while","condition":"index","max_iterations":2,"nodes":[`
 	m := s.Call(protocol.TypeChainReq, `{"nodes":[`+strings.Repeat(deep,
 		10)+`{"node_id":"a",`+toolEcho+`}`+strings.Repeat("]}", 10)+`]}`)

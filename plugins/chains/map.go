@@ -3,7 +3,6 @@ package chains
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"slices"
 	"strconv"
 
@@ -63,7 +62,7 @@ func (r *run) mapItems(ctx context.Context, n *node, outer *item) (jsontext.Valu
 		m.group.most = min(m.group.most, n.most)
 	}
 	m.group.run()
-	defer m.release()
+	defer func() { m.drop(m.held()) }()
 	switch {
 	case ctx.Err() != nil && m.ended < len(list):
 		return nil, context.Cause(ctx)
@@ -115,14 +114,12 @@ func (m *mapRun) one(i int) (raw jsontext.Value, err error) {
 		raw, about.took = nil, m.since(start)
 		err = m.failed(t, it, about, err)
 	}()
-	if t.conditional() {
-		v, err := m.eval(m.ctx, t, it, "condition", t.condition)
-		if err != nil || !jmes.Truthy(v) {
-			if err == nil {
-				m.tell(t.id, phaseSkip, about)
-			}
-			return nil, err
-		}
+	switch wanted, err := m.wanted(m.ctx, t, it); {
+	case err != nil:
+		return nil, err
+	case !wanted:
+		m.tell(t.id, phaseSkip, about)
+		return nil, nil
 	}
 	m.tell(t.id, phaseStart, about)
 	if raw, err = m.recorded(m.ctx, t, it); err == nil {
@@ -150,9 +147,7 @@ func (m *mapRun) failed(t *node, it *item, about event, err error) error {
 		m.fails(t.id, it.index, known)
 		return nil
 	}
-	own := *known
-	own.Message = fmt.Sprintf("item %d: %s", it.index, known.Message)
-	return &own
+	return within(known, "item %d: ", it.index)
 }
 
 // resultBytes is the memory that the result of an item takes besides its text: its place in the list, and
@@ -168,9 +163,6 @@ func (m *mapRun) held() (n int) {
 	}
 	return n
 }
-
-// release stops counting the results, after they were joined or the map failed.
-func (m *mapRun) release() { m.drop(m.held()) }
 
 // joined returns the results as one list.
 func (m *mapRun) joined() jsontext.Value {
@@ -214,8 +206,7 @@ func (r *run) repeat(ctx context.Context, n *node, outer *item) (last jsontext.V
 	held := 0
 	defer func() { r.drop(held) }()
 	for it.iteration = 0; ; it.iteration++ {
-		v, err := r.eval(ctx, n, it, "condition", n.condition)
-		if err != nil || !jmes.Truthy(v) {
+		if holds, err := r.holds(ctx, n, it); !holds {
 			return last, err
 		}
 		if it.iteration == n.most {
@@ -231,7 +222,7 @@ func (r *run) repeat(ctx context.Context, n *node, outer *item) (last jsontext.V
 		r.drop(held)
 		held, it.last = 0, nil
 		if n.readsLast && last != nil {
-			if it.last, held, err = r.decoded(last); err != nil {
+			if it.last, held, err = r.decode(last); err != nil {
 				return nil, err
 			}
 		}
@@ -247,9 +238,7 @@ func (r *run) iteration(ctx context.Context, n *node, it, outer *item) (jsontext
 	defer leave()
 	raw, err := r.nested(ctx, n, r.path(n, outer)+"["+strconv.Itoa(it.iteration)+"]", args)
 	if known, ok := err.(*protocol.Error); ok && ctx.Err() == nil {
-		own := *known
-		own.Message = "iteration " + strconv.Itoa(it.iteration) + ": " + known.Message
-		err = &own
+		err = within(known, "iteration %d: ", it.iteration)
 	}
 	return raw, err
 }

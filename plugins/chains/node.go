@@ -323,15 +323,13 @@ func (s *spec) foreign(at int, bad *problems) {
 
 // alternatives lists kinds for a message, as in "tool, skill or proc".
 func alternatives(kinds []Kind) string {
-	var b strings.Builder
-	for i, kind := range kinds {
-		switch {
-		case i > 0 && i == len(kinds)-1:
-			b.WriteString(" or ")
-		case i > 0:
-			b.WriteString(", ")
+	text := string(kinds[0])
+	for i, kind := range kinds[1:] {
+		link := ", "
+		if i == len(kinds)-2 {
+			link = " or "
 		}
-		b.WriteString(string(kind))
+		text += link + string(kind)
 	}
-	return b.String()
+	return text
 }

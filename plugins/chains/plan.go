@@ -211,8 +211,7 @@ func (pl *plan) component(req *protocol.ChainRequest) string {
 // madeUp reports whether an id is random: the Python SDK's clients send eight hex digits,
 // others a UUID.
 func madeUp(id string) bool {
-	return len(id) >= 8 && !strings.ContainsFunc(id,
-		func(r rune) bool { return !strings.ContainsRune("0123456789abcdefABCDEF-", r) })
+	return len(id) >= 8 && strings.Trim(id, "0123456789abcdefABCDEF-") == ""
 }
 
 // listed joins names for a message, at most maxListed of them.

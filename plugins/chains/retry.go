@@ -305,9 +305,7 @@ func (r *run) judge() {
 func (r *run) settled(h handled) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.caught++; len(r.handled) < maxFailures {
-		r.handled = append(r.handled, h)
-	}
+	r.handled.add(h)
 }
 
 // caughtError returns what the expressions of a node see as error: the failure of the first node, in the

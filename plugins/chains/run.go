@@ -26,23 +26,23 @@ type tree struct {
 	journal     *journal     // nil = it has none
 
 	mu     sync.Mutex      // guards the fields below
-	cached listing         // nodes whose outputs were cached
-	cuts   listing         // nodes whose outputs are only a part
+	cached listing[string] // ids of nodes whose outputs were cached
+	cuts   listing[string] // ids of nodes whose outputs are only a part
 	isCut  map[string]bool // the paths of all nodes with such an output
 }
 
-// maxListedIDs is how many ids a list of an answer has at most.
-const maxListedIDs = 100
+// maxReported is how many entries a list of an answer has at most.
+const maxReported = 100
 
-// listing holds the first ids of nodes, and counts all.
-type listing struct {
-	ids   []string
+// listing holds the first entries of a list, and counts all.
+type listing[E any] struct {
+	first []E
 	total int
 }
 
-func (l *listing) add(id string) {
-	if l.total++; len(l.ids) < maxListedIDs {
-		l.ids = append(l.ids, id)
+func (l *listing[E]) add(one E) {
+	if l.total++; len(l.first) < maxReported {
+		l.first = append(l.first, one)
 	}
 }
 
@@ -119,9 +119,6 @@ type failure struct {
 	err  *protocol.Error
 }
 
-// maxFailures is how many failures an answer lists.
-const maxFailures = 100
-
 // run is one run of a plan. Each outcome is written once, before the nodes that wait for it begin, so
 // reading it needs no lock.
 type run struct {
@@ -144,10 +141,8 @@ type run struct {
 	broke    *failure // the failure that stopped the run; nil = none
 
 	mu       sync.Mutex // guards the fields below
-	failures []failure
-	failed   int // number of failures
-	handled  []handled
-	caught   int // number of handled failures
+	failures listing[failure]
+	handled  listing[handled]
 }
 
 // progress is what a node still waits for.
@@ -169,12 +164,11 @@ func newRun(t *tree, pl *plan, prefix string, start time.Time) *run {
 func (r *run) begin(ctx context.Context, input []byte) error {
 	r.ctx, r.cancel = context.WithCancelCause(ctx)
 	if r.inputs {
-		v, err := r.decode(input)
-		if err != nil {
+		var err error
+		if r.input, _, err = r.decode(input); err != nil {
 			r.cancel(nil)
 			return err
 		}
-		r.input = v
 	}
 	for i, n := range r.nodes {
 		if r.progress[i].waits = len(n.in); len(n.in) == 0 && !n.isItem {
@@ -215,13 +209,7 @@ func (r *run) full() error {
 }
 
 // decode makes a value for expressions from JSON, and counts its memory.
-func (r *run) decode(raw []byte) (any, error) {
-	v, _, err := r.decoded(raw)
-	return v, err
-}
-
-// decoded is decode that also returns how many bytes it counted.
-func (r *run) decoded(raw []byte) (v any, cost int, err error) {
+func (r *run) decode(raw []byte) (v any, cost int, err error) {
 	v, cost, err = jmes.Decode(raw, int(int64(r.plugin.opts.MaxStateBytes)-r.bytes.Load()))
 	switch {
 	case errors.Is(err, jmes.ErrTooLarge):
@@ -334,9 +322,7 @@ func alive(o *outcome, n *node, kind EdgeKind) bool {
 func (r *run) fails(id string, item int, err *protocol.Error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.failed++; len(r.failures) < maxFailures {
-		r.failures = append(r.failures, failure{id, item, err})
-	}
+	r.failures.add(failure{id, item, err})
 }
 
 // success reports whether all failures were handled. All nodes must have ended.
@@ -346,5 +332,5 @@ func (r *run) success() bool {
 			return false
 		}
 	}
-	return r.failed == 0
+	return r.failures.total == 0
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -130,19 +131,7 @@ func validName(name string) bool {
 	if name == "" || len(name) > maxID || name[0] == '.' || name[0] == '-' {
 		return false
 	}
-	return !strings.ContainsFunc(name, func(r rune) bool {
-		return !(r == '-' || r == '_' || r == '.' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' &&
-			r <= 'Z')
-	})
-}
-
-// readBounded reads the text of a chain, at most maxFileBytes.
-func readBounded(r io.Reader) ([]byte, error) {
-	text, err := io.ReadAll(io.LimitReader(r, maxFileBytes+1))
-	if err == nil && len(text) > maxFileBytes {
-		err = fmt.Errorf("it is larger than %d bytes", maxFileBytes)
-	}
-	return text, err
+	return !strings.ContainsFunc(name, func(r rune) bool { return r != '.' && !wordRune(r) })
 }
 
 // savedNames lists the names of the saved chains of a workspace.
@@ -187,23 +176,23 @@ type File struct {
 
 // ReadFile reads a chain from a file in any folder, or from stdin if path is "-".
 func ReadFile(path string, stdin io.Reader) (*File, error) {
-	if path == "-" {
-		text, err := readBounded(stdin)
+	name, from := "stdin", stdin
+	if path != "-" {
+		file, err := os.Open(path)
 		if err != nil {
-			return nil, fmt.Errorf("stdin: %w", err)
+			return nil, err
 		}
-		return ParseFile("stdin", text)
+		defer file.Close()
+		name, from = path, file
 	}
-	file, err := os.Open(path)
+	text, err := io.ReadAll(io.LimitReader(from, maxFileBytes+1))
+	if err == nil && len(text) > maxFileBytes {
+		err = fmt.Errorf("it is larger than %d bytes", maxFileBytes)
+	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	defer file.Close()
-	text, err := readBounded(file)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return ParseFile(path, text)
+	return ParseFile(name, text)
 }
 
 // ParseFile reads a chain from text; path is for messages. The error names the line.
@@ -267,8 +256,8 @@ func (f *File) size() int {
 
 // Explain returns an error that says at which lines of the file the problems are.
 func (f *File) Explain(err error) error {
-	var known *protocol.Error
-	if !errors.As(err, &known) {
+	known, ok := errors.AsType[*protocol.Error](err)
+	if !ok {
 		return fmt.Errorf("%s: %w", f.Path, err)
 	}
 	all, _ := known.Detail["errors"].([]protocol.FieldError)
@@ -277,11 +266,11 @@ func (f *File) Explain(err error) error {
 	}
 	var texts []string
 	for _, one := range all {
+		place := f.Path
 		if line := yamltree.Line(f.lines, one.Path); line > 0 {
-			texts = append(texts, fmt.Sprintf("%s:%d: %s: %s", f.Path, line, one.Path, one.Message))
-		} else {
-			texts = append(texts, fmt.Sprintf("%s: %s: %s", f.Path, one.Path, one.Message))
+			place += ":" + strconv.Itoa(line)
 		}
+		texts = append(texts, place+": "+one.Path+": "+one.Message)
 	}
 	return errors.New(strings.Join(texts, "\n"))
 }

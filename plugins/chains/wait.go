@@ -76,9 +76,7 @@ func (b *binder) bindWait(at int, n *node) {
 	n.wait, n.shown = w, field+" "+strings.Trim(string(w.value), `"`)
 	if isText(w.value) && !(w.until && startsWithDigit(w.value)) {
 		text, _ := w.value.Str()
-		if w.expr = b.x.compile(at, field, text); w.expr != nil {
-			b.names(at, n, field, w.expr)
-		}
+		w.expr = b.expr(at, n, field, text)
 	}
 }
 
