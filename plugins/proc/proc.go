@@ -40,10 +40,7 @@ import (
 	"a2e/protocol"
 )
 
-const (
-	defaultMaxProcs  = 10
-	defaultMaxOutput = 1 << 20
-)
+const defaultMaxProcs = 10
 
 // Options are the plugin's options in the config; DefaultOptions returns the
 // defaults.
@@ -105,7 +102,7 @@ func New(name string, opts Options, env host.Env) (*Plugin, error) {
 		endWait: endTimeout, mildWait: signalWait,
 	}
 	p.spill = spill.New(env.StateDir, env.Secrets)
-	p.maxOutput = cmp.Or(max(opts.MaxOutputBytes, 0), max(env.MaxOutputBytes, 0), defaultMaxOutput)
+	p.maxOutput = cmp.Or(max(opts.MaxOutputBytes, 0), env.MaxOutputBytes)
 	names := opts.AllowedCommands
 	if names == nil {
 		names = sandbox.DefaultCommands()

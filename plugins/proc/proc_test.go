@@ -134,7 +134,7 @@ func TestRegistryForgets(t *testing.T) {
 	for i := range maxRemembered + 6 {
 		must.OK(t, p.enter())
 		r := &process{id: g.newID(), session: g.of(sess), state: protocol.ProcRunning}
-		if p.goes.Done(); !g.add(sess, r) {
+		if p.goes.Done(); !g.add(r) {
 			t.Fatal("the session has ended")
 		}
 		if i == 0 {
@@ -156,7 +156,7 @@ func TestRegistryForgets(t *testing.T) {
 	}
 	_, err := g.find(&host.Session{}, last.id)
 	assert.That(t, err != nil, "another session knows it")
-	if g.end(sess); g.add(sess, last) || len(g.list(sess)) != 0 || len(g.sessions) != 0 {
+	if g.end(sess); g.add(last) || len(g.list(sess)) != 0 || len(g.sessions) != 0 {
 		t.Error("the session goes on after its end")
 	}
 }

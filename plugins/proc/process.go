@@ -131,9 +131,8 @@ func (p *Plugin) await(r *process, l *live) {
 func (r *process) settle(end sandbox.State, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.code = end.Code; end.Signal != 0 {
-		r.code = 128 + int(end.Signal)
-	}
+	r.code = exitCode(end)
+	by := syscall.Signal(r.code - 128) // the signal that ended it, or that it reports by its exit code, as shells do
 	switch {
 	case errors.Is(err, errTimedOut):
 		r.state = protocol.ProcTimedOut
@@ -143,9 +142,8 @@ func (r *process) settle(end sandbox.State, err error) {
 		r.state, r.failure = protocol.ProcFailed, err.Error()
 	case err != nil:
 		r.state, r.failure = protocol.ProcKilled, err.Error()
-	case r.askedLocked(end):
-		r.state = protocol.ProcKilled
-		r.failure = "ended by " + signalName(syscall.Signal(r.code-128)) + ", as was asked"
+	case r.asked[by]:
+		r.state, r.failure = protocol.ProcKilled, "ended by "+signalName(by)+", as was asked"
 	case end.Signal != 0:
 		r.state = protocol.ProcFailed
 		r.failure = "ended by " + signalName(end.Signal)
@@ -156,10 +154,12 @@ func (r *process) settle(end sandbox.State, err error) {
 	}
 }
 
-// askedLocked reports whether a process ended by a signal that the agent sent, or
-// reports such an end by its exit code, as shells do.
-func (r *process) askedLocked(end sandbox.State) bool {
-	return end.Signal != 0 && r.asked[end.Signal] || end.Code > 128 && r.asked[syscall.Signal(end.Code-128)]
+// exitCode returns the exit code of a process as shells report it.
+func exitCode(end sandbox.State) int {
+	if end.Signal != 0 {
+		return 128 + int(end.Signal)
+	}
+	return end.Code
 }
 
 // report sends the events of a process, the last one included.
@@ -249,14 +249,13 @@ func (g *registry) newID() string {
 
 // add adds a process to its session; false = the session or the plugin has
 // ended meanwhile.
-func (g *registry) add(s *host.Session, r *process) bool {
+func (g *registry) add(r *process) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	in := r.session
 	if g.closed || in.ended {
 		return false
 	}
-	g.sessions[s] = in
 	in.procs[r.id] = r
 	in.order = append(in.order, r)
 	return true
@@ -287,7 +286,7 @@ func (g *registry) bury(r *process) {
 	if in.buried++; in.buried <= maxRemembered {
 		return
 	}
-	oldest := slices.IndexFunc(in.order, func(r *process) bool { return r.ended() })
+	oldest := slices.IndexFunc(in.order, (*process).ended)
 	if oldest >= 0 {
 		delete(in.procs, in.order[oldest].id)
 		in.order = slices.Delete(in.order, oldest, oldest+1)

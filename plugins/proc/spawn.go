@@ -39,13 +39,11 @@ func (p *Plugin) spawn(ctx context.Context, req *protocol.ProcSpawnRequest,
 		return nil, err
 	}
 	r, err := p.start(ctx, req, env)
-	var refused refusal
-	var denied *sandbox.DeniedError
 	switch {
-	case errors.As(err, &denied): // another plugin may allow it
+	case is[*sandbox.DeniedError](err): // another plugin may allow it
 		return nil, host.NotOwnerBut(&protocol.ProcSpawnResponse{Error: err.Error()})
-	case errors.As(err, &refused):
-		return &protocol.ProcSpawnResponse{Error: refused.Error()}, nil
+	case is[refusal](err):
+		return &protocol.ProcSpawnResponse{Error: err.Error()}, nil
 	case err != nil:
 		return nil, err
 	}
@@ -114,7 +112,7 @@ func (p *Plugin) start(ctx context.Context, req *protocol.ProcSpawnRequest, env 
 		return nil, err
 	}
 	r.id = p.procs.newID()
-	known := p.procs.add(sess, r)
+	known := p.procs.add(r)
 	p.begin(own, r, p.limit(float64(req.Timeout), stop))
 	switch {
 	case !known:
@@ -269,26 +267,26 @@ func (p *Plugin) RunProc(ctx context.Context, run child.ProcRun) (*child.ProcRes
 	end, err := started.Wait()
 	free()
 	file, cut := out.Finish()
-	result := &child.ProcResult{Stdout: stdout.Text(), Stderr: stderr.Text(), ExitCode: end.Code, Truncated: cut}
-	if end.Signal != 0 {
-		result.ExitCode = 128 + int(end.Signal)
-	}
+	result := &child.ProcResult{Stdout: stdout.Text(), Stderr: stderr.Text(), ExitCode: exitCode(end), Truncated: cut}
 	if err != nil {
 		return nil, stopError(err, result, file)
 	}
 	return result, nil
 }
 
+// is reports whether an error is, or wraps, one of a type.
+func is[E error](err error) bool {
+	_, ok := errors.AsType[E](err)
+	return ok
+}
+
 // runError turns a refusal into an error with a code of tools.
 func runError(err error) error {
-	var denied *sandbox.DeniedError
-	var env *sandbox.EnvError
-	var dir *sandbox.WorkdirError
-	var refused refusal
+	dir, isDir := errors.AsType[*sandbox.WorkdirError](err)
 	switch {
-	case errors.As(err, &denied), errors.As(err, &env), errors.As(err, &dir) && dir.Denied:
+	case is[*sandbox.DeniedError](err), is[*sandbox.EnvError](err), isDir && dir.Denied:
 		return protocol.Errorf(protocol.CodeToolDenied, "%w", err)
-	case errors.As(err, &refused):
+	case is[refusal](err):
 		return protocol.Errorf(protocol.CodeToolError, "%w", err)
 	}
 	return err
