@@ -34,6 +34,7 @@ func TestHands(t *testing.T) {
 		{"bash", `{"command":"echo a; echo b >&2; exit 3"}`, `error: exit status 3\n{"stdout":"a\\n","stderr":"b\\n"}`},
 		{"bash", `{"command":"echo before; sleep 60","timeout":200}`, `(?s)error: timeout: .*"stdout":"before\\n"`},
 		{"bash", `{"command":" "}`, `error: schema_violation: command should not be empty`},
+		{"bash", `{"command":"true","timeout":600001}`, `timeout is 600001; it should be at most 600000 milliseconds here`},
 		{"bash", `{"command":7}`, `error: schema_violation: the arguments do not fit`},
 		{
 			"bash", `{"command":"echo one; echo two; exec sleep 3061","run_in_background":true}`,

@@ -302,6 +302,7 @@ func TestEditFile(t *testing.T) {
 		{"a\r\nb\r\n", "a\nb", "x\ny\nz", false, "x\r\ny\r\nz\r\n", 1},
 		{"a\r\nb\r\n", "a\r\nb", "x\r\ny", false, "x\r\ny\r\n", 1},
 		{"a\r\nb\nc", "b\nc", "x", false, "a\r\nx", 1}, // mixed line ends stay as they are
+		{"a\nb\r\nc\r\n", "b\nc", "x\ny", false, "a\nx\r\ny\r\n", 1},
 		{"\ufeffa", "a", "b", false, "\ufeffb", 1},
 		{"$1 \\1", "$1", "${2}", false, "${2} \\1", 1},
 	} {

@@ -304,10 +304,12 @@ func readText(file *os.File, name string) (string, error) {
 	return text.String(), nil
 }
 
-// edited returns the text after the edit and the number of replacements.
+// edited returns the text after the edit and the number of replacements. Models write LF; in a file with CRLF, and
+// where the old text occurs only with CRLF, the line breaks of old and new become CRLF.
 func edited(text string, a *editArgs) (string, int, error) {
 	before, after := a.Old, a.New
-	if breaks := strings.Count(text, "\n"); breaks > 0 && breaks == strings.Count(text, "\r\n") {
+	breaks := strings.Count(text, "\n")
+	if breaks > 0 && breaks == strings.Count(text, "\r\n") || !strings.Contains(text, before) {
 		before, after = withCRLF(before), withCRLF(after)
 	}
 	n := strings.Count(text, before)

@@ -150,6 +150,10 @@ func (h *hands) runBash(ctx context.Context, args protocol.Object) (*protocol.To
 		Timeout    float64 `json:"timeout"`
 		Background bool    `json:"run_in_background"`
 	}](args)
+	most := maxShellTime
+	if err == nil && in.Background {
+		most = maxSpawnTime
+	}
 	switch {
 	case err != nil:
 		return nil, err
@@ -158,10 +162,14 @@ func (h *hands) runBash(ctx context.Context, args protocol.Object) (*protocol.To
 	case in.Background && !h.background():
 		return nil, protocol.Errorf(protocol.CodeToolDenied, "no command may run in the background here; run it "+
 			"without run_in_background")
+	case in.Timeout < 0 || in.Timeout > float64(most.Milliseconds()):
+		return nil, protocol.Errorf(protocol.CodeSchemaViolation, "timeout is %g; it should be at most %d milliseconds "+
+			"here, and at most %d in the background", in.Timeout, maxShellTime.Milliseconds(),
+			maxSpawnTime.Milliseconds())
 	}
 	limit := usualShellTime
 	if in.Timeout > 0 {
-		limit = time.Duration(min(in.Timeout, float64(maxShellTime.Milliseconds())) * float64(time.Millisecond))
+		limit = time.Duration(in.Timeout * float64(time.Millisecond))
 	}
 	var first error // about the shell that the model named
 	for _, name := range shellNames {
@@ -212,7 +220,7 @@ func (h *hands) spawn(ctx context.Context, argv []string, limit float64) (*proto
 	var resp protocol.ProcSpawnResponse
 	req := protocol.ProcSpawnRequest{Cmd: argv, StdinMode: "null"}
 	if limit > 0 {
-		req.Timeout = int(math.Ceil(min(limit, float64(maxSpawnTime.Milliseconds())) / 1000))
+		req.Timeout = int(math.Ceil(limit / 1000))
 	}
 	err := h.ask(host.TakeStreams(ctx, h.shells.take), protocol.TypeProcSpawnReq, &req, &resp)
 	switch {
