@@ -268,15 +268,9 @@ func TestOptions(t *testing.T) {
 			Command:      []string{"a"},
 			Capabilities: []protocol.Capability{"tool"},
 		}},
-		`types: "tool/call/req"`: {opts: Options{
-			Command: []string{"a"},
-			Types:   []string{"tool/call/req"},
-		}},
+		`types: "tool/call/req"`: {opts: Options{Command: []string{"a"}, Types: []string{"tool/call/req"}}},
 		`types: "a b"`: {opts: Options{Command: []string{"a"}, Types: []string{"a b"}}},
-		"appears twice": {opts: Options{
-			Command: []string{"a"},
-			Types:   []string{"a/req", "a/req"},
-		}},
+		"appears twice": {opts: Options{Command: []string{"a"}, Types: []string{"a/req", "a/req"}}},
 		"max_parallel":  {opts: Options{Command: []string{"a"}, MaxParallel: 5000}},
 		"start_timeout": {opts: Options{Command: []string{"a"}, StartTimeout: -1}},
 	} {

@@ -324,14 +324,8 @@ func TestImportRefuses(t *testing.T) {
 			maxMetadata)+`"},"deps"`, 1), "/metadata"},
 		"unknown dep": {plan + two, "/deps/0"},
 		"itself":      {plan + strings.Replace(task, `"deps":[]`, `"deps":["00000000000b"]`, 1), "not a task"},
-		"circle": {
-			plan + task + two + strings.Replace(task, `"deps":[]`, `"deps":["00000000000c"]`, 1),
-			"circle",
-		},
-		"another plan": {
-			plan + other + task + strings.Replace(task, "00000000000a", "00000000000d", 1),
-			"belongs to",
-		},
+		"circle": {plan + task + two + strings.Replace(task, `"deps":[]`, `"deps":["00000000000c"]`, 1), "circle"},
+		"another plan": {plan + other + task + strings.Replace(task, "00000000000a", "00000000000d", 1), "belongs to"},
 		"changed columns":  {plan + strings.Replace(plan, `"open"`, `"shut"`, 1), "other columns"},
 		"good, then wrong": {plan + task + two + `{"kind":"planning.task","record":{}}`, "/task_id"},
 	} {

@@ -251,18 +251,8 @@ func TestRefusals(t *testing.T) {
 	}{
 		"empty column": {create, []any{"columns", []string{"a", ""}}, "/columns/1", []string{"empty"}},
 		"blank column": {create, []any{"columns", []string{" \t"}}, "/columns/0", []string{"empty"}},
-		"double column": {
-			create,
-			[]any{"columns", []string{"a", "b", "a"}},
-			"/columns/2",
-			[]string{"/columns/0"},
-		},
-		"long column": {
-			create,
-			[]any{"columns", []string{text(maxColumn + 1)}},
-			"/columns/0",
-			[]string{"at most 100"},
-		},
+		"double column": {create, []any{"columns", []string{"a", "b", "a"}}, "/columns/2", []string{"/columns/0"}},
+		"long column": {create, []any{"columns", []string{text(maxColumn + 1)}}, "/columns/0", []string{"at most 100"}},
 		"many columns": {create, []any{"columns", many}, "/columns", []string{"at most 50"}},
 		"long name":    {create, []any{"name", text(maxName + 1)}, "/name", []string{"at most 1000"}},
 		"long description": {
@@ -275,12 +265,7 @@ func TestRefusals(t *testing.T) {
 		"no title":      {add, []any{"title", " \n"}, "/title", []string{"empty"}},
 		"long title":    {add, []any{"title", text(maxName + 1)}, "/title", []string{"at most 1000"}},
 		"long assignee": {add, []any{"assignee", text(maxName + 1)}, "/assignee", []string{"at most 1000"}},
-		"long task": {
-			add,
-			[]any{"description", text(maxDescription + 1)},
-			"/description",
-			[]string{"at most 100000"},
-		},
+		"long task": {add, []any{"description", text(maxDescription + 1)}, "/description", []string{"at most 100000"}},
 		"metadata":       {add, []any{"metadata", big}, "/metadata", []string{"at most 65536"}},
 		"unknown dep":    {add, []any{"deps", []string{a, absent}}, "/deps/1", []string{absent, plan}},
 		"empty dep":      {add, []any{"deps", []string{""}}, "/deps/0", []string{`""`}},
@@ -289,12 +274,7 @@ func TestRefusals(t *testing.T) {
 		"many deps":      {add, []any{"deps", make([]string, maxDeps+1)}, "/deps", []string{"at most 1000"}},
 		"new status":     {update, []any{"status", "x", "assignee", "me"}, "/status", []string{"open, closed"}},
 		"new assignee":   {update, []any{"assignee", text(maxName + 1)}, "/assignee", []string{"at most"}},
-		"new unknown dep": {
-			update,
-			[]any{"status", "closed", "deps", []string{absent}},
-			"/deps/0",
-			[]string{absent},
-		},
+		"new unknown dep": {update, []any{"status", "closed", "deps", []string{absent}}, "/deps/0", []string{absent}},
 		"new many deps":        {update, []any{"deps", make([]string, maxDeps+1)}, "/deps", []string{"at most"}},
 		"unknown field":        {update, []any{"titel", "x"}, "/titel", []string{"title"}},
 		"unknown field of add": {add, []any{"prio", "high"}, "/prio", []string{"no such field"}},
@@ -306,12 +286,7 @@ func TestRefusals(t *testing.T) {
 		"long lease":           {update, []any{"action", "claim", "lease", 604801}, "/lease", []string{"1 to 604800"}},
 		"negative lease":       {update, []any{"action", "claim", "lease", -1}, "/lease", []string{"1 to 604800"}},
 		"lease of nothing":     {update, []any{"lease", 5}, "/lease", []string{"claim and renew"}},
-		"long owner": {
-			update,
-			[]any{"action", "claim", "owner", text(101)},
-			"/owner",
-			[]string{"at most 200"},
-		},
+		"long owner": {update, []any{"action", "claim", "owner", text(101)}, "/owner", []string{"at most 200"}},
 		"version":      {update, []any{"if_version", -1}, "/if_version", []string{"from 1"}},
 		"long comment": {update, []any{"comment", text(maxComment + 1)}, "/comment", []string{"at most 10000"}},
 		"clear":        {update, []any{"clear", []string{"due", "title"}}, "/clear/1", []string{"assignee"}},
@@ -324,12 +299,7 @@ func TestRefusals(t *testing.T) {
 		},
 		"waits for itself":     {update, []any{"deps", []string{a}}, "/deps/0", []string{a + " → " + a}},
 		"two wait for another": {update, []any{"deps", []string{b}}, "/deps/0", []string{a + " → " + b + " → " + a}},
-		"three": {
-			update,
-			[]any{"deps", []string{c}},
-			"/deps/0",
-			[]string{a + " → " + c + " → " + b + " → " + a},
-		},
+		"three": {update, []any{"deps", []string{c}}, "/deps/0", []string{a + " → " + c + " → " + b + " → " + a}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			more := map[protocol.Type][]any{
