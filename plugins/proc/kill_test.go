@@ -45,10 +45,7 @@ func TestKillSignals(t *testing.T) {
 		assert.That(t, st.Status == protocol.ProcKilled && strings.Contains(st.Error, name), "%s: %+v", name, st)
 		r = plain.kill("SIGKILL")
 		assert.That(t, !r.OK && r.State == protocol.ProcKilled, "a second time: %+v", r)
-		r = taker.kill("SIGKILL")
-		assert.That(t, r.OK && r.State == protocol.ProcKilled, "SIGKILL: %+v", r)
-		got := texts(taker.end())
-		assert.Equal(t, got[len(got)-1], "killed", "SIGKILL: %q", got)
+		assert.Equal(t, taker.dies(), "killed")
 	}
 }
 
@@ -70,10 +67,8 @@ func TestKillThatIsCaught(t *testing.T) {
 		p.says("up\n")
 		r := p.kill("TERM")
 		assert.That(t, r.OK && r.State == tc.state, "%s: the answer is %+v", tc.exit, r)
-		got := texts(p.end())
-		assert.Equal(t, got[len(got)-1], tc.last, "%s: %q", tc.exit, got)
-		st := s.status(p.id)
-		assert.Equal(t, st.Status, tc.state, "%s: %+v", tc.exit, st)
+		assert.Equal(t, last(p.end()), tc.last, "%s", tc.exit)
+		assert.Equal(t, s.status(p.id).Status, tc.state, "%s", tc.exit)
 	}
 }
 
@@ -81,16 +76,11 @@ func TestWrongKills(t *testing.T) {
 	s := newStage(t, DefaultOptions())
 	p := s.spawn([]string{"cat"})
 	for _, name := range []string{"SIGSTOP", "9", "SIG", "KILL ", "SIGSIGTERM"} {
-		m := s.Call(protocol.TypeProcKillReq, fields(t, "proc_id", p.id, "signal", name))
-		if m.Code != protocol.CodeSchemaViolation || m.Problem() != "/signal" ||
-			!strings.Contains(m.Get("/message"), "SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2") {
-			t.Errorf("%q: %s", name, m.Line)
-		}
+		s.Refused(protocol.TypeProcKillReq, fields(t, "proc_id", p.id, "signal", name), protocol.CodeSchemaViolation,
+			"/signal: ", "SIGHUP, SIGINT, SIGKILL, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2")
 	}
-	s.Refused(protocol.TypeProcKillReq, `{"proc_id":"p0-procs"}`, protocol.CodeUnknownProc)        // an unknown one
-	if m := s.Call(protocol.TypeProcKillReq, fields(t, "proc_id", p.id)); m.Get("/ok") != "true" { // SIGTERM
-		t.Errorf("%s", m.Line)
-	}
+	s.Refused(protocol.TypeProcKillReq, `{"proc_id":"p0-procs"}`, protocol.CodeUnknownProc) // an unknown one
+	s.Call(protocol.TypeProcKillReq, fields(t, "proc_id", p.id)).Has(t, "/ok", "true")      // SIGTERM
 	assert.Slice(t, texts(p.end()), []string{"killed"})
 }
 
@@ -143,18 +133,15 @@ func (s *stage) extinct(t *testing.T) {
 func TestTreesDie(t *testing.T) {
 	t.Run("kill", func(t *testing.T) {
 		s := newStage(t, DefaultOptions())
-		p := s.family(t)
-		r := p.kill("SIGKILL")
-		assert.That(t, r.OK && r.State == protocol.ProcKilled, "%+v", r)
+		assert.Equal(t, s.family(t).dies(), "killed")
 		s.extinct(t)
-		p.end()
 	})
 	t.Run("timeout", func(t *testing.T) {
 		s := newStage(t, DefaultOptions())
 		p := s.family(t)
 		s.plugin.procs.all()[0].stop(errTimedOut) // what the timer does; the test does not wait for the timer
-		got := texts(p.end())
-		assert.That(t, got[len(got)-1] == "killed" && s.status(p.id).Status == protocol.ProcTimedOut, "%q", got)
+		assert.Equal(t, last(p.end()), "killed")
+		assert.Equal(t, s.status(p.id).Status, protocol.ProcTimedOut)
 		s.extinct(t)
 	})
 	t.Run("session", func(t *testing.T) {
@@ -221,9 +208,7 @@ func TestSessionsEnd(t *testing.T) {
 		assert.That(t, st.Status == protocol.ProcNotFound, "the new session knows %s: %+v", p.id, st)
 		s.Refused(protocol.TypeProcWriteReq, fields(t, "proc_id", p.id, "data", "x"), protocol.CodeUnknownProc)
 	}
-	if all := s.status(""); len(all.Procs) != 0 {
-		t.Errorf("%+v", all)
-	}
+	assert.Equal(t, len(s.status("").Procs), 0)
 	next := s.bash("echo new")
 	assert.That(t, !slices.ContainsFunc(procs, func(p *proc) bool { return p.id == next.id }), "the id %s came again",
 		next.id)
@@ -249,19 +234,18 @@ func TestManyAtOnce(t *testing.T) {
 			case 2:
 				p.write(p.id+"\n", true)
 			}
-			got := p.end()
-			last := got[len(got)-1].String()
-			assert.That(t, (last == "killed" || i%3 >= 2) && (i%3 != 2 ||
-				slices.Equal(texts(got), []string{"stdout " + p.id, "stdout code 0"})), "%d: %q", i, got)
+			want := []string{"killed"}
+			if i%3 == 2 {
+				want = []string{"stdout " + p.id, "stdout code 0"}
+			}
+			assert.Slice(t, texts(p.end()), want, "%d", i)
 		})
 	}
 	all.Wait()
 	list := s.status("")
-	assert.That(t, len(list.Procs) == many && list.Status == protocol.ProcCompleted, "%d are listed, %s",
-		len(list.Procs), list.Status)
 	ids := map[string]bool{}
 	for _, info := range list.Procs {
 		ids[info.ProcID] = true
 	}
-	assert.Equal(t, len(ids), many, "… ids")
+	assert.That(t, len(ids) == many && list.Status == protocol.ProcCompleted, "%d ids, %s", len(ids), list.Status)
 }

@@ -13,6 +13,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/hosttest"
+	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/hosttest/sandboxtest"
 	"a2e/host/sandbox"
@@ -180,17 +181,6 @@ func (p *proc) events() (all []event) {
 	return all
 }
 
-// wait waits until the events so far meet a condition.
-func (p *proc) wait(what string, ok func([]event) bool) []event {
-	p.s.t.Helper()
-	var all []event
-	hosttest.Eventually(p.s.t, what, func() bool {
-		all = p.events()
-		return ok(all)
-	})
-	return all
-}
-
 // end waits for the last event, and returns all events.
 func (p *proc) end() []event {
 	p.s.t.Helper()
@@ -205,15 +195,20 @@ func (p *proc) end() []event {
 	return p.events()
 }
 
-// says waits until the text of the events contains text.
-func (p *proc) says(text string) {
+// says waits until the text of the events contains text, and returns all of their text.
+func (p *proc) says(text string) string {
 	p.s.t.Helper()
 	p.s.t.Cleanup(func() {
 		if p.s.t.Failed() {
 			p.s.t.Logf("%s said %.1000q", p.id, texts(p.events()))
 		}
 	})
-	p.wait(fmt.Sprintf("%q from %s", text, p.id), func(all []event) bool { return strings.Contains(textOf(all), text) })
+	var said string
+	hosttest.Eventually(p.s.t, fmt.Sprintf("%q from %s", text, p.id), func() bool {
+		said = textOf(p.events())
+		return strings.Contains(said, text)
+	})
+	return said
 }
 
 // textOf joins the text of events.
@@ -237,28 +232,42 @@ func (p *proc) write(data string, eof bool) {
 
 func (p *proc) tryWrite(more ...any) (resp protocol.ProcWriteResponse) {
 	p.s.t.Helper()
-	m := p.s.Call(protocol.TypeProcWriteReq, fields(p.s.t, append([]any{"proc_id", p.id}, more...)...))
-	must.That(p.s.t, m.Type == protocol.TypeProcWriteResp, "write to %s: %s", p.id, m.Line)
-	m.Decode(p.s.t, &resp)
+	p.s.ask(protocol.TypeProcWriteReq, &resp, append(more, "proc_id", p.id)...)
 	return resp
 }
 
 func (p *proc) kill(signal string) (resp protocol.ProcKillResponse) {
 	p.s.t.Helper()
-	m := p.s.Call(protocol.TypeProcKillReq, fields(p.s.t, "proc_id", p.id, "signal", signal))
-	must.That(p.s.t, m.Type == protocol.TypeProcKillResp, "kill %s of %s: %s", signal, p.id, m.Line)
-	m.Decode(p.s.t, &resp)
+	p.s.ask(protocol.TypeProcKillReq, &resp, "proc_id", p.id, "signal", signal)
 	return resp
+}
+
+// dies kills the process, and returns its last event.
+func (p *proc) dies() string {
+	p.s.t.Helper()
+	r := p.kill("SIGKILL")
+	assert.That(p.s.t, r.OK && r.State == protocol.ProcKilled, "%+v", r)
+	return last(p.end())
 }
 
 // status returns the answer to a status request; "" asks for all.
 func (s *stage) status(id string) (resp protocol.ProcStatusResponse) {
 	s.t.Helper()
-	m := s.Call(protocol.TypeProcStatusReq, fields(s.t, "proc_id", id))
-	must.That(s.t, m.Type == protocol.TypeProcStatusResp, "status: %s", m.Line)
-	m.Decode(s.t, &resp)
+	s.ask(protocol.TypeProcStatusReq, &resp, "proc_id", id)
 	return resp
 }
+
+// ask sends a request, which must have the response of its type, and reads that.
+func (s *stage) ask(typ protocol.Type, resp any, pairs ...any) {
+	s.t.Helper()
+	m := s.Call(typ, fields(s.t, pairs...))
+	info, _ := protocol.Lookup(typ)
+	must.That(s.t, m.Type == info.Response, "%s %v was answered by %s", typ, pairs, m.Line)
+	m.Decode(s.t, resp)
+}
+
+// last returns the last of some events as text.
+func last(all []event) string { return all[len(all)-1].String() }
 
 // texts returns events as String does, but each line on its own without its newline, whatever pieces
 // the output came in. A line without an end is "stdout+ text".

@@ -114,8 +114,7 @@ func TestClose(t *testing.T) {
 		assert.That(t, r.ended(), "%s runs", r.id)
 	}
 	for _, p := range []*proc{p, q} {
-		got := texts(p.end())
-		assert.Equal(t, got[len(got)-1], "killed", "%q", got)
+		assert.Equal(t, last(p.end()), "killed")
 	}
 	m := s.Call(protocol.TypeProcSpawnReq, `{"cmd":["cat"]}`)
 	assert.That(t, m.Type == protocol.TypeError || m.Get("/ok") == "false", "a spawn after Close: %s", m.Line)

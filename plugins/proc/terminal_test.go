@@ -4,48 +4,18 @@ package proc
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol"
 )
-
-// typed returns everything that a terminal has shown so far, unchanged.
-func (p *proc) typed() string {
-	p.s.t.Helper()
-	var b strings.Builder
-	for _, e := range p.events() {
-		if e.Data.Text != nil {
-			b.WriteString(*e.Data.Text)
-		}
-		assert.That(p.s.t, e.Kind != protocol.EventLog || e.Stream == protocol.StreamStdout,
-			"a terminal has written to %s", e.Stream)
-	}
-	return b.String()
-}
-
-// shows waits until the terminal has shown the text, and returns everything that it has shown.
-func (p *proc) shows(text string) (all string) {
-	p.s.t.Helper()
-	p.s.t.Cleanup(func() {
-		if p.s.t.Failed() {
-			p.s.t.Logf("the terminal has shown %q", p.typed())
-		}
-	})
-	hosttest.Eventually(p.s.t, text, func() bool {
-		all = p.typed()
-		return strings.Contains(all, text)
-	})
-	return all
-}
 
 func terminalOf(cols, rows int) map[string]any {
 	return map[string]any{"pty": true, "cols": cols, "rows": rows}
@@ -56,17 +26,16 @@ func TestTerminalSession(t *testing.T) {
 	s := newStage(t, DefaultOptions())
 	p := s.spawn([]string{"python3", "-q", "-i", "-c", "import sys, os; sys.ps1='ask> '"},
 		"metadata", map[string]any{"pty": true}, "env", map[string]any{"TERM": "dumb"})
-	p.shows("ask> ") // a prompt has no newline
+	p.says("ask> ") // a prompt has no newline
 	p.write("print([os.isatty(i) for i in range(3)], os.get_terminal_size(), os.ttyname(0) != '', "+
 		"os.environ['TERM'])\n", false)
-	p.shows("[True, True, True] os.terminal_size(columns=80, lines=24) True dumb\r\nask> ")
+	p.says("[True, True, True] os.terminal_size(columns=80, lines=24) True dumb\r\nask> ")
 	p.write("import time; print('runs' + 'on'); [time.sleep(0.01) for _ in iter(int, 1)]\n", false)
-	p.shows("runson\r\n")
+	p.says("runson\r\n")
 	p.write("\x03", false)
-	p.shows("KeyboardInterrupt\r\nask> ")
+	p.says("KeyboardInterrupt\r\nask> ")
 	p.write("sys.exit(7)\n", false)
-	got := p.end()
-	assert.Equal(t, got[len(got)-1].String(), "stderr code 7")
+	assert.Equal(t, last(p.end()), "stderr code 7")
 }
 
 func TestTerminalSize(t *testing.T) {
@@ -79,7 +48,7 @@ show()
 print(os.environ['TERM'])
 while True: time.sleep(0.01)
 `, "metadata", terminalOf(100, 30))
-	p.shows("30 100\r\nxterm-256color\r\n")
+	p.says("30 100\r\nxterm-256color\r\n")
 	for _, tc := range []struct {
 		size map[string]any
 		want string
@@ -90,24 +59,20 @@ while True: time.sleep(0.01)
 	} {
 		r := p.tryWrite("metadata", tc.size)
 		assert.That(t, r.OK, "%+v", r)
-		p.shows(tc.want)
+		p.says(tc.want)
 	}
-	r := p.kill("SIGKILL")
-	assert.That(t, r.OK && r.State == protocol.ProcKilled, "%+v", r)
-	got := p.end()
-	assert.Equal(t, got[len(got)-1].String(), "killed", "%q", got)
+	assert.Equal(t, p.dies(), "killed")
 }
 
 // TestTerminalEOF: the end of input is a character, so the terminal stays open after it.
 func TestTerminalEOF(t *testing.T) {
 	s := newStage(t, DefaultOptions())
 	p := s.bash("stty -echo; echo ready; cat; echo first; cat; echo second", "metadata", terminalOf(0, 0))
-	p.shows("ready\r\n")
+	p.says("ready\r\n")
 	p.write("one\n", true)
-	p.shows("first\r\n")
+	p.says("first\r\n")
 	p.write("two\n", true)
-	got := textOf(p.end())
-	assert.That(t, strings.Contains(p.typed(), "ready\r\none\r\nfirst\r\ntwo\r\nsecond\r\n"), "%q", got)
+	assert.Contains(t, textOf(p.end()), "ready\r\none\r\nfirst\r\ntwo\r\nsecond\r\n")
 }
 
 // TestTerminalJobControl: job control works, as the shell controls its terminal.
@@ -115,15 +80,15 @@ func TestTerminalJobControl(t *testing.T) {
 	s := newStage(t, DefaultOptions())
 	p := s.spawn([]string{"bash", "--norc", "--noprofile", "-i"}, "metadata", terminalOf(80, 24), "env",
 		map[string]any{"TERM": "dumb"})
-	p.shows("$ ")
+	p.says("$ ")
 	p.write("sh -c 'echo going-$((1+1)); exec sleep 1000'\n", false)
-	p.shows("going-2") // the job now owns the terminal; an earlier ^Z may stop the shell instead
+	p.says("going-2") // the job now owns the terminal; an earlier ^Z may stop the shell instead
 	// only once: each ^Z drops pending output of the terminal, so a second one may drop the shell's
 	// text
 	p.write("\x1a", false)
-	p.shows("Stopped")
+	p.says("Stopped")
 	p.write("kill %1; echo mine-$((40+2))\n", false)
-	all := p.shows("mine-42")
+	all := p.says("mine-42")
 	assert.That(t, !strings.Contains(all, "no job control"), "%q", all)
 	p.write("exit 0\nexit 0\n", false) // the first may only warn of jobs
 	p.end()
@@ -154,23 +119,18 @@ func TestTerminalOutput(t *testing.T) {
 	p := s.bash(`stty raw; printf 'a\xff\n'; seq 1 20000; printf 'last'`, "metadata", terminalOf(80, 24), "stdin_mode",
 		"null")
 	all := p.end()
-	var got strings.Builder
+	var got, want strings.Builder
 	for _, e := range all {
-		if e.Data.Text != nil {
-			got.WriteString(*e.Data.Text)
-		}
-		got.Write(e.Data.Base64)
+		got.Write(e.output())
+		assert.That(t, e.last() || e.Stream == protocol.StreamStdout, "a terminal has written to %s", e.Stream)
 	}
-	var want strings.Builder
 	want.WriteString("a\xff\n")
 	for i := range 20000 {
-		want.WriteString(strconv.Itoa(i+1) + "\n")
+		fmt.Fprintln(&want, i+1)
 	}
 	want.WriteString("last")
-	if got.String() != want.String() {
-		t.Errorf("%d bytes came, of %d; they end in %q", got.Len(), want.Len(),
-			protocol.Tail(got.String(), shownOutput))
-	}
+	assert.That(t, got.String() == want.String(), "%d bytes came, of %d; they end in %q", got.Len(), want.Len(),
+		protocol.Tail(got.String(), shownOutput))
 	assert.That(t, slices.ContainsFunc(all, func(e event) bool { return e.Data.Base64 != nil }), "no base64")
 	r := s.spawn([]string{"cat"}, "metadata", terminalOf(0, 0), "stdin_mode", "null").tryWrite("data", "x")
 	assert.That(t, !r.OK, "%+v", r)
