@@ -269,10 +269,10 @@ func TestOptions(t *testing.T) {
 			Capabilities: []protocol.Capability{"tool"},
 		}},
 		`types: "tool/call/req"`: {opts: Options{Command: []string{"a"}, Types: []string{"tool/call/req"}}},
-		`types: "a b"`: {opts: Options{Command: []string{"a"}, Types: []string{"a b"}}},
-		"appears twice": {opts: Options{Command: []string{"a"}, Types: []string{"a/req", "a/req"}}},
-		"max_parallel":  {opts: Options{Command: []string{"a"}, MaxParallel: 5000}},
-		"start_timeout": {opts: Options{Command: []string{"a"}, StartTimeout: -1}},
+		`types: "a b"`:           {opts: Options{Command: []string{"a"}, Types: []string{"a b"}}},
+		"appears twice":          {opts: Options{Command: []string{"a"}, Types: []string{"a/req", "a/req"}}},
+		"max_parallel":           {opts: Options{Command: []string{"a"}, MaxParallel: 5000}},
+		"start_timeout":          {opts: Options{Command: []string{"a"}, StartTimeout: -1}},
 	} {
 		_, err := New("x", tc.opts, host.Env{Workspace: f.dir, Launcher: nil, Exclusive: tc.exclusive})
 		assert.That(t, err != nil && strings.Contains(err.Error(), says) && strings.Contains(err.Error(), `plugin "x"`),

@@ -120,7 +120,8 @@ func TestStreamHidesSecrets(t *testing.T) {
 	secrets.AddSecret("s3cr3t-token")
 	secrets.AddSecret("3t-token-of-two")
 	property.Check(t, func(r *rapid.T) {
-		parts := rapid.SampledFrom(strings.Split("s3cr3t-token,-of-two,3t-token-of-two,s3cr,s,\n,\r\n,x,\xff,é,€,😀", ","))
+		parts := rapid.SampledFrom(
+			strings.Split("s3cr3t-token,-of-two,3t-token-of-two,s3cr,s,\n,\r\n,x,\xff,é,€,😀", ","))
 		text := strings.Join(rapid.SliceOf(parts).Draw(r, "text"), "")
 		wait := rapid.SampledFrom([]time.Duration{0, lineWait}).Draw(r, "wait")
 		pause := rapid.SampledFrom([]time.Duration{0, lineWait + 1, secretWait - 1, secretWait + 1}).Draw(r, "pause")
