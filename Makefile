@@ -116,7 +116,7 @@ fmt: ## format the code
 	go run $(GOLANGCI) fmt ./...
 
 walls: ## every attack test as root, as an ordinary user, and without namespaces
-	go run ./host/hosttest/walls
+	go run ./host/hosttest/attacks
 
 lint: ## the format and all checks of the code by golangci-lint, and go.mod with go.sum
 	go mod verify

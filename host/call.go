@@ -36,7 +36,7 @@ type call struct {
 
 	chosen atomic.Pointer[string] // the tool of a group that ran
 	span   context.Context        // with the span of the request; nil = nothing is traced
-	reader atomic.Pointer[leader] // the leader that runs it; nil = a worker does
+	reader atomic.Pointer[leader] // the leader that runs it; nil = another goroutine does
 	slots  *Slots                 // of which it has one; nil = none. Host.mu guards slots to released
 
 	older, newer *call   // in a callList
@@ -290,7 +290,7 @@ func ReleaseSlot(ctx context.Context) {
 		next = append(next, h.startQueuedLocked()...)
 	}
 	h.mu.Unlock()
-	h.workAll(next)
+	h.startAll(next)
 }
 
 // ReleaseOrder releases the position of the handler's request in the order, and keeps its slot. It is for a handler
@@ -303,7 +303,7 @@ func ReleaseOrder(ctx context.Context) {
 	c.host.mu.Lock()
 	next := c.host.passLocked(c)
 	c.host.mu.Unlock()
-	c.host.workAll(next)
+	c.host.startAll(next)
 }
 
 // passLocked takes the claims away from a running call, and returns the calls that may run now.

@@ -66,7 +66,7 @@ func cancel(h *Host, c *call) (any, error) {
 	waiting, next := h.stopWaitingLocked(matches)
 	running := slices.DeleteFunc(h.runningLocked(), func(r *call) bool { return !matches(r) })
 	h.mu.Unlock()
-	h.workAll(next)
+	h.startAll(next)
 	for _, r := range running {
 		r.stop(errCancelled)
 	}

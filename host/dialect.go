@@ -139,12 +139,12 @@ func (h *Host) handLine(t *leader, d Dialect, err error) bool {
 	for _, c := range ready[1:] {
 		c.reader.Store(nil)
 	}
-	h.workAll(ready[1:])
+	h.startAll(ready[1:])
 	if mine {
 		return h.runOn(t, ready[0])
 	}
 	ready[0].reader.Store(nil) // another goroutine is the leader
-	h.work(ready[0])
+	h.runCalls(ready[0])
 	return false
 }
 

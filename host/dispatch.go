@@ -251,7 +251,7 @@ func (h *Host) abandon(c *call) {
 	h.abandoned++
 	next := h.endLocked(c)
 	h.mu.Unlock()
-	h.workAll(next)
+	h.startAll(next)
 }
 
 // runOn runs a call on the goroutine that reads, and frees its slot. False means that another goroutine is the
@@ -259,15 +259,15 @@ func (h *Host) abandon(c *call) {
 func (h *Host) runOn(t *leader, c *call) bool {
 	t.begin(h, c)
 	t.out = h.run(c, t.out)
-	h.workAll(h.release(c))
+	h.startAll(h.release(c))
 	if !t.end() {
 		return false
 	}
 	return !h.out.due() || h.flush(t)
 }
 
-// work runs a call, and then one of those that waited for its slot. The others get goroutines of their own.
-func (h *Host) work(c *call) {
+// runCalls runs a call, and then one of those that waited for its slot. The others get goroutines of their own.
+func (h *Host) runCalls(c *call) {
 	var out []byte
 	for c != nil {
 		out = h.run(c, out)
@@ -275,15 +275,15 @@ func (h *Host) work(c *call) {
 		c = nil
 		if len(next) > 0 {
 			c = next[0]
-			h.workAll(next[1:])
+			h.startAll(next[1:])
 		}
 	}
 }
 
-// workAll runs the calls, each on a goroutine of its own.
-func (h *Host) workAll(calls []*call) {
+// startAll runs the calls, each on a goroutine of its own.
+func (h *Host) startAll(calls []*call) {
 	for _, c := range calls {
-		h.goes.Go(func() { h.work(c) })
+		h.goes.Go(func() { h.runCalls(c) })
 	}
 }
 
@@ -304,7 +304,7 @@ func (h *Host) run(c *call, out []byte) []byte {
 	case resp != nil:
 		out = h.answer(c, out, resp, nil)
 	}
-	h.workAll(next) // after the answer, so that the answers of one slot are in order
+	h.startAll(next) // after the answer, so that the answers of one slot are in order
 	return out
 }
 
@@ -337,7 +337,7 @@ func (h *Host) invoke(c *call) (resp any, err error) {
 		resp, err = c.dest.control(h, c)
 	} else if err = h.gateOnce(c); err == nil {
 		if c.limit > 0 && c.reader.Load() == nil {
-			c.arm() // the watcher sees only the leader, not a worker
+			c.arm() // the watcher sees only the leader, not other goroutines
 		}
 		std := c.std.Load()
 		// A call that was stopped before it could begin is not served, unless it has a slot of its dialect.
@@ -358,7 +358,7 @@ func (h *Host) brokenOff(c *call) {
 	h.logPanic(string(c.dest.typ), "the handler ended its goroutine")
 	_ = c.finish()
 	h.answerError(c, protocol.Errorf(protocol.CodeRuntimeError, "the plugin broke off %s", c.dest.typ))
-	h.workAll(h.release(c))
+	h.startAll(h.release(c))
 }
 
 func (h *Host) logPanic(where string, v any) {

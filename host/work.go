@@ -74,7 +74,7 @@ func StopAll(cause error, works ...*Work) (stopped int) {
 	waiting, next := h.stopWaitingLocked(func(c *call) bool { return all[c] })
 	running := slices.DeleteFunc(h.runningLocked(), func(c *call) bool { return !all[c] })
 	h.mu.Unlock()
-	h.workAll(next)
+	h.startAll(next)
 	for _, c := range waiting {
 		h.answerError(c, cause)
 	}
@@ -115,7 +115,7 @@ func (h *Host) admitAgain(c *call, w *Work) {
 	if over {
 		return
 	}
-	h.workAll(h.admitWorks(nil, w))
+	h.startAll(h.admitWorks(nil, w))
 	if cause := w.stopped.Load(); cause != nil { // after c had ended, but before the further run was known
 		StopAll(*cause, w)
 	}

@@ -360,7 +360,7 @@ func readers() []func(t testing.TB, file string, text []byte) (any, error) {
 			list := trust.List{Dir: filepath.Dir(file)}
 			must.OK(t, os.Rename(file, filepath.Join(list.Dir, "trusted.json")))
 			must.That(t, list.Check("/not/named", text) != nil, "a file that nobody named is trusted")
-			return list.Entries()
+			return list.Files()
 		},
 		func(_ testing.TB, file string, text []byte) (any, error) { return chains.ParseFile(file, text) },
 		func(_ testing.TB, _ string, text []byte) (any, error) { return mcpservers.ParseServers(text) },

@@ -101,7 +101,7 @@ func register[Options any, P host.Plugin](name string, defaults Options, New fun
 			}
 			plugin, err := New(p.Name, *opts, env)
 			if err != nil {
-				return nil, p.Options.Place(err)
+				return nil, p.Options.Locate(err)
 			}
 			return plugin, nil
 		},
@@ -287,8 +287,8 @@ func (b *build) checkTools(p config.Plugin, key string, patterns []string) error
 	for i, pattern := range patterns {
 		if doublestar.ValidatePattern(pattern) && !isTool(names, pattern) {
 			err := fmt.Errorf("%.64q matches no built-in tool and none of commands: %s (tools of an MCP server are "+
-				"denied in the entry of the server)", pattern, config.Suggest(pattern, names))
-			return p.Options.Place(config.At(err, append(strings.Split(key, "."), strconv.Itoa(i))...))
+				"denied in the entry of the server)", pattern, config.SuggestName(pattern, names))
+			return p.Options.Locate(config.At(err, append(strings.Split(key, "."), strconv.Itoa(i))...))
 		}
 	}
 	return nil

@@ -50,7 +50,7 @@ func AllowedPrograms(cfg *config.Config) ([]Programs, error) {
 			own.names = sandbox.DefaultCommands()
 		}
 		if one.List, err = sandbox.NewAllowList(own.names, dirs, cfg.Workspace, shared.strict()); err != nil {
-			return nil, p.Options.Place(config.At(err, "allowed_commands"))
+			return nil, p.Options.Locate(config.At(err, "allowed_commands"))
 		}
 		all = append(all, one)
 	}
@@ -118,7 +118,7 @@ func (b *build) allow(p config.Plugin, opts programOptions) error {
 		*exec = b.allowance.exec
 	}
 	if _, err := sandbox.NewAllowList(*names, nil, "", b.allowance.strict()); err != nil {
-		return p.Options.Place(config.At(err, "allowed_commands"))
+		return p.Options.Locate(config.At(err, "allowed_commands"))
 	}
 	if *names == nil {
 		*names = b.allowance.names

@@ -66,7 +66,7 @@ func newShared(cfg *config.Config, log zerolog.Logger, events *event.Stream) *Sh
 // do.
 func (s *Shared) KeeperOf(cfg *config.Config, log zerolog.Logger) *checkpoint.Keeper {
 	c := cfg.Checkpoints
-	workspace := wall.Place(cfg.Workspace)
+	workspace := wall.Canonical(cfg.Workspace)
 	return checkpoint.Open(checkpoint.Options{
 		Workspace: workspace, StateDir: cfg.StateDir, Hidden: cfg.Wall.Inside(workspace), MaxCount: c.MaxCount,
 		MaxBytes:     c.MaxBytes,

@@ -1,12 +1,12 @@
 // Package child runs the programs that the host talks to line by line: plugins in other
 // languages, external environments, fleet workers, MCP servers.
 //
-//	child.go      one process: its start, its streams, its end
-//	program.go    what to start: the program of a config as a sandbox.Policy; when it may start again
-//	hidden.go     what the sandbox hides of what a program needs
-//	run.go        the contract of the plugin that runs programs for other plugins
-//	elsewhere.go  where a program is that was not found in the usual folders
-//	lines.go      lines to its stdin, and of its stdout and stderr; requests not answered yet
+//	child.go          one process: its start, its streams, its end
+//	program.go        what to start: the program of a config as a sandbox.Policy; when it may start again
+//	hidden_report.go  what the sandbox hides of what a program needs
+//	run.go            the contract of the plugin that runs programs for other plugins
+//	elsewhere.go      where a program is that was not found in the usual folders
+//	lines.go          lines to its stdin, and of its stdout and stderr; requests not answered yet
 //
 // The way of a line:
 //

@@ -101,7 +101,7 @@ func TestUnseen(t *testing.T) {
 			for _, r := range c.read {
 				program.Read = append(program.Read, fill(r))
 			}
-			err := program.Unseen(fill(c.said))
+			err := program.ReportHidden(fill(c.said))
 			if c.hides == "" {
 				must.OK(t, err)
 				return
@@ -111,7 +111,7 @@ func TestUnseen(t *testing.T) {
 			assert.That(t, strings.HasSuffix(err.Error(), ": the sandbox hides "+fill(c.hides)), "%v", err)
 			assert.Equal(t, lack.Fix, "read: ["+fill(c.fix)+"]")
 			program.Read = slices.Clip(strings.Split(fill(c.fix), ", "))
-			assert.OK(t, program.Unseen(fill(c.said)))
+			assert.OK(t, program.ReportHidden(fill(c.said)))
 		})
 	}
 }

@@ -155,7 +155,7 @@ func (p *Program) Look() (string, error) {
 			return "", fmt.Errorf("%s, which it runs, does not exist", script)
 		}
 	}
-	if err := p.Unseen(""); err != nil {
+	if err := p.ReportHidden(""); err != nil {
 		return "", err
 	}
 	return policy.Path, nil

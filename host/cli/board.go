@@ -53,8 +53,8 @@ func (s *System) show(b *board) {
 	s.screen.board = b
 }
 
-// aside runs do while nothing is drawn on stderr, so that do can use the terminal.
-func (s *System) aside(do func() error) error {
+// withoutBoard runs do while nothing is drawn on stderr, so that do can use the terminal.
+func (s *System) withoutBoard(do func() error) error {
 	if s.screen == nil {
 		return do()
 	}
@@ -175,7 +175,7 @@ func padded(text string, wide int) string {
 
 // waiting shows at a terminal what the command waits for and for how long. It uses one line of
 // stderr, which appears after quietFor and which done removes. Without a terminal it shows nothing.
-// Before done, write to stderr only inside aside.
+// Before done, write to stderr only inside withoutBoard.
 func (s *System) waiting(what func() string) (done func()) {
 	if !s.showsLive() {
 		return func() {}

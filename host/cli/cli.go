@@ -164,7 +164,7 @@ func Main(args []string, sys System) (code int) {
 	}()
 	var cmd commands
 	sys.secrets, sys.screen = redact.New(nil), new(drawing)
-	watchLauncher(&sys)
+	watchParent(&sys)
 	if len(args) == 0 || len(args) == 1 && args[0] == "serve" {
 		// agents start it like this, and even a parser for one command would cost them a millisecond
 		return finish(cmd.Serve.Run(&cmd, &sys), &sys)

@@ -344,7 +344,7 @@ func (d *diagnosis) checkList(l plugins.Programs, who string, dirs []string, wor
 	if l.Default {
 		c.Text += " (the default list, as far as it is here)"
 	}
-	if all := strings.Join(l.List.Launchers(), ", "); all != "" {
+	if all := strings.Join(l.List.Wrappers(), ", "); all != "" {
 		text := "These start any program or run any code, whatever else is on the list: " + all +
 			". exec: strict allows them only with what they shall run."
 		d.add("programs", levelNote, "programs", text).detail = true

@@ -49,7 +49,7 @@ func (l learnStatsCmd) Run(cmd *commands, sys *System) error {
 	case err != nil:
 		return err
 	case l.JSON:
-		return printJSON(sys.Out, each(all, (*learning.Component).Record))
+		return printJSON(sys.Out, each(all, (*learning.Component).Message))
 	}
 	return printStats(sys, all)
 }

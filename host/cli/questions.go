@@ -72,7 +72,7 @@ func (p *person) say(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	if !slices.Contains(p.seen, text) {
 		p.seen = append(p.seen, text)
-		_ = p.sys.aside(func() error { say(p.out, "%s", text); return nil }) // a closed terminal shows nothing
+		_ = p.sys.withoutBoard(func() error { say(p.out, "%s", text); return nil }) // a closed terminal shows nothing
 	}
 }
 
@@ -123,7 +123,7 @@ func (p *person) elicit(ctx context.Context, req *protocol.MCPElicitRequest) (*p
 		return nil, errNobody
 	}
 	resp := &protocol.MCPElicitResponse{ServerID: req.ServerID, MCPRequestID: req.MCPRequestID, Action: "cancel"}
-	err := p.sys.aside(func() (err error) {
+	err := p.sys.withoutBoard(func() (err error) {
 		if req.Mode == "url" {
 			resp.Action = p.visit(ctx, req)
 			return nil
@@ -312,7 +312,7 @@ func (p *person) sample(ctx context.Context, req *protocol.MCPSampleRequest) (*p
 		return nil, errors.New("this command has no model, and nobody is at a terminal to answer in its place")
 	}
 	var lines []string
-	_ = p.sys.aside(func() error {
+	_ = p.sys.withoutBoard(func() error {
 		fmt.Fprintf(p.out, "%s asks for a text of a model:\n", who)
 		for _, m := range req.Messages {
 			content, _ := m.Child("content")

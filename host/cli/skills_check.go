@@ -67,7 +67,7 @@ func tellChecked(sys *System, asJSON bool, lines []checkLine, broken int, count,
 }
 
 // entries checks the skills and returns an entry for each.
-func (s skillsCheckCmd) entries(cmd *commands, sys *System) ([]skill.Entry, error) {
+func (s skillsCheckCmd) entries(cmd *commands, sys *System) ([]skill.CheckResult, error) {
 	if s.Path != "" {
 		all, err := skill.CheckFolder(s.Path)
 		return all, fail(exitUsage, err)
@@ -76,7 +76,7 @@ func (s skillsCheckCmd) entries(cmd *commands, sys *System) ([]skill.Entry, erro
 	if err != nil {
 		return nil, err
 	}
-	var all []skill.Entry
+	var all []skill.CheckResult
 	found := false
 	for _, p := range cfg.Plugins {
 		if p.Type != string(protocol.CapSkill) || !p.Enabled {
@@ -100,7 +100,7 @@ func (s skillsCheckCmd) entries(cmd *commands, sys *System) ([]skill.Entry, erro
 }
 
 // checkLines turns entries into findings, and counts the good and broken skills.
-func checkLines(entries []skill.Entry) (lines []checkLine, good, broken int) {
+func checkLines(entries []skill.CheckResult) (lines []checkLine, good, broken int) {
 	lines = []checkLine{}
 	for _, e := range entries {
 		if len(e.Problems) > 0 {
@@ -174,7 +174,7 @@ func (s skillsValidateCmd) Run(cmd *commands, sys *System) error {
 			}
 		}
 	}
-	var entries []skill.Entry
+	var entries []skill.CheckResult
 	for _, path := range paths {
 		e, err := skill.Validate(path)
 		if err != nil {

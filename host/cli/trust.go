@@ -153,7 +153,7 @@ func trusted(src config.Source) trust.List {
 }
 
 func listTrusted(sys *System, list trust.List) error {
-	entries, err := list.Entries()
+	entries, err := list.Files()
 	if err != nil {
 		return fail(exitFailed, err)
 	}

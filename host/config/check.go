@@ -278,7 +278,7 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
-// problemsError sorts the problems by place and removes repetitions (an alias repeats the problems of
+// problemsError sorts the problems by position and removes repetitions (an alias repeats the problems of
 // its anchor). It returns nil if there are no problems.
 func problemsError(problems []Problem) error {
 	if len(problems) == 0 {
@@ -294,8 +294,8 @@ func sortProblems(problems []Problem) {
 	})
 }
 
-// Suggest returns a suggestion of what to write instead of s.
-func Suggest(s string, known []string) string {
+// SuggestName returns a suggestion of what to write instead of s.
+func SuggestName(s string, known []string) string {
 	if s == "" || !isName(s) {
 		return "known are " + strings.Join(known, ", ")
 	}

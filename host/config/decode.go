@@ -32,11 +32,11 @@ type decoder struct {
 	types    []string // of plugins; see knownTypes
 }
 
-// placed is a node or a member, both of which have a place.
+// placed is a node or a member, both of which have a position.
 type placed interface{ Where() position }
 
 func (d *decoder) fail(at placed, format string, args ...any) {
-	if len(d.problems) < maxKeyProblem {
+	if len(d.problems) < maxProblems {
 		d.problems = append(d.problems, problemAt(at, format, args...))
 	}
 }
@@ -46,7 +46,7 @@ func (d *decoder) warn(at placed, format string, args ...any) {
 }
 
 func problemAt(at placed, format string, args ...any) Problem {
-	return Problem{Place: at.Where(), Message: fmt.Sprintf(format, args...)}
+	return Problem{Position: at.Where(), Message: fmt.Sprintf(format, args...)}
 }
 
 // value decodes n into v. path is the name of n in messages; rules are the tags of its struct field.
@@ -170,7 +170,7 @@ func (d *decoder) object(n *node, v reflect.Value, path string) {
 	for _, m := range n.Members {
 		f, ok := fields.find(m.Key)
 		if !ok {
-			hint := Suggest(m.Key, fields.names())
+			hint := SuggestName(m.Key, fields.names())
 			if _, has := fields.find("metadata"); has {
 				hint += "; the options of a plugin in a list belong under metadata"
 			}

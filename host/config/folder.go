@@ -59,7 +59,7 @@ func FolderPath(name string) (string, error) {
 // unused returns the warning that the file is not used, with what it would set; nil if the file sets
 // nothing.
 func (f *file) unused() []Warning {
-	w := Warning{Place: position{File: f.name}, Message: "not trusted (" + f.err.Error() + "), so it is not used"}
+	w := Warning{Position: position{File: f.name}, Message: "not trusted (" + f.err.Error() + "), so it is not used"}
 	root, err := asking(f.name, f.data)
 	switch {
 	case f.data == nil:

@@ -17,7 +17,7 @@ const (
 	maxDepth      = 64
 	maxFromAlias  = 10_000 // values that aliases may add
 	maxAliasBytes = 1 << 20
-	maxKeyProblem = 1000
+	maxProblems   = 1000
 )
 
 const (
@@ -30,7 +30,7 @@ const (
 type (
 	node     = yamltree.Node
 	member   = yamltree.Member
-	position = yamltree.Place
+	position = yamltree.Position
 )
 
 // at returns the node at the end of a path of keys, from the top of the file.
@@ -66,7 +66,7 @@ func place(n *node, keys ...string) *node {
 	case n == nil:
 		return &node{}
 	}
-	return &node{Place: position{File: n.File}}
+	return &node{Position: position{File: n.File}}
 }
 
 // parse parses the one document of a file. Without a document it returns an empty mapping. The node is
@@ -83,11 +83,11 @@ func parse(file string, data []byte) (*node, []Problem) {
 	case err != nil:
 		return nil, []Problem{yamlProblem(file, data, err)}
 	case doc == nil:
-		return &node{Kind: mapping, Place: position{File: file, Line: 1, Column: 1}}, nil
+		return &node{Kind: mapping, Position: position{File: file, Line: 1, Column: 1}}, nil
 	}
 	root, problems := rules.Read(doc)
 	if root != nil && root.Null() {
-		root = &node{Kind: mapping, Place: root.Place}
+		root = &node{Kind: mapping, Position: root.Position}
 	}
 	return root, problems
 }

@@ -28,7 +28,7 @@ func knownTypes(available []string) []string {
 // typeExec is the type of a plugin that is a separate program in any language.
 const typeExec = "exec"
 
-// found is a plugin with the places of its name and its type.
+// found is a plugin with the positions of its name and its type.
 type found struct {
 	Plugin
 	at, typ placed
@@ -242,7 +242,7 @@ func (o Options) Decode(dst any) error {
 }
 
 // At adds to an error the option that it is about: the path of keys to the option, with the indexes of
-// list items. See Options.Place.
+// list items. See Options.Locate.
 func At(err error, keys ...string) error {
 	if err == nil {
 		return nil
@@ -258,9 +258,9 @@ type optionError struct {
 func (e *optionError) Error() string { return strings.Join(e.keys, ".") + ": " + e.err.Error() }
 func (e *optionError) Unwrap() error { return e.err }
 
-// Place converts an error from making a plugin to an *Error: one problem at the place of each option
-// that was named with At, or one problem at the place of the plugin.
-func (o Options) Place(err error) error {
+// Locate converts an error from making a plugin to an *Error: one problem at the position of each option
+// that was named with At, or one problem at the position of the plugin.
+func (o Options) Locate(err error) error {
 	if _, placed := errors.AsType[*Error](err); err == nil || placed || o.node == nil {
 		return err
 	}

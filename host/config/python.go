@@ -110,7 +110,7 @@ func (d *decoder) adaptLimits(all *node) {
 		if m.Key != "max_workers" {
 			d.fail(m, "global_limits.%s bounds nothing here; see limits and max_parallel", shortKey(m.Key))
 		} else if d.root.At("max_parallel") == nil {
-			d.root.Members = append(d.root.Members, member{Place: m.Place, Key: "max_parallel", Value: m.Value})
+			d.root.Members = append(d.root.Members, member{Position: m.Position, Key: "max_parallel", Value: m.Value})
 		}
 	}
 	take(d.root, "global_limits")
@@ -158,7 +158,7 @@ func (d *decoder) adaptEntry(item *node, cls member, path string) {
 	words := append([]string{place(item, "name").Text}, strings.Split(cls.Value.Text, ".")...)
 	for _, word := range words {
 		if typ := canonical(word); slices.Contains(d.types, typ) {
-			item.Set("type", &node{Place: cls.Place, Tag: "!!str", Text: typ})
+			item.Set("type", &node{Position: cls.Position, Tag: "!!str", Text: typ})
 			d.warn(item, "%s has no type; by its name or cls it is taken for one of type %s", path, typ)
 			return
 		}

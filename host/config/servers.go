@@ -91,7 +91,7 @@ func (c *Config) addFile(src Source, f *file, o *Options) (warnings []Warning) {
 		return problems[:1]
 	}
 	if o.node == nil {
-		own := &node{Kind: mapping, Place: root.Place}
+		own := &node{Kind: mapping, Position: root.Position}
 		*o = Options{path: "plugins." + string(protocol.CapMCP), node: own, getenv: src.Getenv, secrets: c.Secrets}
 	}
 	for _, m := range all.Members {
@@ -133,13 +133,13 @@ func (o Options) withServer(m member) Options {
 	key := "mcpServers"
 	there := o.node.At(key)
 	if there == nil || there.Null() {
-		there = &node{Kind: mapping, Place: m.Place}
+		there = &node{Kind: mapping, Position: m.Position}
 	}
 	all := *there
 	if all.Kind == list {
 		item := *m.Value
 		item.Members = slices.Clone(item.Members)
-		item.Set("server_id", &node{Place: m.Place, Tag: "!!str", Text: m.Key})
+		item.Set("server_id", &node{Position: m.Position, Tag: "!!str", Text: m.Key})
 		all.Items = append(slices.Clone(all.Items), &item)
 	} else {
 		all.Members = append(slices.Clone(all.Members), m)
@@ -152,7 +152,7 @@ func (o Options) withServer(m member) Options {
 func ServerOptions(id string, entry []byte, getenv func(string) string) (Options, error) {
 	root, problems := parseJSON(ServersFile, entry)
 	o := Options{path: string(protocol.CapMCP), node: &node{Kind: mapping}, getenv: envOr(getenv)}
-	return o.withServer(member{Place: root.Place, Key: id, Value: root}), problemsError(problems)
+	return o.withServer(member{Position: root.Position, Key: id, Value: root}), problemsError(problems)
 }
 
 // parseJSON is parse for JSON. YAML accepts JSON except for a few escapes.
@@ -169,7 +169,7 @@ func parseJSON(file string, data []byte) (*node, []Problem) {
 	if err == nil && v.IsValid() {
 		return parse(file, v)
 	}
-	at := &node{Place: position{File: file, Line: 1, Column: 1}}
+	at := &node{Position: position{File: file, Line: 1, Column: 1}}
 	if wrong, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
 		before := v[:min(int(wrong.ByteOffset), len(v))]
 		at.Line += bytes.Count(before, []byte("\n"))

@@ -546,9 +546,9 @@ func TestWrongOptions(t *testing.T) {
 	o := options(t, "a: 1\nb: 2")
 	for key, want := range map[string]string{"b": "o.yaml:2:4: metadata.b: too 7", "c": "o.yaml:1:1: metadata.c: " +
 		"too 7"} {
-		assert.Equal(t, o.Place(At(errors.New("too 7"), key)).Error(), want)
+		assert.Equal(t, o.Locate(At(errors.New("too 7"), key)).Error(), want)
 	}
-	assert.Contains(t, (Options{}).Place(At(errors.New("x"), "k")).Error(), "k: x")
+	assert.Contains(t, (Options{}).Locate(At(errors.New("x"), "k")).Error(), "k: x")
 	_, err := ParseOptions("o.yaml", []byte("- a"), nil)
 	assert.That(t, err != nil, "a list was taken for options")
 }

@@ -73,16 +73,16 @@ func AwaitPlugins(ctx context.Context) {
 	host.ServicesOf(ctx).Ready(ctx)
 }
 
-// Session is a session of the host's plugins.
-type Session struct {
+// PluginSession is a session of the host's plugins.
+type PluginSession struct {
 	Ctx context.Context // for its requests
 	End func()          // tells the plugins that the session is over; must be called once
 }
 
 // BeginSession begins a session by host.BeginSession for an agent that cannot be asked anything.
-func BeginSession(ctx context.Context, agent string) *Session {
+func BeginSession(ctx context.Context, agent string) *PluginSession {
 	ctx, _, end := host.BeginSession(ctx, agent, nil)
-	return &Session{ctx, end}
+	return &PluginSession{ctx, end}
 }
 
 // merged is a context with the end of one context and the values of two.

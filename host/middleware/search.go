@@ -11,14 +11,14 @@ import (
 	"a2e/protocol"
 )
 
-// searcher sorts lists of one host.
-type searcher struct {
+// listSorter sorts lists of one host.
+type listSorter struct {
 	*host.Services
 	docs searchDocs
 }
 
 // weight returns the routing weight of a component; 1 = neutral.
-func (s *searcher) weight(kind, name string) float64 {
+func (s *listSorter) weight(kind, name string) float64 {
 	if w := s.Weigher(); w != nil {
 		return w.Weight(kind, name)
 	}
@@ -29,7 +29,7 @@ func (s *searcher) weight(kind, name string) float64 {
 // the query to the tools of all plugins. A plugin that has searched itself shows that by a score; tools that only
 // the plugin's own search found come last.
 func searchTools(services *host.Services, _ host.Target, next host.Handler) host.Handler {
-	s, tasks := &searcher{Services: services}, services.Tasks()
+	s, tasks := &listSorter{Services: services}, services.Tasks()
 	return func(ctx context.Context, obj protocol.Object, emit host.Emitter) (any, error) {
 		query := strings.TrimSpace(obj.Text("query"))
 		val, _ := obj.Get("detail")
@@ -61,7 +61,7 @@ func searchTools(services *host.Services, _ host.Target, next host.Handler) host
 }
 
 // rankTools keeps in a list only the tools that fit a query, the best first.
-func (s *searcher) rankTools(query string, resp *protocol.ToolListResponse) {
+func (s *listSorter) rankTools(query string, resp *protocol.ToolListResponse) {
 	x := searchIndex{shelf: &s.docs}
 	for _, def := range resp.Tools {
 		x.add(def.Name, def.Description, def.Tags)
@@ -84,7 +84,7 @@ func (s *searcher) rankTools(query string, resp *protocol.ToolListResponse) {
 // searchSkills keeps in a list of skills only those that fit the query, the best first. Without a query it keeps
 // all skills, those with the most weight first.
 func searchSkills(services *host.Services, _ host.Target, next host.Handler) host.Handler {
-	s := &searcher{Services: services}
+	s := &listSorter{Services: services}
 	return func(ctx context.Context, obj protocol.Object, emit host.Emitter) (any, error) {
 		answer, err := next(ctx, obj, emit)
 		if err != nil {
@@ -102,7 +102,7 @@ func searchSkills(services *host.Services, _ host.Target, next host.Handler) hos
 }
 
 // rankSkills returns the skills that fit a query, sorted; nil = the answer stays as it is.
-func (s *searcher) rankSkills(query string, found *protocol.SkillDiscoverResponse) *protocol.SkillDiscoverResponse {
+func (s *listSorter) rankSkills(query string, found *protocol.SkillDiscoverResponse) *protocol.SkillDiscoverResponse {
 	x := searchIndex{shelf: &s.docs}
 	all := make([]ranked, len(found.Skills))
 	for i, def := range found.Skills {
@@ -130,7 +130,7 @@ func (s *searcher) rankSkills(query string, found *protocol.SkillDiscoverRespons
 }
 
 // detailOf returns the details of a tool in the form of the protocol.
-func (s *searcher) detailOf(def *protocol.ToolDefinition) *protocol.ToolDetail {
+func (s *listSorter) detailOf(def *protocol.ToolDefinition) *protocol.ToolDetail {
 	d, known := s.Tool(def.Name)
 	out := &protocol.ToolDetail{
 		Title: d.Title, InputSchema: d.InputSchema, OutputSchema: d.OutputSchema,

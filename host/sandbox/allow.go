@@ -45,8 +45,8 @@ func ownFolder(real string) bool {
 // is bound to one real file when the list is made; later changes of PATH, of links or of files with
 // the same name have no effect. It is safe for concurrent use.
 //
-// It restricts only the first program, not the programs that an allowed interpreter or launcher
-// starts. A strict list contains interpreters and launchers only with arguments.
+// It restricts only the first program, not the programs that an allowed interpreter or wrapper
+// starts. A strict list contains interpreters and wrappers only with arguments.
 type AllowList struct {
 	workspace string // real path; "" = none
 	commands  []command
@@ -64,8 +64,8 @@ type command struct {
 // NewAllowList looks the commands up in dirs, as returned by SafePath. An entry is a bare name, or a
 // name with fixed first arguments, separated by spaces. Names that are in no folder go to Missing. A
 // name with other characters than letters, digits and "._+-" is an error, as it could be a path or a
-// shell expression. In a strict list, an interpreter or launcher without the program that it shall run
-// is a *LauncherError; without dirs only the names are checked.
+// shell expression. In a strict list, an interpreter or wrapper without the program that it shall run
+// is a *WrapperError; without dirs only the names are checked.
 func NewAllowList(entries, dirs []string, workspace string, strict bool) (*AllowList, error) {
 	a := &AllowList{workspace: realPath(workspace)}
 	same := func(text string) func(command) bool { return func(c command) bool { return c.text == text } }
@@ -82,7 +82,7 @@ func NewAllowList(entries, dirs []string, workspace string, strict bool) (*Allow
 		path, err := LookPath(c.name, dirs, workspace)
 		c.path = path
 		if strict && open(c.name, path, c.args) {
-			return nil, &LauncherError{Entry: c.text}
+			return nil, &WrapperError{Entry: c.text}
 		}
 		if err != nil {
 			a.missing = append(a.missing, c)
@@ -108,8 +108,8 @@ func texts(commands []command) []string {
 	return all
 }
 
-// Launchers returns the commands that can start any other program, sorted.
-func (a *AllowList) Launchers() []string {
+// Wrappers returns the commands that can start any other program, sorted.
+func (a *AllowList) Wrappers() []string {
 	return texts(slices.DeleteFunc(slices.Clone(a.commands),
 		func(c command) bool { return !open(c.name, c.path, c.args) }))
 }
@@ -284,24 +284,24 @@ func within(dir, path string) bool { return dir != "" && wall.Within(dir, path) 
 // what is run.
 const ExecStrict = "strict"
 
-// LauncherError says that a strict allow list contains an interpreter or launcher without the program
+// WrapperError says that a strict allow list contains an interpreter or wrapper without the program
 // that it shall run.
-type LauncherError struct{ Entry string }
+type WrapperError struct{ Entry string }
 
 // Error implements error.
-func (e *LauncherError) Error() string {
+func (e *WrapperError) Error() string {
 	return fmt.Sprintf("%q starts any program or runs any code, which exec: strict does not allow; name it with the "+
 		"script that it may run, such as \"python3 tools/run.py\", or leave it out", e.Entry)
 }
 
 // StrictCommands returns DefaultCommands without the programs that start others.
 func StrictCommands() []string {
-	return slices.DeleteFunc(DefaultCommands(), func(name string) bool { return isLauncher(name) })
+	return slices.DeleteFunc(DefaultCommands(), func(name string) bool { return isWrapper(name) })
 }
 
-// launchers are programs that run code which they are given, or that start programs named by their
+// wrappers are programs that run code which they are given, or that start programs named by their
 // arguments, their input or files of the workspace. The names have no version numbers.
-const launchers = " " +
+const wrappers = " " +
 	// shells, and what has many programs in one
 	"sh bash dash ash ksh mksh zsh fish csh tcsh rbash busybox toybox pwsh powershell cmd " +
 	// languages
@@ -321,12 +321,12 @@ const launchers = " " +
 	"git hg svn tar gtar bsdtar cpio zip sort split tcpdump wget man less more most pager vi vim nvim ex view ed " +
 	"emacs nano mutt mail sqlite psql mysql mongosh redis-cli openssl "
 
-// isLauncher reports whether a name is in launchers, ignoring versions: python3.11 is python,
+// isWrapper reports whether a name is in wrappers, ignoring versions: python3.11 is python,
 // x86_64-linux-gnu-gcc-12 is gcc.
-func isLauncher(name string) bool {
+func isWrapper(name string) bool {
 	name = strings.TrimSuffix(strings.ToLower(filepath.Base(name)), ".exe")
 	known := func(name string) bool {
-		return name != "" && strings.Contains(strings.ToLower(launchers), " "+name+" ")
+		return name != "" && strings.Contains(strings.ToLower(wrappers), " "+name+" ")
 	}
 	if known(name) {
 		return true
@@ -345,19 +345,19 @@ func manyInOne(name string) bool {
 	return slices.Contains([]string{"busybox", "toybox", "coreutils"}, name)
 }
 
-// open reports whether a command lets a request choose what is run: it is an interpreter or launcher,
+// open reports whether a command lets a request choose what is run: it is an interpreter or wrapper,
 // under any link name, or a script, and no argument fixes what it runs. An argument that is itself a
-// launcher needs such an argument in turn. path may be "".
+// wrapper needs such an argument in turn. path may be "".
 func open(name, path string, args []string) bool {
 	real := filepath.Base(path)
-	starts := isLauncher(name) || path != "" && (isLauncher(real) && !manyInOne(real) || isScript(path))
+	starts := isWrapper(name) || path != "" && (isWrapper(real) && !manyInOne(real) || isScript(path))
 	if !starts {
 		return false
 	}
 	for i, arg := range args {
 		switch {
 		case strings.HasPrefix(arg, "-"), isEnvironment(arg):
-		case isLauncher(arg) && !strings.Contains(arg, "."):
+		case isWrapper(arg) && !strings.Contains(arg, "."):
 			return open(arg, "", args[i+1:])
 		default:
 			return false

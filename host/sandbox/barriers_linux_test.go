@@ -239,7 +239,7 @@ func TestNoWallsNoGrants(t *testing.T) {
 }
 
 // filtered returns the answer of the seccomp filter to a system call, computed as the kernel does.
-func filtered(t *testing.T, w *walls, arch, call uint32, args ...uint64) uint32 {
+func filtered(t *testing.T, w *seccompFilter, arch, call uint32, args ...uint64) uint32 {
 	t.Helper()
 	w.ask = denial()
 	raw := must.Get(w.program())(t)
@@ -269,7 +269,7 @@ func TestWallUnknownCalls(t *testing.T) {
 		"io_uring": {own, unix.SYS_IO_URING_SETUP},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, w := range []*walls{
+			for _, w := range []*seccompFilter{
 				{ownIPC: true},
 				{bare: true, among: true},
 				{network: NetworkHost, ownIPC: true},
@@ -278,7 +278,7 @@ func TestWallUnknownCalls(t *testing.T) {
 			}
 		})
 	}
-	assert.Equal(t, filtered(t, &walls{ownIPC: true}, own, unix.SYS_GETPID), unix.SECCOMP_RET_ALLOW, "getpid")
+	assert.Equal(t, filtered(t, &seccompFilter{ownIPC: true}, own, unix.SYS_GETPID), unix.SECCOMP_RET_ALLOW, "getpid")
 }
 
 // TestWallSocketKinds: a child can only make the kinds of sockets that its policy allows. Other kinds reach the
@@ -291,8 +291,8 @@ func TestWallSocketKinds(t *testing.T) {
 				for family := range uint64(unix.AF_MAX) {
 					want := family == unix.AF_UNIX && !bare || network == NetworkHost &&
 						(family == unix.AF_INET || family == unix.AF_INET6 || family == unix.AF_NETLINK)
-					got := filtered(t, &walls{network: network, bare: bare, ownIPC: true}, auditArch(), unix.SYS_SOCKET,
-						family, unix.SOCK_STREAM)
+					filter := &seccompFilter{network: network, bare: bare, ownIPC: true}
+					got := filtered(t, filter, auditArch(), unix.SYS_SOCKET, family, unix.SOCK_STREAM)
 					assert.That(t, (got == unix.SECCOMP_RET_ALLOW) == want && (want || got == denied),
 						"family %d: %#x, allowed should be %t", family, got, want)
 				}

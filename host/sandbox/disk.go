@@ -42,16 +42,16 @@ type Disk struct {
 	limit int64
 
 	mu   sync.Mutex
-	used map[*Launcher][]place // guarded by mu
+	used map[*Launcher][]countedDir // guarded by mu
 }
 
 // NewDisk makes a bound in bytes; 0 is DefaultDiskBytes, a negative value is no bound.
 func NewDisk(limit int64) *Disk {
-	return &Disk{limit: cmp.Or(limit, DefaultDiskBytes), used: make(map[*Launcher][]place)}
+	return &Disk{limit: cmp.Or(limit, DefaultDiskBytes), used: make(map[*Launcher][]countedDir)}
 }
 
-// place is a folder that children fill.
-type place struct {
+// countedDir is a folder that children fill.
+type countedDir struct {
 	path  string
 	bytes int64
 	keep  bool // never emptied, as it is not the sandbox's own folder
@@ -59,7 +59,7 @@ type place struct {
 
 // set records what a launcher's folders hold. If all folders together hold too much, it returns the
 // fullest folder and its launcher; of is nil otherwise.
-func (d *Disk) set(l *Launcher, places []place) (of *Launcher, fullest place) {
+func (d *Disk) set(l *Launcher, places []countedDir) (of *Launcher, fullest countedDir) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.used[l] = places; places == nil {
@@ -74,7 +74,7 @@ func (d *Disk) set(l *Launcher, places []place) (of *Launcher, fullest place) {
 		}
 	}
 	if total <= d.limit {
-		return nil, place{}
+		return nil, countedDir{}
 	}
 	return of, fullest
 }
@@ -115,9 +115,9 @@ func (l *Launcher) watchDisk() {
 
 // measure returns the sizes of the folders in the private folder, of the kept homes of running
 // children, and of the folders in Options.Counted.
-func (l *Launcher) measure() []place {
+func (l *Launcher) measure() []countedDir {
 	left := l.disk.limit
-	var all []place
+	var all []countedDir
 	l.mu.Lock()
 	kept := slices.Clone(l.full)
 	for proc := range l.running {
@@ -129,7 +129,7 @@ func (l *Launcher) measure() []place {
 	look := func(path string, keep bool) {
 		size := usage(path, left)
 		left -= size
-		all = append(all, place{path, size, keep})
+		all = append(all, countedDir{path, size, keep})
 	}
 	if made := l.env.home.folder(); made != "" {
 		entries, _ := os.ReadDir(made) // only the host writes there
@@ -151,7 +151,7 @@ func (l *Launcher) measure() []place {
 
 // stopFilling ends the trees that use a folder, and replaces it by an empty one. No tree starts
 // meanwhile, because it would get the old folder.
-func (l *Launcher) stopFilling(p place) {
+func (l *Launcher) stopFilling(p countedDir) {
 	l.starts.Lock()
 	defer l.starts.Unlock()
 	late := time.After(endWithin)
@@ -180,7 +180,7 @@ func (l *Launcher) stopFilling(p place) {
 }
 
 // endAllOf kills and returns the trees that use a folder; if p.keep is set, all trees.
-func (l *Launcher) endAllOf(p place) (ended []*Process) {
+func (l *Launcher) endAllOf(p countedDir) (ended []*Process) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for proc := range l.running {
@@ -195,9 +195,9 @@ func (l *Launcher) endAllOf(p place) (ended []*Process) {
 	return ended
 }
 
-// placesOf returns the folders directly under the private one that hold a child's home and temporary
+// countedDirsOf returns the folders directly under the private one that hold a child's home and temporary
 // files, taken from its environment.
-func (l *Launcher) placesOf(env []string) (all []string) {
+func (l *Launcher) countedDirsOf(env []string) (all []string) {
 	made := l.env.home.folder()
 	for _, name := range []string{"HOME", "TMPDIR"} {
 		rel, err := filepath.Rel(made, lookup(env, name))

@@ -208,7 +208,7 @@ func (f *frame) enclose() *report {
 // filter applies the seccomp filter to this thread, and passes the filter's questions to the warden.
 // No thread of this process has a number above threads.
 func (s *frame) filter(w *warden, threads int) {
-	calls := &walls{
+	calls := &seccompFilter{
 		network: s.Network, launcher: uint32(threads), among: !s.Namespace, bare: !s.ownRoot,
 		ownIPC: !s.misses(findIPC),
 	}

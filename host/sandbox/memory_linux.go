@@ -242,8 +242,8 @@ type ipc struct {
 // semaphoreBytes is the kernel's memory per System V semaphore.
 const semaphoreBytes = 64
 
-// hidden is the result of sources, in bytes.
-type hidden struct {
+// sourceBytes is the result of sources, in bytes.
+type sourceBytes struct {
 	queued   int64 // in System V messages and semaphores
 	segments int64 // in System V shared memory; a part of nameless
 	nameless int64 // in files without a name, on the whole machine
@@ -310,7 +310,7 @@ func (s *sources) nameless() (int64, error) {
 	return after(fields, "Shmem:") << 10, err
 }
 
-func (s *sources) read() (h hidden, err error) {
+func (s *sources) read() (h sourceBytes, err error) {
 	if s.err != nil {
 		return h, s.err
 	}
@@ -353,11 +353,11 @@ func (k *ipc) sum() (bytes int64, err error) {
 	return bytes, lines.Err()
 }
 
-// maxLooks is the maximum number of descriptors and mappings that one search reads.
+// maxLooks is the maximum number of descriptors and mappings that one namelessSearch reads.
 const maxLooks = 100_000
 
-// search is a search for the nameless files of a tree.
-type search struct {
+// namelessSearch finds the nameless files of a tree.
+type namelessSearch struct {
 	device string
 	deep   bool                // also looks for files whose size cannot be seen
 	files  map[uint64]int64    // sizes of open files, in bytes, by inode
@@ -370,8 +370,8 @@ type search struct {
 // size of a file cannot be seen if it is only mapped, waits in the queue of a socket or belongs to a
 // process that hides. With deep such files are searched, and if there is one, the growth of all
 // nameless files of the machine counts for the tree.
-func (t *tree) held(h hidden, deep bool) (int64, error) {
-	s := &search{
+func (t *tree) held(h sourceBytes, deep bool) (int64, error) {
+	s := &namelessSearch{
 		device: t.sources.device, deep: deep, files: make(map[uint64]int64), mapped: make(map[uint64]struct{}),
 		left: maxLooks,
 	}
@@ -391,7 +391,7 @@ func (t *tree) held(h hidden, deep bool) (int64, error) {
 	return known, err
 }
 
-func (t *tree) searchProcess(s *search, pid string) error {
+func (t *tree) searchProcess(s *namelessSearch, pid string) error {
 	threads, err := t.names(pid + "/task")
 	if err != nil {
 		return ifThere(err)
@@ -412,7 +412,7 @@ func (t *tree) searchProcess(s *search, pid string) error {
 }
 
 // look handles the error of one look: a process that forbids the look may hide anything.
-func (s *search) look(err error) error {
+func (s *namelessSearch) look(err error) error {
 	s.blind = s.blind || forbidden(err)
 	if forbidden(err) {
 		return nil
@@ -420,7 +420,7 @@ func (s *search) look(err error) error {
 	return ifThere(err)
 }
 
-func (t *tree) searchFiles(s *search, dir string) error {
+func (t *tree) searchFiles(s *namelessSearch, dir string) error {
 	names, err := t.names(dir + "/fd")
 	if err != nil {
 		return err
@@ -452,7 +452,7 @@ func (t *tree) searchFiles(s *search, dir string) error {
 // blockBytes is the unit of a file's blocks.
 const blockBytes = 512
 
-func (t *tree) searchMappings(s *search, dir string) error {
+func (t *tree) searchMappings(s *namelessSearch, dir string) error {
 	fd, err := unix.Openat(t.proc, dir+"/maps", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err

@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// Policy says what to start and with which bounds. Every field is enforced.
+// Policy describes one child: the program, its environment, its streams, and what it may reach. Options.Mode says
+// whether it starts on a machine that cannot enforce a field.
 type Policy struct {
 	Path string   // absolute path of the program
 	Args []string // the whole argv, the program's name first; empty = the base name of Path

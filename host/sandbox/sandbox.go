@@ -262,7 +262,7 @@ func (l *Launcher) launch(ctx context.Context, policy *Policy, env []string, lea
 		return nil, err
 	}
 	p := &Process{
-		child: child, places: l.placesOf(env), kept: policy.HomeDir, done: make(chan struct{}),
+		child: child, places: l.countedDirsOf(env), kept: policy.HomeDir, done: make(chan struct{}),
 		stdout: streams.answers(),
 	}
 	l.mu.Lock()

@@ -23,8 +23,8 @@ const (
 // Later calls were not reviewed.
 const newestCall = unix.SYS_RSEQ_SLICE_YIELD
 
-// walls describes what the seccomp filter of one command must enforce.
-type walls struct {
+// seccompFilter describes what the seccomp filter of one command must enforce.
+type seccompFilter struct {
 	network  Network
 	launcher uint32 // its threads have numbers up to this one
 	among    bool   // its numbers begin with its own pid, as other processes have numbers, too; else with 1
@@ -118,7 +118,7 @@ func refusal(errno unix.Errno) bpf.Instruction {
 }
 
 // argumentRules refuse calls because of their arguments.
-func (w *walls) argumentRules() (p []bpf.Instruction) {
+func (w *seccompFilter) argumentRules() (p []bpf.Instruction) {
 	for _, rule := range [][]bpf.Instruction{
 		deniedIf(unix.SYS_CLONE, argTest{cond: bpf.JumpBitsSet, val: namespaceFlags}),
 		deniedIf(unix.SYS_IOCTL, argTest{arg: 1, cond: bpf.JumpEqual, val: unix.TIOCSTI}),
@@ -159,7 +159,7 @@ const (
 // limit. All other threads may be named, because C libraries name the threads of a process by their
 // numbers. If other processes of the machine have numbers in the same range, a thread may change only
 // itself, as 0.
-func (w *walls) schedulingRules() (p []bpf.Instruction) {
+func (w *seccompFilter) schedulingRules() (p []bpf.Instruction) {
 	named := func(arg uint32) []argTest {
 		tests := []argTest{{arg: arg, cond: bpf.JumpNotEqual, val: 0}}
 		if !w.among {
@@ -185,7 +185,7 @@ func (w *walls) schedulingRules() (p []bpf.Instruction) {
 
 // program builds the filter. The calls for the warden come last, after all calls that are refused
 // anyway.
-func (w *walls) program() ([]bpf.RawInstruction, error) {
+func (w *seccompFilter) program() ([]bpf.RawInstruction, error) {
 	arch := auditArch()
 	if arch == 0 {
 		return nil, fmt.Errorf("there is no filter for %s", runtime.GOARCH)
@@ -226,7 +226,7 @@ const tiocLinux = 0x541C
 
 // enforce applies the filter to this thread and to what it starts. It needs no_new_privs. The listener
 // is the descriptor for the warden's questions, or -1 if there are none.
-func (w *walls) enforce() (listener int, err error) {
+func (w *seccompFilter) enforce() (listener int, err error) {
 	if len(w.asked) > 0 {
 		w.ask = bpf.RetConstant{Val: unix.SECCOMP_RET_USER_NOTIF}
 		if listener, err = w.load(listen); err == nil {
@@ -243,7 +243,7 @@ func (w *walls) enforce() (listener int, err error) {
 	})
 }
 
-func (w *walls) load(install func(*unix.SockFprog) (int, error)) (int, error) {
+func (w *seccompFilter) load(install func(*unix.SockFprog) (int, error)) (int, error) {
 	raw, err := w.program()
 	if err != nil {
 		return -1, err
@@ -301,7 +301,7 @@ func bareRules() (p []bpf.Instruction) {
 // that can send to a path reaches all socket files, and Landlock can restrict that only from Linux 7.1
 // on. So without a mount namespace a command may only create socket pairs, and only those that stay
 // connected to each other.
-func (w *walls) socketRules() (p []bpf.Instruction) {
+func (w *seccompFilter) socketRules() (p []bpf.Instruction) {
 	family := argTest{cond: bpf.JumpNotEqual, val: unix.AF_UNIX}
 	tests := []argTest{family}
 	if w.network != NetworkNone {

@@ -55,8 +55,8 @@ func (s *starter) close() {}
 
 func (s *starter) prepare(*Policy) {} // nothing is made before a command
 
-// Hidden returns "": children see the whole machine here.
-func (l *Launcher) Hidden(*Policy, string) string { return "" }
+// HiddenAt returns "": children see the whole machine here.
+func (l *Launcher) HiddenAt(*Policy, string) string { return "" }
 
 func (s *starter) start(_ context.Context, policy *Policy, env []string, stdio [3]*os.File) (child, error) {
 	if s.opts.Mode == Required {

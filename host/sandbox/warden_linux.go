@@ -82,8 +82,8 @@ func ioctl(fd int, request uintptr, arg unsafe.Pointer) unix.Errno {
 	return errno
 }
 
-// request is a change of one file: of a path, relative to a folder, or of a descriptor if path is 0.
-type request struct {
+// fileChange is a change of one file: of a path, relative to a folder, or of a descriptor if path is 0.
+type fileChange struct {
 	dir    int
 	path   uint64 // its address in the memory of the caller
 	follow bool
@@ -123,9 +123,9 @@ func asErrno(err error) unix.Errno {
 
 // understand reads the arguments of a call. An old call in q is replaced by the call that every
 // architecture has.
-func (w *warden) understand(q *notice, task string) (*request, error) {
+func (w *warden) understand(q *notice, task string) (*fileChange, error) {
 	clock := archModernCall(q)
-	r := &request{dir: int(int32(q.args[0])), path: q.args[1], follow: true}
+	r := &fileChange{dir: int(int32(q.args[0])), path: q.args[1], follow: true}
 	flags := func(arg int) {
 		r.follow, r.empty = q.args[arg]&unix.AT_SYMLINK_NOFOLLOW == 0, q.args[arg]&unix.AT_EMPTY_PATH != 0
 	}
@@ -195,7 +195,7 @@ func (w *warden) read(task string, address uint64, buf []byte) (int, error) {
 }
 
 // open opens the file that the caller means.
-func (w *warden) open(r *request, task string) (int, error) {
+func (w *warden) open(r *fileChange, task string) (int, error) {
 	path := ""
 	if r.path != 0 {
 		var buf [unix.PathMax]byte

@@ -23,15 +23,15 @@ type answer struct {
 	final   jsontext.Value
 	took    time.Duration
 	ran     int
-	noted
+	optionalFields
 	err   map[string]any // nil = null
 	code  protocol.ErrorCode
 	broke bool // a failed node ended the chain
 }
 
-// noted holds the fields that only some answers have: outputs from the cache or the journal, truncated
+// optionalFields holds the fields that only some answers have: outputs from the cache or the journal, truncated
 // outputs, and handled failures.
-type noted struct {
+type optionalFields struct {
 	Cached         []string `json:"cached,omitzero"`
 	CachedTotal    int      `json:"cached_total,omitzero"`
 	Truncated      []string `json:"truncated,omitzero"`
@@ -60,9 +60,9 @@ func (a *answer) AppendJSON(dst []byte) ([]byte, error) {
 	dst = strconv.AppendInt(append(dst, `,"duration_ms":`...), a.took.Milliseconds(), 10)
 	dst = strconv.AppendInt(append(dst, `,"nodes_run":`...), int64(a.ran), 10)
 	rest, err := protocol.AppendJSON(nil, struct {
-		noted
+		optionalFields
 		Error protocol.NullableMap[any] `json:"error"`
-	}{a.noted, a.err})
+	}{a.optionalFields, a.err})
 	if err != nil {
 		return nil, err
 	}
@@ -71,8 +71,8 @@ func (a *answer) AppendJSON(dst []byte) ([]byte, error) {
 }
 
 // noted returns which failures were handled, and which outputs were cached or cut.
-func (r *run) noted() noted {
-	n := noted{
+func (r *run) noted() optionalFields {
+	n := optionalFields{
 		Cached: r.tree.cached.first, CachedTotal: r.tree.cached.total, Truncated: r.cuts.first,
 		TruncatedTotal: r.cuts.total, HandledTotal: r.handled.total,
 	}
@@ -97,7 +97,7 @@ func (f *failure) told(by string) protocol.ChainFailure {
 // answer returns the answer to the request after all nodes have ended. It returns an error if the request
 // was cancelled or the host stops.
 func (r *run) answer(ctx context.Context, req *protocol.ChainRequest, took time.Duration) (*answer, error) {
-	a := &answer{chainID: req.ChainID, success: r.success(), took: took, noted: r.noted()}
+	a := &answer{chainID: req.ChainID, success: r.success(), took: took, optionalFields: r.noted()}
 	cause := r.ended(ctx)
 	if cause != nil && !late(cause) {
 		return nil, cause

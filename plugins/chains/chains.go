@@ -83,7 +83,7 @@ func New(name string, opts Options, env host.Env) (*Plugin, error) {
 	}
 	opts.setDefaults()
 	env = env.WithDefaults()
-	env.Workspace = wall.Place(env.Workspace)
+	env.Workspace = wall.Canonical(env.Workspace)
 	p := &Plugin{
 		name: name, opts: opts, env: env, compiler: jmes.NewCompiler(), memory: newMemory(opts.MaxStateBytes),
 		kept: env.Kept(name), journals: newJournals(), again: journalPatience,

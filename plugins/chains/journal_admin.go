@@ -114,7 +114,7 @@ type NodeStep struct {
 // Journals lists the chains of a workspace that have a journal, the last changed first; id = "" means all
 // of them. With steps, each has a list of its nodes.
 func Journals(ctx context.Context, s store.Store, workspace, id string, steps bool) (all []Journal, err error) {
-	workspace = wall.Place(workspace)
+	workspace = wall.Canonical(workspace)
 	err = s.Read(ctx, func(tx *store.Tx) error {
 		all, err = journals(tx, workspace, id, steps)
 		return err
@@ -209,7 +209,7 @@ func (e *entry) told(path, state string) NodeStep {
 // CancelJournal asks the host that runs a chain to end it, and reports whether a host runs it. The journal
 // keeps what the nodes did. drop deletes the journal of a chain that no host runs.
 func CancelJournal(ctx context.Context, s store.Store, workspace, id string, drop bool) (running bool, err error) {
-	workspace = wall.Place(workspace)
+	workspace = wall.Canonical(workspace)
 	return running, s.Write(ctx, func(tx *store.Tx) error {
 		found, err := journals(tx, workspace, id, false)
 		if err != nil {
@@ -237,7 +237,7 @@ func CancelJournal(ctx context.Context, s store.Store, workspace, id string, dro
 func Approve(ctx context.Context, s store.Store, workspace, id, path string, approved bool) (node string, running bool,
 	err error,
 ) {
-	workspace = wall.Place(workspace)
+	workspace = wall.Canonical(workspace)
 	err = s.Write(ctx, func(tx *store.Tx) error {
 		found, err := journals(tx, workspace, id, false)
 		if err != nil {

@@ -214,7 +214,7 @@ func (m *move) replace(ctx context.Context) (obs observation, err error) {
 	p.mu.Lock()
 	p.opening++
 	p.mu.Unlock()
-	defer p.leavePlace()
+	defer p.freeSlot()
 	m.record = nil
 	if err := p.endForGood(ctx, old); err != nil && ctx.Err() != nil {
 		return obs, err

@@ -134,10 +134,10 @@ func (p *Plugin) reset(ctx context.Context, req *protocol.EnvResetRequest, _ hos
 	if err := p.actions.checkOptions(ctx, req.Options); err != nil {
 		return nil, err
 	}
-	if err := p.takePlace(); err != nil {
+	if err := p.takeSlot(); err != nil {
 		return nil, err
 	}
-	defer p.leavePlace()
+	defer p.freeSlot()
 	seed := rand.Int64N(maxSeed)
 	if req.Seed != nil {
 		seed = *req.Seed
@@ -205,8 +205,8 @@ func (p *Plugin) beginLocked(ctx context.Context, e *episode, failed string, wor
 	return at, nil
 }
 
-// takePlace reserves a place for an episode that is about to begin.
-func (p *Plugin) takePlace() error {
+// takeSlot reserves a slot for an episode that is about to begin.
+func (p *Plugin) takeSlot() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	most, allowed := p.opts.MaxEpisodes, "max_episodes allows"
@@ -221,7 +221,7 @@ func (p *Plugin) takePlace() error {
 	return nil
 }
 
-func (p *Plugin) leavePlace() {
+func (p *Plugin) freeSlot() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.opening--

@@ -79,10 +79,10 @@ func (p *Plugin) takeUp(ctx context.Context, id string) (*episode, error) {
 
 // restore continues the episode of a row.
 func (p *Plugin) restore(ctx context.Context, row *savedEpisode) (*episode, error) {
-	if err := p.takePlace(); err != nil {
+	if err := p.takeSlot(); err != nil {
 		return nil, err
 	}
-	defer p.leavePlace()
+	defer p.freeSlot()
 	e := &episode{
 		id: row.ID, seed: row.Seed, options: row.Options, created: int64(row.Created),
 		done: row.Done, truncated: row.Truncated, failure: row.Failure, reward: row.Reward,

@@ -340,10 +340,10 @@ func TestWorkspaceFolders(t *testing.T) {
 		t.Errorf("the folder is still there: %v", err)
 	}
 	p := newPlugin("e", w, Options{Env: "workspace", MaxEpisodes: maxWorkspaces + 1}, e)
-	if p.opening = maxWorkspaces - 1; p.takePlace() != nil {
+	if p.opening = maxWorkspaces - 1; p.takeSlot() != nil {
 		t.Error("the last place is taken")
 	}
-	if err := p.takePlace(); err == nil || !strings.Contains(err.Error(), "reset_denied") {
+	if err := p.takeSlot(); err == nil || !strings.Contains(err.Error(), "reset_denied") {
 		t.Errorf("one too many: %v", err)
 	}
 }

@@ -214,7 +214,7 @@ const (
 	defaultStartTimeout = 5 * time.Second
 	defaultTimeout      = time.Minute
 	defaultMaxRestarts  = 5
-	maxPlaces           = 1024 // of max_parallel
+	maxSlots            = 1024 // of max_parallel
 	maxTypes            = 1000 // of types that one child may name
 	maxTypeName         = 128  // bytes
 )
@@ -236,8 +236,8 @@ func (o *Options) check(exclusive bool) error {
 			"before its child has started; name them, such as capabilities: [tools]")
 	case o.StartTimeout < 0 || o.Timeout < 0:
 		return errors.New("start_timeout and timeout should be 0 or more seconds")
-	case o.MaxParallel < 0 || o.MaxParallel > maxPlaces:
-		return fmt.Errorf("max_parallel should be 0 to %d", maxPlaces)
+	case o.MaxParallel < 0 || o.MaxParallel > maxSlots:
+		return fmt.Errorf("max_parallel should be 0 to %d", maxSlots)
 	case o.MaxRestarts < 0 || o.MaxRestarts > math.MaxInt16:
 		return errors.New("max_restarts should be 0 or more")
 	}

@@ -96,7 +96,7 @@ type offer struct {
 func newOffer(resp *protocol.HandshakeResponse, opts *Options) *offer {
 	o := &offer{
 		types: make(map[protocol.Type]bool), custom: make(map[protocol.Type]protocol.Capability),
-		parallel: min(max(cmp.Or(opts.MaxParallel, resp.MaxParallel), 1), maxPlaces),
+		parallel: min(max(cmp.Or(opts.MaxParallel, resp.MaxParallel), 1), maxSlots),
 	}
 	for _, row := range resp.AcceptedCaps {
 		if !row.Enabled || len(opts.Capabilities) > 0 && !slices.Contains(opts.Capabilities, row.Capability) {

@@ -47,7 +47,7 @@ type peer struct {
 	remade atomic.Bool  // folder was removed and made again
 
 	places  chan struct{} // one for each request at once; made by the first handshake
-	session session
+	session sharedSession
 	streams streams
 }
 

@@ -10,10 +10,10 @@ import (
 	"a2e/protocol"
 )
 
-// session has the agent's sessions that use the session of the child. A child has one session at a time, so sessions
-// of the agent that overlap share it, as those of several protocols on one pipe may. The first one after all of them
-// have ended begins with a new handshake, so that no state of theirs is left.
-type session struct {
+// sharedSession has the agent's sessions that use the session of the child. A child has one session at a time, so
+// sessions of the agent that overlap share it, as those of several protocols on one pipe may. The first one after all
+// of them have ended begins with a new handshake, so that no state of theirs is left.
+type sharedSession struct {
 	turn chan struct{} // holds a token while a session begins
 
 	mu    sync.Mutex // guards the field below
@@ -21,13 +21,13 @@ type session struct {
 }
 
 // any reports whether holds returns true for one of the sessions.
-func (s *session) any(holds func(*host.Session) bool) bool {
+func (s *sharedSession) any(holds func(*host.Session) bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.ContainsFunc(s.users, holds)
 }
 
-func (s *session) uses(sess *host.Session) bool {
+func (s *sharedSession) uses(sess *host.Session) bool {
 	return s.any(func(u *host.Session) bool { return u == sess })
 }
 

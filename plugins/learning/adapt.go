@@ -260,7 +260,7 @@ func (a *adaption) response() *protocol.LearnAdaptResponse {
 	resp := &protocol.LearnAdaptResponse{}
 	kinds, counts := []string{}, map[string]int{}
 	for i, c := range a.updated {
-		resp.Updated = append(resp.Updated, c.Record())
+		resp.Updated = append(resp.Updated, c.Message())
 		if i >= a.learned {
 			continue
 		}
@@ -332,7 +332,7 @@ func (p *Plugin) runCustom(ctx context.Context, a *adaption) (given, error) {
 		teams, _, err := a.teams(tx, all)
 		for _, rivals := range teams {
 			for i, arm := range arms(rivals, a.share) {
-				record := rivals[i].Record()
+				record := rivals[i].Message()
 				record["reward"] = arm.Mean
 				records, names[rivals[i].Name] = append(records, record), true
 			}

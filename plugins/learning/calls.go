@@ -33,8 +33,8 @@ type correlated struct {
 	correlation string
 }
 
-// recorder sums up calls until they are flushed.
-type recorder struct {
+// callBuffer sums up calls until they are flushed.
+type callBuffer struct {
 	wake chan struct{} // of capacity 1: there is something to flush
 
 	mu      sync.Mutex // guards the fields below
@@ -52,8 +52,8 @@ type counted struct {
 	oldest  int          // index of the oldest in recent, once recent is full
 }
 
-func newRecorder() *recorder {
-	return &recorder{
+func newCallBuffer() *callBuffer {
+	return &callBuffer{
 		wake: make(chan struct{}, 1), counted: counted{tallies: make(map[component]*tally)},
 		arms: make(map[component]*arm), random: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
 	}
@@ -62,7 +62,7 @@ func newRecorder() *recorder {
 // CountCall implements host.CallCounter. A call is in the store a second later, or when something asks for
 // the counts.
 func (p *Plugin) CountCall(c host.CallOutcome) {
-	at, r := c.Ended.UnixMicro(), p.recorder
+	at, r := c.Ended.UnixMicro(), p.buffer
 	if c.Ended.IsZero() {
 		at = p.nowMicros()
 	}
@@ -86,7 +86,7 @@ func (p *Plugin) CountCall(c host.CallOutcome) {
 }
 
 // flushSoon wakes the goroutine that flushes.
-func (r *recorder) flushSoon() {
+func (r *callBuffer) flushSoon() {
 	select {
 	case r.wake <- struct{}{}:
 	default: // it is awake
@@ -94,7 +94,7 @@ func (r *recorder) flushSoon() {
 }
 
 // take returns what was counted, and starts again from zero.
-func (r *recorder) take() counted {
+func (r *callBuffer) take() counted {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	taken := r.counted
@@ -103,7 +103,7 @@ func (r *recorder) take() counted {
 }
 
 // putBack adds what could not be flushed to what was counted meanwhile.
-func (r *recorder) putBack(c counted) {
+func (r *callBuffer) putBack(c counted) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	newer := r.counted
@@ -234,7 +234,7 @@ func (p *Plugin) flushNowAndThen() {
 	failing := false
 	for {
 		select {
-		case <-p.recorder.wake:
+		case <-p.buffer.wake:
 		case <-p.ctx.Done():
 			return
 		}
@@ -249,7 +249,7 @@ func (p *Plugin) flushNowAndThen() {
 				"store failed")
 		}
 		if failing = err != nil; failing {
-			p.recorder.flushSoon() // no call wakes this while some are counted
+			p.buffer.flushSoon() // no call wakes this while some are counted
 		}
 	}
 }
@@ -267,7 +267,7 @@ func (p *Plugin) flush(ctx context.Context) error {
 
 // flushHeld is flush for a caller that holds flushing.
 func (p *Plugin) flushHeld(ctx context.Context) error {
-	c := p.recorder.take()
+	c := p.buffer.take()
 	if len(c.tallies) == 0 {
 		return nil
 	}
@@ -278,7 +278,7 @@ func (p *Plugin) flushHeld(ctx context.Context) error {
 		return p.endTrials(tx)
 	})
 	if err != nil {
-		p.recorder.putBack(c)
+		p.buffer.putBack(c)
 	}
 	return err
 }

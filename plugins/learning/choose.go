@@ -56,7 +56,7 @@ var _ host.Chooser = (*Plugin)(nil)
 // account at once, without learn/adapt.
 func (p *Plugin) Choose(ctx context.Context, kind string, names []string) (at int, done func()) {
 	p.refreshArms(ctx, kind, names)
-	r := p.recorder
+	r := p.buffer
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	rivals := make([]*Component, len(names))
@@ -78,7 +78,7 @@ func (p *Plugin) Choose(ctx context.Context, kind string, names []string) (at in
 }
 
 // arm returns the arm of a component, and makes it if there is none. The caller holds mu.
-func (r *recorder) arm(of component) *arm {
+func (r *callBuffer) arm(of component) *arm {
 	a := r.arms[of]
 	if a == nil {
 		a = &arm{stored: &Component{Kind: of.kind, Name: of.name, Weight: neutralWeight}}
@@ -90,9 +90,9 @@ func (r *recorder) arm(of component) *arm {
 // forgetArms makes the next choice read the arms again. It must be called after a change of their data in
 // the store.
 func (p *Plugin) forgetArms() {
-	p.recorder.mu.Lock()
-	defer p.recorder.mu.Unlock()
-	for _, a := range p.recorder.arms {
+	p.buffer.mu.Lock()
+	defer p.buffer.mu.Unlock()
+	for _, a := range p.buffer.arms {
 		a.read = time.Time{}
 	}
 }
@@ -132,7 +132,7 @@ type needs struct {
 }
 
 func (p *Plugin) armsNeed(kind string, names []string) (n needs) {
-	r, now := p.recorder, p.env.Now()
+	r, now := p.buffer, p.env.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.arms) > maxArms {
@@ -161,7 +161,7 @@ func (p *Plugin) readArms(ctx context.Context, kind string, names []string, step
 	}
 	defer func() { <-p.flushing }()
 	read, err := p.storedArms(ctx, kind, names, step)
-	r := p.recorder
+	r := p.buffer
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, name := range names {

@@ -35,7 +35,7 @@ type Plugin struct {
 	opts     Options
 	env      host.Env
 	kept     host.Kept
-	recorder *recorder
+	buffer   *callBuffer
 	services *host.Services // set by Start; nil = there is no host
 	flushing chan struct{}  // held by the goroutine that flushes
 
@@ -65,7 +65,7 @@ func New(name string, opts Options, env host.Env) (*Plugin, error) {
 		env.Workspace = workspace
 	}
 	p := &Plugin{
-		name: name, opts: opts, env: env, kept: env.Kept(name), recorder: newRecorder(),
+		name: name, opts: opts, env: env, kept: env.Kept(name), buffer: newCallBuffer(),
 		flushing: make(chan struct{}, 1),
 	}
 	p.weights.Store(&weights{})

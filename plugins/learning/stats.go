@@ -37,9 +37,9 @@ type since struct {
 	rated bool // its feedback has changed
 }
 
-// Record returns the component as messages carry it: a ComponentPerformanceRecord of the public
+// Message returns the component as messages carry it: a ComponentPerformanceRecord of the public
 // specification, with more fields.
-func (c *Component) Record() map[string]any {
+func (c *Component) Message() map[string]any {
 	return map[string]any{
 		"component_name": c.Name, "kind": c.Kind,
 		"calls_total": c.Calls, "calls_success": c.Successes, "calls_failed": c.Calls - c.Successes,
@@ -72,7 +72,7 @@ func (p *Plugin) stats(ctx context.Context, req *protocol.LearnStatsRequest,
 	err := p.kept.Read(ctx, func(tx *store.Tx) error {
 		all, err := components(tx, req.ComponentName)
 		for _, c := range all {
-			resp.Components = append(resp.Components, c.Record())
+			resp.Components = append(resp.Components, c.Message())
 		}
 		if err == nil && req.History {
 			resp.History, err = overTime(tx, req.ComponentName)

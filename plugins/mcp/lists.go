@@ -69,8 +69,8 @@ func (p *Plugin) readCursor(text, list, filter string) (c *cursor, over bool, er
 	return c, over, nil
 }
 
-// entry is one row of a list: the key that a cursor stores, and the row of the answer.
-type entry struct {
+// listRow is one row of a list: the key that a cursor stores, and the row of the answer.
+type listRow struct {
 	key string
 	row map[string]any
 }
@@ -78,9 +78,8 @@ type entry struct {
 // page returns one page of a list over all servers, or over the server with this id: the rows behind the
 // cursor in text, and the cursor of the next page. entries returns the entries of one server in their
 // order.
-func (p *Plugin) page(ctx context.Context, text, list, id string, entries func(*server) []entry) (rows []map[string]any,
-	next string, err error,
-) {
+func (p *Plugin) page(ctx context.Context, text, list, id string, entries func(*server) []listRow,
+) (rows []map[string]any, next string, err error) {
 	rows = []map[string]any{}
 	servers, err := p.some(id)
 	if err != nil {
@@ -125,7 +124,7 @@ func (c *cursor) before(s *server) bool {
 }
 
 // start returns the index of the first entry of a server that belongs to the page.
-func (c *cursor) start(s *server, all []entry) int {
+func (c *cursor) start(s *server, all []listRow) int {
 	if c == nil || c.Server != s.opts.ID {
 		return 0
 	}
@@ -162,14 +161,14 @@ func (s *server) takePrompts(found []jsontext.Value) {
 	s.prompts = good
 }
 
-func (s *server) promptEntries() []entry {
+func (s *server) promptEntries() []listRow {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := make([]entry, 0, len(s.prompts))
+	out := make([]listRow, 0, len(s.prompts))
 	for _, pr := range s.prompts {
 		row := pr.row(s.opts.ID)
 		row["arguments"] = promptArguments(pr)
-		out = append(out, entry{pr.Text("name"), row})
+		out = append(out, listRow{pr.Text("name"), row})
 	}
 	return out
 }

@@ -49,7 +49,7 @@ func (p *Plugin) Offer(ctx context.Context, id string) (*Offer, error) {
 }
 
 // names returns the names of the rows of a list.
-func names(rows []entry) []string {
+func names(rows []listRow) []string {
 	all := make([]string, len(rows))
 	for i, r := range rows {
 		all[i], _ = r.row["name"].(string)

@@ -57,7 +57,7 @@ func (r *optionReader) object(obj protocol.Object) {
 				}
 			}
 			r.wrong.add("/"+protocol.Clip(name, maxQuoted), "unknown option of a server: %s",
-				config.Suggest(name, names))
+				config.SuggestName(name, names))
 		}
 	}
 	if len(r.command) > 0 {

@@ -84,10 +84,10 @@ func MergeResources(dst, src *protocol.MCPResourceListResponse) {
 }
 
 // resourceEntries returns the readable resources of a server and then its templates.
-func (s *server) resourceEntries() []entry {
+func (s *server) resourceEntries() []listRow {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := make([]entry, 0, len(s.resources)+len(s.templates))
+	out := make([]listRow, 0, len(s.resources)+len(s.templates))
 	for _, r := range s.resources {
 		uri := r.Text("uri")
 		if !s.readable(uri) {
@@ -98,12 +98,12 @@ func (s *server) resourceEntries() []entry {
 		if size := r.raw("size"); size != nil && string(size) != "0" {
 			row["size"] = size
 		}
-		out = append(out, entry{uri, row})
+		out = append(out, listRow{uri, row})
 	}
 	for _, t := range s.templates {
 		row := s.describe(t.listed)
 		row["uri"], row["uri_template"] = "", t.uri
-		out = append(out, entry{"\x00" + t.uri, row})
+		out = append(out, listRow{"\x00" + t.uri, row})
 	}
 	return out
 }

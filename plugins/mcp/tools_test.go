@@ -373,11 +373,11 @@ func TestSubscriptionIsRenewed(t *testing.T) {
 // TestPages: the pages over several servers stay correct when entries or a server disappear, and a
 // cursor is only valid for its own list.
 func TestPages(t *testing.T) {
-	have := make(map[string][]entry)
+	have := make(map[string][]listRow)
 	fill := func(id string, from, to int) {
 		have[id] = nil
 		for i := range to {
-			have[id] = append(have[id], entry{strings.Repeat("x", i%7) + strings.Repeat("y", i/10) +
+			have[id] = append(have[id], listRow{strings.Repeat("x", i%7) + strings.Repeat("y", i/10) +
 				string(rune('0'+i%10)), map[string]any{"id": id, "n": i}})
 		}
 		have[id] = have[id][from:]
@@ -393,7 +393,7 @@ func TestPages(t *testing.T) {
 	}
 	page := func(p *Plugin, cursor string) ([]map[string]any, string) {
 		rows, next, err := p.page(t.Context(), cursor, "resources", "",
-			func(s *server) []entry { return have[s.opts.ID] })
+			func(s *server) []listRow { return have[s.opts.ID] })
 		must.OK(t, err)
 		return rows, next
 	}

@@ -18,8 +18,8 @@ import (
 
 const maxDedupe = 1_000 // entries of one request that may have dedupe set
 
-// said is the key of an entry and its normalised content.
-type said struct {
+// dedupeKey is the key of an entry and its normalised content.
+type dedupeKey struct {
 	key       string // canonical
 	statement string // see statementOf
 }
@@ -62,13 +62,13 @@ func statementOf(content jsontext.Value) (string, error) {
 	return b.String(), nil
 }
 
-func saidBy(e *entry) (said, error) {
+func saidBy(e *entry) (dedupeKey, error) {
 	statement, err := statementOf(e.Content)
-	return said{e.canonical, statement}, err
+	return dedupeKey{e.canonical, statement}, err
 }
 
 // in returns the first of others with the same statement and another key, or nil if there is none.
-func (s *said) in(others []said) *said {
+func (s *dedupeKey) in(others []dedupeKey) *dedupeKey {
 	for i := range others {
 		if o := &others[i]; o.key != s.key && o.statement == s.statement {
 			return o
@@ -79,7 +79,7 @@ func (s *said) in(others []said) *said {
 
 // similar searches the tier of e for entries with a similar content, and returns their keys and statements.
 func (p *Plugin) similar(ctx context.Context, s *repository, n name, e *entry, vector embed.Vector) (
-	all []said, err error,
+	all []dedupeKey, err error,
 ) {
 	var text strings.Builder
 	appendText(&text, e.Content)
@@ -126,7 +126,7 @@ func (p *Plugin) dedupe(ctx context.Context, n name, b *batch) error {
 		if err != nil {
 			return err
 		}
-		var fresh []said
+		var fresh []dedupeKey
 		for _, i := range places {
 			e := &b.entries[i].entry
 			its, err := saidBy(e)

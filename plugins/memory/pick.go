@@ -43,7 +43,7 @@ func (p *Plugin) picked(n name, sess *host.Session, sel *protocol.MemorySelectio
 	w := &pick{
 		name: n, sess: sess, now: p.now(), names: make(map[int64]string), prefix: sel.NamespacePrefix,
 		tags: sel.Tags, source: sel.Source, since: sel.Since, until: sel.Until,
-		folder: wall.PlaceIn(p.env.Workspace, sel.Folder),
+		folder: wall.CanonicalIn(p.env.Workspace, sel.Folder),
 	}
 	switch {
 	case len(sel.Keys) > maxBatch:

@@ -211,7 +211,7 @@ type stored struct {
 	created, updated float64
 	expires          float64 // 0 = updated plus the time to live
 	version          int
-	folder           string // workspace of the host, see wall.Place; "" = not recorded
+	folder           string // workspace of the host, see wall.Canonical; "" = not recorded
 }
 
 // openSpace returns the space of a memory's tier, and makes it if it does not exist.

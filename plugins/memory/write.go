@@ -147,7 +147,7 @@ func (p *Plugin) storeTier(ctx context.Context, tx *store.Tx, n name, tier proto
 	}
 	w := writing{
 		Plugin: p, batch: b, tx: tx, tier: tier, owner: owner, space: space, now: p.now(),
-		folder: wall.PlaceIn(p.env.Workspace, "."),
+		folder: wall.CanonicalIn(p.env.Workspace, "."),
 	}
 	for _, i := range places {
 		if err := w.store(ctx, i); err != nil {

@@ -108,7 +108,7 @@ func (p *Plugin) create(ctx context.Context, req *protocol.PlanCreateRequest,
 	}
 	pl := plan{
 		Name: req.Name, Description: req.Description, Columns: req.Columns, DoneColumn: req.DoneColumn,
-		Folder: wall.PlaceIn(p.env.Workspace, "."),
+		Folder: wall.CanonicalIn(p.env.Workspace, "."),
 	}
 	if pl.Name == "" {
 		req.SetDefaults()
@@ -191,7 +191,7 @@ func (p *Plugin) plans(
 	ctx context.Context, req *protocol.PlanListRequest, _ host.Emitter,
 ) (*protocol.PlanListResponse, error) {
 	resp := &protocol.PlanListResponse{}
-	folder := wall.PlaceIn(p.env.Workspace, req.Folder)
+	folder := wall.CanonicalIn(p.env.Workspace, req.Folder)
 	err := p.kept.Read(ctx, func(tx *store.Tx) error {
 		all, err := findPlans(tx, "")
 		for _, pl := range all {

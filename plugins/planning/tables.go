@@ -28,7 +28,7 @@ type plan struct {
 	Columns     []string     `json:"columns"`
 	DoneColumn  string       `json:"done_column"`
 	CreatedAt   store.Micros `json:"created_at"`
-	Folder      string       `json:"folder,omitzero"` // workspace where it was made; see wall.Place
+	Folder      string       `json:"folder,omitzero"` // workspace where it was made; see wall.Canonical
 
 	tasks, tasksSize, done int
 }

@@ -30,7 +30,7 @@ type process struct {
 	cmd     []string // shortened
 	pid     int
 	started time.Time
-	session *session
+	session *sessionProcs
 
 	stop context.CancelCauseFunc
 	done chan struct{} // closed when the state is final
@@ -197,11 +197,11 @@ type registry struct {
 	closed   bool
 	busy     int // number of processes that run or are being started
 	last     int // number in the last id
-	sessions map[*host.Session]*session
+	sessions map[*host.Session]*sessionProcs
 }
 
-// session has the processes of one session. Its fields are guarded by registry.mu.
-type session struct {
+// sessionProcs has the processes of one session. Its fields are guarded by registry.mu.
+type sessionProcs struct {
 	ended  bool
 	procs  map[string]*process
 	order  []*process // in the order of their start
@@ -209,10 +209,10 @@ type session struct {
 }
 
 func (g *registry) init(plugin string, limit int) {
-	g.plugin, g.limit, g.sessions = plugin, limit, make(map[*host.Session]*session)
+	g.plugin, g.limit, g.sessions = plugin, limit, make(map[*host.Session]*sessionProcs)
 }
 
-// enter takes one of the places for running processes, which leave or bury frees, and counts
+// enter takes one of the slots for running processes, which leave or bury frees, and counts
 // the caller as one of the plugin's goroutines.
 func (p *Plugin) enter() error {
 	g := &p.procs
@@ -261,19 +261,19 @@ func (g *registry) add(r *process) bool {
 	return true
 }
 
-// of returns the entry of a session, and makes it if the session has none.
-func (g *registry) of(s *host.Session) *session {
+// of returns the processes of a session, and makes the set if the session has none.
+func (g *registry) of(s *host.Session) *sessionProcs {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	in := g.sessions[s]
 	if in == nil {
-		in = &session{procs: make(map[string]*process)}
+		in = &sessionProcs{procs: make(map[string]*process)}
 		g.sessions[s] = in
 	}
 	return in
 }
 
-// bury notes that a process has ended and frees its place. If the session has too many
+// bury notes that a process has ended and frees its slot. If the session has too many
 // ended processes, it forgets the oldest.
 func (g *registry) bury(r *process) {
 	g.mu.Lock()

@@ -313,5 +313,5 @@ func (p *Plugin) foreign(s *skill) bool {
 	case p.env.Workspace == "" || s.root.source == sourceUser:
 		return false
 	}
-	return wall.Within(wall.Place(p.env.Workspace), wall.Place(s.dir))
+	return wall.Within(wall.Canonical(p.env.Workspace), wall.Canonical(s.dir))
 }

@@ -26,7 +26,7 @@ type document struct {
 }
 
 // split splits the text of a SKILL.md into its parts. Problems go to n.
-func split(text []byte, n *notes) (d document) {
+func split(text []byte, n *diagnostics) (d document) {
 	switch {
 	case bytes.HasPrefix(text, []byte("\xff\xfe")), bytes.HasPrefix(text, []byte("\xfe\xff")):
 		n.fail(1, "the file is in UTF-16; save it as UTF-8")
@@ -51,7 +51,7 @@ func split(text []byte, n *notes) (d document) {
 	if strings.TrimRight(first, " \t") != "---" {
 		n.hint(1, "there is no front matter; begin the file with a line ---, name: and description:, and another "+
 			"line ---")
-		none := &yamltree.Node{Kind: yamltree.Mapping, Place: yamltree.Place{Line: 1}}
+		none := &yamltree.Node{Kind: yamltree.Mapping, Position: yamltree.Position{Line: 1}}
 		return document{front: none, body: strings.TrimSpace(string(text))}
 	}
 	front, body, ok := cutFront(rest)
@@ -104,51 +104,51 @@ const (
 	maxQuoted     = 500      // lines of invalid front matter; with more lines quoteLines does nothing
 )
 
-// Note is a problem or a hint about a file.
-type Note struct {
+// Diagnostic is a problem or a hint about a file.
+type Diagnostic struct {
 	Line int // from 1; 0 = the file as a whole
 	Text string
 }
 
-// in returns the note with its place in a file.
-func (n Note) in(file string) string {
+// in returns the diagnostic with its place in a file.
+func (n Diagnostic) in(file string) string {
 	if n.Line > 0 {
 		file = "line " + strconv.Itoa(n.Line) + " of " + file
 	}
 	return file + ": " + n.Text
 }
 
-// notes collects the notes about one SKILL.md.
-type notes struct {
-	problems []Note // the skill cannot be used
-	hints    []Note // the skill can be used, but a part has no effect
+// diagnostics collects the diagnostics of one SKILL.md.
+type diagnostics struct {
+	problems []Diagnostic // the skill cannot be used
+	hints    []Diagnostic // the skill can be used, but a part has no effect
 }
 
-func (n *notes) fail(line int, format string, args ...any) {
+func (n *diagnostics) fail(line int, format string, args ...any) {
 	n.problems = noted(n.problems, line, format, args)
 }
 
-func (n *notes) hint(line int, format string, args ...any) {
+func (n *diagnostics) hint(line int, format string, args ...any) {
 	n.hints = noted(n.hints, line, format, args)
 }
 
-// sort sorts the notes by line.
-func (n *notes) sort() {
-	byLine := func(a, b Note) int { return a.Line - b.Line }
+// sort sorts the diagnostics by line.
+func (n *diagnostics) sort() {
+	byLine := func(a, b Diagnostic) int { return a.Line - b.Line }
 	slices.SortStableFunc(n.problems, byLine)
 	slices.SortStableFunc(n.hints, byLine)
 }
 
-func noted(all []Note, line int, format string, args []any) []Note {
+func noted(all []Diagnostic, line int, format string, args []any) []Diagnostic {
 	if len(all) >= maxNotes {
 		return all
 	}
-	return append(all, Note{line, fmt.Sprintf(format, args...)})
+	return append(all, Diagnostic{line, fmt.Sprintf(format, args...)})
 }
 
 // parseFront reads front matter that begins in line of its file. If it cannot be used, parseFront
 // returns nil and adds the problems to n.
-func parseFront(text []byte, line int, n *notes) *yamltree.Node {
+func parseFront(text []byte, line int, n *diagnostics) *yamltree.Node {
 	rules := yamltree.Rules{
 		Depth: maxDepth, Aliased: maxAliased, AliasedBytes: maxAliasedLen, LinesBefore: line - 1,
 		Name: quote,
@@ -166,7 +166,7 @@ func parseFront(text []byte, line int, n *notes) *yamltree.Node {
 		}
 	}
 	if doc == nil {
-		return &yamltree.Node{Kind: yamltree.Mapping, Place: yamltree.Place{Line: line}}
+		return &yamltree.Node{Kind: yamltree.Mapping, Position: yamltree.Position{Line: line}}
 	}
 	read, wrong := rules.Read(doc)
 	for _, w := range wrong {
@@ -177,7 +177,7 @@ func parseFront(text []byte, line int, n *notes) *yamltree.Node {
 	}
 	switch {
 	case read.Null():
-		return &yamltree.Node{Kind: yamltree.Mapping, Place: yamltree.Place{Line: line}}
+		return &yamltree.Node{Kind: yamltree.Mapping, Position: yamltree.Position{Line: line}}
 	case read.Kind != yamltree.Mapping:
 		n.fail(read.Line, "the front matter is %s; it should be a mapping such as \"name: my-skill\"", read.What())
 		return nil
@@ -220,7 +220,7 @@ func noKey(r rune) bool {
 }
 
 // failYAML adds a problem for text that is not valid YAML; before is the number of lines before the text.
-func (n *notes) failYAML(err error, before int) {
+func (n *diagnostics) failYAML(err error, before int) {
 	var at *yaml.LoadError
 	if !errors.As(err, &at) {
 		n.fail(before+1, "not valid YAML: %s", err)
@@ -280,7 +280,7 @@ func knownKeys() []string {
 }
 
 // readFront reads the front matter of a skill; folder is the name of its folder.
-func readFront(d document, folder string, n *notes) *front {
+func readFront(d document, folder string, n *diagnostics) *front {
 	r := newReader(d.front, n)
 	f := &front{metadata: map[string]any{}}
 	f.name = r.name(folder)
@@ -311,7 +311,7 @@ func readFront(d document, folder string, n *notes) *front {
 	return f
 }
 
-// rights adds notes for write and network where they have no effect or are not possible.
+// rights adds diagnostics for write and network where they have no effect or are not possible.
 func (r *reader) rights(f *front) {
 	switch scripted := f.kind == kindRun || f.kind == kindWasm; {
 	case f.write && !scripted:

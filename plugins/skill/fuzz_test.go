@@ -16,8 +16,8 @@ import (
 )
 
 // understood reads the text of a SKILL.md whose folder has the name x. The skill is nil if the text is not valid.
-func understood(t testing.TB, text []byte) (*skill, notes) {
-	var n notes
+func understood(t testing.TB, text []byte) (*skill, diagnostics) {
+	var n diagnostics
 	s := &skill{}
 	d := split(text, &n)
 	if d.front != nil {
@@ -55,8 +55,8 @@ func FuzzSkill(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, text []byte, given string) {
-		var public notes
-		public.validate(string(text), "x", &Entry{})
+		var public diagnostics
+		public.validate(string(text), "x", &CheckResult{})
 		s, n := understood(t, text)
 		again, told := understood(t, text)
 		must.That(t, reflect.DeepEqual(n, told) && (s == nil) == (again == nil), "told %+v, then %+v", n, told)

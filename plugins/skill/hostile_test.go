@@ -198,7 +198,7 @@ func TestWallHostileFrontMatter(t *testing.T) {
 		besides(t, dir)
 	}
 	all := must.Get(CheckFolder(filepath.Join(top, "skills")))(t)
-	seen := map[string]Entry{}
+	seen := map[string]CheckResult{}
 	for _, e := range all {
 		seen[strings.ReplaceAll(filepath.Base(filepath.Dir(e.File)), "-", " ")] = e
 	}
@@ -209,7 +209,7 @@ func TestWallHostileFrontMatter(t *testing.T) {
 	for name, tc := range hostileFronts() {
 		e := seen[name]
 		assert.That(t, slices.ContainsFunc(e.Problems,
-			func(n Note) bool { return n.Line == tc.line && strings.Contains(n.Text, tc.want) }),
+			func(n Diagnostic) bool { return n.Line == tc.line && strings.Contains(n.Text, tc.want) }),
 			"%s: should be told of line %d: %s\nit is told %v", name, tc.line, tc.want, e.Problems)
 		folder := strings.ReplaceAll(name, " ", "-")
 		assert.That(t, slices.Contains([]string{"x", "a", folder}, e.Name), "%s: it is called %q", name, e.Name)

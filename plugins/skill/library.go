@@ -48,9 +48,9 @@ type repository struct {
 	skills []*skill // by name
 	byName map[string]*skill
 	names  []string
-	all    []*found          // also broken and shadowed skills, in the order of the roots
-	shadow map[*found]string // file of the earlier skill with the same name
-	roots  map[*root]notes   // notes about whole roots
+	all    []*found              // also broken and shadowed skills, in the order of the roots
+	shadow map[*found]string     // file of the earlier skill with the same name
+	roots  map[*root]diagnostics // about whole roots
 }
 
 func newLibrary(roots []*root, now func() time.Time, log zerolog.Logger) *library {
@@ -122,7 +122,7 @@ func sameState(a, b fs.FileInfo) bool {
 
 // loadLocked walks all roots.
 func (l *library) loadLocked() {
-	s := &repository{byName: map[string]*skill{}, shadow: map[*found]string{}, roots: map[*root]notes{}}
+	s := &repository{byName: map[string]*skill{}, shadow: map[*found]string{}, roots: map[*root]diagnostics{}}
 	l.watched = make([][]watched, len(l.roots))
 	begun, where := l.now(), map[string]string{}
 	var tops []fs.FileInfo
@@ -141,7 +141,7 @@ func (l *library) loadLocked() {
 				l.settled = false
 			}
 		}
-		s.roots[root] = w.notes
+		s.roots[root] = w.diagnostics
 		for _, f := range w.found {
 			s.add(f, where, l.max.skills)
 		}
@@ -219,20 +219,20 @@ func (l *library) tellLocked(s *repository) {
 	}
 }
 
-// Entry is the result of checking one SKILL.md or a whole folder of skills.
-type Entry struct {
-	File       string // path, relative if the folder was named so
-	Folder     bool   // File is a folder of skills
-	Name       string // of the skill, or of its folder if it is broken; "" for a folder of skills
-	Kind       string // instructions, run, wasm or agent; "" for a broken skill
-	Problems   []Note // why it cannot be used
-	Hints      []Note // parts that have no effect, or another one than expected
-	ShadowedBy string // the file of an earlier skill with the same name; "" = none
+// CheckResult is the result of checking one SKILL.md or a whole folder of skills.
+type CheckResult struct {
+	File       string       // path, relative if the folder was named so
+	Folder     bool         // File is a folder of skills
+	Name       string       // of the skill, or of its folder if it is broken; "" for a folder of skills
+	Kind       string       // instructions, run, wasm or agent; "" for a broken skill
+	Problems   []Diagnostic // why it cannot be used
+	Hints      []Diagnostic // parts that have no effect, or another one than expected
+	ShadowedBy string       // the file of an earlier skill with the same name; "" = none
 }
 
 // Check checks all skills that a plugin with these options would find, in the order of their
 // priority. The error says which option is wrong.
-func Check(opts Options, env host.Env) ([]Entry, error) {
+func Check(opts Options, env host.Env) ([]CheckResult, error) {
 	roots, err := rootsOf(opts, env)
 	if err != nil {
 		return nil, err
@@ -241,7 +241,7 @@ func Check(opts Options, env host.Env) ([]Entry, error) {
 }
 
 // CheckFolder checks one folder: a skill, or a folder of skills.
-func CheckFolder(path string) ([]Entry, error) {
+func CheckFolder(path string) ([]CheckResult, error) {
 	if info, err := os.Stat(path); err != nil {
 		return nil, err
 	} else if !info.IsDir() {
@@ -254,16 +254,16 @@ func CheckFolder(path string) ([]Entry, error) {
 	return check([]*root{{source: sourceSystem, base: abs, rel: ".", show: path, named: true}}), nil
 }
 
-func check(roots []*root) []Entry {
+func check(roots []*root) []CheckResult {
 	s := newLibrary(roots, time.Now, zerolog.Nop()).current(true)
-	var all []Entry
+	var all []CheckResult
 	for _, root := range roots {
 		if n := s.roots[root]; len(n.problems)+len(n.hints) > 0 {
-			all = append(all, Entry{File: root.show, Folder: true, Problems: n.problems, Hints: n.hints})
+			all = append(all, CheckResult{File: root.show, Folder: true, Problems: n.problems, Hints: n.hints})
 		}
 	}
 	for _, f := range s.all {
-		e := Entry{File: f.show, Name: f.name, Problems: f.problems, Hints: f.hints, ShadowedBy: s.shadow[f]}
+		e := CheckResult{File: f.show, Name: f.name, Problems: f.problems, Hints: f.hints, ShadowedBy: s.shadow[f]}
 		if f.skill != nil {
 			e.Kind = f.skill.front.kind
 		}
@@ -277,13 +277,13 @@ func check(roots []*root) []Entry {
 
 // reader reads the keys of front matter, and records what is wrong with them.
 type reader struct {
-	*notes
+	*diagnostics
 	keys map[string]yamltree.Member // by name, with _ for -
 }
 
 // newReader returns a reader for the keys of a mapping.
-func newReader(m *yamltree.Node, n *notes) *reader {
-	r := &reader{notes: n, keys: map[string]yamltree.Member{}}
+func newReader(m *yamltree.Node, n *diagnostics) *reader {
+	r := &reader{diagnostics: n, keys: map[string]yamltree.Member{}}
 	known := knownKeys()
 	for _, e := range m.Members {
 		name := strings.ReplaceAll(e.Key, "-", "_")

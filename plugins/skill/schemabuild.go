@@ -24,7 +24,7 @@ import (
 //
 // schema.Compile resolves the references.
 type schemaBuilder struct {
-	*notes
+	*diagnostics
 	key    string
 	failed bool
 }
@@ -77,13 +77,13 @@ func isSchema(v *yamltree.Node) bool {
 
 // listed turns a list into a mapping by name.
 func (b *schemaBuilder) listed(v *yamltree.Node) *yamltree.Node {
-	byName := &yamltree.Node{Kind: yamltree.Mapping, Place: v.Place}
+	byName := &yamltree.Node{Kind: yamltree.Mapping, Position: v.Position}
 	if len(v.Items) > maxSchemaNodes {
 		b.refuse(v.Line, "has more than %d entries", maxSchemaNodes)
 		return byName
 	}
 	for _, item := range v.Items {
-		name, value := item, &yamltree.Node{Kind: yamltree.Scalar, Tag: "!!null", Place: item.Place}
+		name, value := item, &yamltree.Node{Kind: yamltree.Scalar, Tag: "!!null", Position: item.Position}
 		if item.Kind == yamltree.Mapping {
 			if name = item.At("name"); name == nil && len(item.Members) == 1 { // - topic: {…}
 				m := item.Members[0]
@@ -101,14 +101,14 @@ func (b *schemaBuilder) listed(v *yamltree.Node) *yamltree.Node {
 			continue
 		}
 		if value == item {
-			value = &yamltree.Node{Kind: yamltree.Mapping, Place: item.Place}
+			value = &yamltree.Node{Kind: yamltree.Mapping, Position: item.Position}
 			for _, m := range item.Members {
 				if m.Key != "name" {
 					value.Members = append(value.Members, m)
 				}
 			}
 		}
-		byName.Members = append(byName.Members, yamltree.Member{Place: item.Place, Key: name.Text, Value: value})
+		byName.Members = append(byName.Members, yamltree.Member{Position: item.Position, Key: name.Text, Value: value})
 	}
 	return byName
 }
@@ -120,7 +120,7 @@ func (b *schemaBuilder) closed(v, byName *yamltree.Node) *yamltree.Node {
 	object.Line = v.Line
 	b.properties(object, byName, nil)
 	if b.key == "inputs" {
-		closed := &yamltree.Node{Kind: yamltree.Scalar, Tag: "!!bool", Text: "false", Place: v.Place}
+		closed := &yamltree.Node{Kind: yamltree.Scalar, Tag: "!!bool", Text: "false", Position: v.Position}
 		object.Set("additionalProperties", closed)
 	}
 	return object
@@ -128,8 +128,8 @@ func (b *schemaBuilder) closed(v, byName *yamltree.Node) *yamltree.Node {
 
 // properties sets the properties of the schema object, and its required names.
 func (b *schemaBuilder) properties(object, byName, required *yamltree.Node) {
-	made := &yamltree.Node{Kind: yamltree.Mapping, Place: byName.Place}
-	names := &yamltree.Node{Kind: yamltree.List, Place: byName.Place}
+	made := &yamltree.Node{Kind: yamltree.Mapping, Position: byName.Position}
+	names := &yamltree.Node{Kind: yamltree.List, Position: byName.Position}
 	if required != nil {
 		for _, item := range required.Items {
 			names.Items = append(names.Items, textNode(item.Text))
@@ -141,7 +141,7 @@ func (b *schemaBuilder) properties(object, byName, required *yamltree.Node) {
 	}
 	for _, m := range byName.Members {
 		property, needed := b.schema(m.Value)
-		made.Members = append(made.Members, yamltree.Member{Place: m.Place, Key: m.Key, Value: property})
+		made.Members = append(made.Members, yamltree.Member{Position: m.Position, Key: m.Key, Value: property})
 		if needed && !slices.ContainsFunc(names.Items, func(n *yamltree.Node) bool { return n.Text == m.Key }) {
 			names.Items = append(names.Items, textNode(m.Key))
 		}
@@ -155,7 +155,7 @@ func (b *schemaBuilder) properties(object, byName, required *yamltree.Node) {
 // schema makes the schema of one value, written as a type or as a mapping. required reports
 // whether the mapping has required: true.
 func (b *schemaBuilder) schema(v *yamltree.Node) (made *yamltree.Node, required bool) {
-	empty := &yamltree.Node{Kind: yamltree.Mapping, Place: v.Place}
+	empty := &yamltree.Node{Kind: yamltree.Mapping, Position: v.Position}
 	switch {
 	case v.Kind == yamltree.Scalar && v.Tag == "!!bool": // a schema that allows everything or nothing
 		return v, false
@@ -217,7 +217,7 @@ func (b *schemaBuilder) choices(key string, v *yamltree.Node) *yamltree.Node {
 		b.refuse(v.Line, "%s should be a list of at most %d schemas", key, maxChoices)
 		return v
 	}
-	made := &yamltree.Node{Kind: yamltree.List, Place: v.Place}
+	made := &yamltree.Node{Kind: yamltree.List, Position: v.Position}
 	for _, item := range v.Items {
 		one, _ := b.schema(item)
 		made.Items = append(made.Items, one)
@@ -227,13 +227,13 @@ func (b *schemaBuilder) choices(key string, v *yamltree.Node) *yamltree.Node {
 
 // named makes the schemas of a mapping.
 func (b *schemaBuilder) named(v *yamltree.Node) *yamltree.Node {
-	made := &yamltree.Node{Kind: yamltree.Mapping, Place: v.Place}
+	made := &yamltree.Node{Kind: yamltree.Mapping, Position: v.Position}
 	for _, m := range v.Members {
 		value := m.Value
 		if value.Kind == yamltree.Mapping {
 			value, _ = b.schema(value)
 		}
-		made.Members = append(made.Members, yamltree.Member{Place: m.Place, Key: m.Key, Value: value})
+		made.Members = append(made.Members, yamltree.Member{Position: m.Position, Key: m.Key, Value: value})
 	}
 	return made
 }
@@ -241,7 +241,7 @@ func (b *schemaBuilder) named(v *yamltree.Node) *yamltree.Node {
 // typeName reads the name of a type, also under names from other languages, or a list of types.
 func (b *schemaBuilder) typeName(v *yamltree.Node) *yamltree.Node {
 	if v.Kind == yamltree.List {
-		made := &yamltree.Node{Kind: yamltree.List, Place: v.Place}
+		made := &yamltree.Node{Kind: yamltree.List, Position: v.Position}
 		for _, item := range v.Items {
 			made.Items = append(made.Items, b.typeName(item))
 		}
@@ -261,7 +261,7 @@ func (b *schemaBuilder) typeName(v *yamltree.Node) *yamltree.Node {
 			quote(v.Text))
 		return v
 	}
-	return &yamltree.Node{Kind: yamltree.Scalar, Tag: "!!str", Text: name, Place: v.Place}
+	return &yamltree.Node{Kind: yamltree.Scalar, Tag: "!!str", Text: name, Position: v.Position}
 }
 
 // Limits of a schema. They keep the time of a check and the length of its error texts in
@@ -283,7 +283,7 @@ type objectSchema struct {
 
 // schema reads inputs or outputs. If they cannot be used, it adds a problem and returns nil.
 func (r *reader) schema(key string, v *yamltree.Node) *objectSchema {
-	b := &schemaBuilder{notes: r.notes, key: key}
+	b := &schemaBuilder{diagnostics: r.diagnostics, key: key}
 	made := b.root(v)
 	if b.failed {
 		return nil

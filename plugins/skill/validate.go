@@ -35,25 +35,25 @@ func publicKeys() []string {
 // reference validator: a skill without problems is valid. This check is stricter than that of this host,
 // and valid skills also work here. path is the skill's folder or its SKILL.md. It returns an error if path
 // is neither.
-func Validate(path string) (Entry, error) {
+func Validate(path string) (CheckResult, error) {
 	info, err := os.Stat(path)
 	if err == nil && !info.IsDir() && strings.EqualFold(filepath.Base(path), "skill.md") {
 		path = filepath.Dir(path)
 		info, err = os.Stat(path)
 	}
 	if err != nil {
-		return Entry{}, err
+		return CheckResult{}, err
 	}
 	if !info.IsDir() {
-		return Entry{}, errors.New("this is not a folder; name the folder of a skill")
+		return CheckResult{}, errors.New("this is not a folder; name the folder of a skill")
 	}
-	e := Entry{File: filepath.Join(path, "SKILL.md")}
+	e := CheckResult{File: filepath.Join(path, "SKILL.md")}
 	abs, err := filepath.Abs(path)
 	if err != nil {
 		return e, err
 	}
 	e.Name = filepath.Base(abs)
-	var n notes
+	var n diagnostics
 	text, err := publicText(path, &e)
 	if err != nil {
 		n.fail(0, "%v", reason(err))
@@ -65,7 +65,7 @@ func Validate(path string) (Entry, error) {
 }
 
 // publicText reads the SKILL.md in dir, and sets e.File to its path.
-func publicText(dir string, e *Entry) (string, error) {
+func publicText(dir string, e *CheckResult) (string, error) {
 	for _, name := range []string{"SKILL.md", "skill.md"} {
 		file := filepath.Join(dir, name)
 		info, err := os.Stat(file)
@@ -90,7 +90,7 @@ func publicText(dir string, e *Entry) (string, error) {
 }
 
 // validate checks the text of a SKILL.md; folder is the name of its folder.
-func (n *notes) validate(text, folder string, e *Entry) {
+func (n *diagnostics) validate(text, folder string, e *CheckResult) {
 	if !strings.HasPrefix(text, "---") {
 		n.fail(1, "the file does not begin with front matter, a line ---")
 		return
@@ -128,7 +128,7 @@ func (n *notes) validate(text, folder string, e *Entry) {
 
 // publicYAML reads front matter, which begins in the first line, or returns nil if the public format does not
 // allow it.
-func (n *notes) publicYAML(text string) *yaml.Node {
+func (n *diagnostics) publicYAML(text string) *yaml.Node {
 	if at := strings.IndexFunc(text, unprintable); at >= 0 {
 		n.fail(1+strings.Count(text[:at], "\n"), "there is a control character in the front matter")
 		return nil
@@ -180,7 +180,7 @@ func unprintable(r rune) bool {
 }
 
 // within adds a problem if a text has more than most characters.
-func (n *notes) within(v *yaml.Node, key string, most int) {
+func (n *diagnostics) within(v *yaml.Node, key string, most int) {
 	if count := utf8.RuneCountInString(v.Value); count > most {
 		n.fail(v.Line, "%s: has %d characters; the public format has at most %d", key, count, most)
 	}
@@ -188,7 +188,7 @@ func (n *notes) within(v *yaml.Node, key string, most int) {
 
 // plainYAML reports whether the YAML has only what the public format allows, and otherwise adds a problem.
 // Not allowed are flow style, anchors, tags, duplicate keys, and sibling mappings with different indentation.
-func (n *notes) plainYAML(v *yaml.Node) bool {
+func (n *diagnostics) plainYAML(v *yaml.Node) bool {
 	what := ""
 	switch {
 	case v.Kind == yaml.AliasNode || v.Anchor != "":
@@ -240,7 +240,7 @@ func mergeable(v *yaml.Node) bool {
 }
 
 // publicName checks the name of a skill; folder is the name of its folder.
-func (n *notes) publicName(v *yaml.Node, folder string, e *Entry) {
+func (n *diagnostics) publicName(v *yaml.Node, folder string, e *CheckResult) {
 	switch {
 	case v == nil:
 		n.fail(0, "name: is missing")
@@ -281,7 +281,7 @@ func publicFlaw(name string) string {
 }
 
 // publicAbout checks the description.
-func (n *notes) publicAbout(v *yaml.Node) {
+func (n *diagnostics) publicAbout(v *yaml.Node) {
 	switch {
 	case v == nil:
 		n.fail(0, "description: is missing; say what the skill does, and when to use it")
@@ -296,7 +296,7 @@ func (n *notes) publicAbout(v *yaml.Node) {
 // its SKILL.md. It makes missing parent folders, does not follow links out of base, and does not change
 // existing files.
 func NewSkill(base, rel, name, about string) (string, error) {
-	var n notes
+	var n diagnostics
 	switch count := utf8.RuneCountInString(about); {
 	case name == "" || utf8.RuneCountInString(name) > maxPublicName:
 		return "", fmt.Errorf("the name %s should have 1 to %d characters", quote(name), maxPublicName)
@@ -313,7 +313,7 @@ func NewSkill(base, rel, name, about string) (string, error) {
 		`-\u002d-`) // --- would end the front matter
 	text := fmt.Sprintf("---\nname: %q\ndescription: %s\n---\n\n# %s\n\nSay here what to do, step by step. Files "+
 		"beside this one, such as\nscripts/ and references/, belong to the skill.\n", name, quoted, name)
-	if n.validate(text, name, &Entry{}); n.problems != nil {
+	if n.validate(text, name, &CheckResult{}); n.problems != nil {
 		return "", errors.New(n.problems[0].Text)
 	}
 	if err := os.MkdirAll(base, 0o755); err != nil {

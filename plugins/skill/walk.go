@@ -44,7 +44,7 @@ type skill struct {
 
 // found is a SKILL.md that a walk has found, good or broken.
 type found struct {
-	notes
+	diagnostics
 	show   string // its path for messages
 	folder string // the name of its folder
 	name   string // of the skill; that of its folder if the front matter has no valid name
@@ -59,11 +59,11 @@ type watched struct {
 
 // walk looks for skills below one root.
 type walk struct {
-	root    *root
-	fs      *os.Root
-	found   []*found
-	watched []watched
-	notes   // about the root as a whole
+	root        *root
+	fs          *os.Root
+	found       []*found
+	watched     []watched
+	diagnostics // about the root as a whole
 
 	max        bounds
 	seen       bounds
@@ -207,12 +207,12 @@ func (w *walk) folderOf(rel string) string {
 
 // parse sets f.skill from the text of its SKILL.md, unless there are problems.
 func (w *walk) parse(f *found, text []byte, rel, doc string) {
-	d := split(text, &f.notes)
+	d := split(text, &f.diagnostics)
 	if d.front == nil {
 		return
 	}
 	s := &skill{
-		front: readFront(d, f.folder, &f.notes), body: d.body, root: w.root, rel: rel,
+		front: readFront(d, f.folder, &f.diagnostics), body: d.body, root: w.root, rel: rel,
 		dir: filepath.Join(w.root.dir(), rel), doc: doc, size: len(text) - len(d.body),
 	}
 	f.name = s.name

@@ -67,7 +67,7 @@ func (s *Set) call(ctx context.Context, req *protocol.ToolCallRequest, emit host
 
 // changing returns the name of a call that may change something, for the checkpoint: the tool with the
 // program that it runs or the file that it changes. Arguments are left out, since they may be secret.
-func (t *entry) changing(args protocol.Object) string {
+func (t *registeredTool) changing(args protocol.Object) string {
 	what := "tool " + t.Def.Name
 	val, _ := args.Get("command")
 	if words, ok := val.Strings(); ok && len(words) > 0 {
@@ -81,7 +81,7 @@ func (t *entry) changing(args protocol.Object) string {
 }
 
 // result runs a tool and encodes the data of its outcome.
-func (s *Set) result(ctx context.Context, t *entry, args protocol.Object, emit host.Emitter) (*Outcome,
+func (s *Set) result(ctx context.Context, t *registeredTool, args protocol.Object, emit host.Emitter) (*Outcome,
 	protocol.Appender, error,
 ) {
 	out, err := s.run(ctx, t, args, emit)
@@ -100,7 +100,7 @@ func (r *registry) unknown(name string) error {
 }
 
 // run runs a tool within its own time limit; the host enforces the limit of the request.
-func (s *Set) run(ctx context.Context, t *entry, args protocol.Object, emit host.Emitter) (*Outcome, error) {
+func (s *Set) run(ctx context.Context, t *registeredTool, args protocol.Object, emit host.Emitter) (*Outcome, error) {
 	own, limit := ctx, t.Timeout
 	if limit > 0 && !host.Limited(ctx, t.Def.Name) {
 		var cancel context.CancelFunc
@@ -131,7 +131,7 @@ func (s *Set) run(ctx context.Context, t *entry, args protocol.Object, emit host
 
 // data encodes the data of an outcome and cuts it to the limit. An Appender
 // bounds itself and is encoded straight into the answer.
-func (s *Set) data(ctx context.Context, t *entry, out *Outcome) (protocol.Appender, error) {
+func (s *Set) data(ctx context.Context, t *registeredTool, out *Outcome) (protocol.Appender, error) {
 	if a, ok := out.Data.(protocol.Appender); ok {
 		return a, nil
 	}
@@ -152,7 +152,7 @@ func (d rawData) AppendJSON(dst []byte) ([]byte, error) { return append(dst, d..
 // callResponse is the answer to a tool call, tool/call/resp. It is encoded by append,
 // because every call encodes one.
 type callResponse struct {
-	tool *entry
+	tool *registeredTool
 	out  *Outcome
 	data protocol.Appender
 	took time.Duration

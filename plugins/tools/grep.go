@@ -70,14 +70,14 @@ func (f *files) grep(ctx context.Context, a *grepArgs) (*Outcome, error) {
 
 // grepRun is one call of grep.
 type grepRun struct {
-	f        *files
-	re       *regexp.Regexp
-	steps    int // of re
-	finder   *finder
-	whole    page // the page of an empty answer
-	page     page
-	data     grepData
-	searched int
+	f         *files
+	re        *regexp.Regexp
+	steps     int // of re
+	prefilter *prefilter
+	whole     page // the page of an empty answer
+	page      page
+	data      grepData
+	searched  int
 }
 
 func (f *files) newGrep(a *grepArgs) (*grepRun, error) {
@@ -110,7 +110,7 @@ func (f *files) newGrep(a *grepArgs) (*grepRun, error) {
 			"%v; put a \\ before a character that is meant as it is", err)
 	}
 	return &grepRun{
-		f: f, re: re, steps: steps, finder: newFinder(expr), whole: page, page: page,
+		f: f, re: re, steps: steps, prefilter: newPrefilter(expr), whole: page, page: page,
 		data: grepData{Matches: []grepMatch{}},
 	}, nil
 }
@@ -267,13 +267,13 @@ func (s *grepRun) take(one *fileSearch) error {
 // grepWorker searches one file after another.
 type grepWorker struct {
 	*grepRun
-	finder *finder // finds lines that can match; nil = every line is tried
-	work   int     // steps times bytes since the last look at the context
-	buf    []byte
+	prefilter *prefilter // finds lines that can match; nil = every line is tried
+	work      int        // steps times bytes since the last look at the context
+	buf       []byte
 }
 
 func (s *grepRun) newWorker() *grepWorker {
-	return &grepWorker{grepRun: s, finder: s.finder.clone(), buf: make([]byte, searchBytes)}
+	return &grepWorker{grepRun: s, prefilter: s.prefilter.clone(), buf: make([]byte, searchBytes)}
 }
 
 // searchBatch searches files of one folder.
@@ -407,12 +407,12 @@ func readUpTo(file *os.File, buf []byte, size int64) (n int, err error) {
 
 // lines searches text, whose first line has the given number. It skips lines that cannot match.
 func (w *grepWorker) lines(ctx context.Context, one *fileSearch, number int, text []byte) error {
-	if w.finder != nil {
-		w.finder.start()
+	if w.prefilter != nil {
+		w.prefilter.start()
 	}
 	for start := 0; start < len(text); number++ {
-		if w.finder != nil {
-			at := w.finder.find(text, start)
+		if w.prefilter != nil {
+			at := w.prefilter.find(text, start)
 			if at < 0 {
 				return nil
 			}

@@ -21,13 +21,13 @@ type literal struct {
 	fold  bool // upper and lower case are the same
 }
 
-// finder skips lines that an expression cannot match: each match contains one of its
-// literals. The finder looks for the byte of each literal that is rarest in usual text.
-type finder struct {
+// prefilter skips lines that an expression cannot match: each match contains one of its
+// literals. The prefilter looks for the byte of each literal that is rarest in usual text.
+type prefilter struct {
 	anchors []anchor
 }
 
-// anchor is a byte that the finder looks for.
+// anchor is a byte that the prefilter looks for.
 type anchor struct {
 	b    byte
 	in   []anchored // the literals that contain it
@@ -40,8 +40,8 @@ type anchored struct {
 	at int // index of the rune with the byte
 }
 
-// newFinder returns the finder of an expression, or nil if every line has to be tried.
-func newFinder(expr string) *finder {
+// newPrefilter returns the prefilter of an expression, or nil if every line has to be tried.
+func newPrefilter(expr string) *prefilter {
 	re, err := syntax.Parse(expr, syntax.Perl)
 	if err != nil {
 		return nil
@@ -50,7 +50,7 @@ func newFinder(expr string) *finder {
 	if score(set.texts) == 0 {
 		return nil
 	}
-	f := &finder{}
+	f := &prefilter{}
 	for i := range set.texts {
 		if !f.add(&set.texts[i]) {
 			return nil
@@ -60,7 +60,7 @@ func newFinder(expr string) *finder {
 }
 
 // add adds a literal with its rarest byte as the anchor; false = no byte of the literal can be an anchor.
-func (f *finder) add(l *literal) bool {
+func (f *prefilter) add(l *literal) bool {
 	rarest, at, least := byte(0), -1, 1<<30
 	for i, r := range l.runes {
 		often := commonness(r)
@@ -84,7 +84,7 @@ func (f *finder) add(l *literal) bool {
 	return true
 }
 
-func (f *finder) anchor(b byte, a anchored) {
+func (f *prefilter) anchor(b byte, a anchored) {
 	i := slices.IndexFunc(f.anchors, func(known anchor) bool { return known.b == b })
 	if i < 0 {
 		i = len(f.anchors)
@@ -93,16 +93,16 @@ func (f *finder) anchor(b byte, a anchored) {
 	f.anchors[i].in = append(f.anchors[i].in, a)
 }
 
-// clone returns a finder for another goroutine.
-func (f *finder) clone() *finder {
+// clone returns a prefilter for another goroutine.
+func (f *prefilter) clone() *prefilter {
 	if f == nil {
 		return nil
 	}
-	return &finder{anchors: slices.Clone(f.anchors)}
+	return &prefilter{anchors: slices.Clone(f.anchors)}
 }
 
 // start begins with a new text.
-func (f *finder) start() {
+func (f *prefilter) start() {
 	for i := range f.anchors {
 		f.anchors[i].next = -1
 	}
@@ -110,7 +110,7 @@ func (f *finder) start() {
 
 // find returns an index, not less than from, within the first line that has one of the literals,
 // or -1 if there is none. Between two calls of start, from may only grow.
-func (f *finder) find(text []byte, from int) int {
+func (f *prefilter) find(text []byte, from int) int {
 	for {
 		var first *anchor
 		for i := range f.anchors {

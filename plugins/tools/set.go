@@ -214,26 +214,26 @@ func (s *Set) current(ctx context.Context, tool string) (content *registry, why 
 
 // registry is the content of a Set, which does not change.
 type registry struct {
-	tools  map[string]*entry // by name, the denied ones too
-	listed []*entry          // those that may be called, by name
-	names  []string          // of listed
+	tools  map[string]*registeredTool // by name, the denied ones too
+	listed []*registeredTool          // those that may be called, by name
+	names  []string                   // of listed
 }
 
-// entry is a tool in the registry.
-type entry struct {
+// registeredTool is a tool in the registry.
+type registeredTool struct {
 	Tool
 	params params // set only without Check
 }
 
 // newRegistry makes the registry of some tools.
 func newRegistry(all []Tool) (*registry, error) {
-	r := &registry{tools: make(map[string]*entry, len(all))}
+	r := &registry{tools: make(map[string]*registeredTool, len(all))}
 	for i := range all {
 		if err := r.add(&all[i]); err != nil {
 			return nil, fmt.Errorf("tool %q: %w", all[i].Def.Name, err)
 		}
 	}
-	slices.SortFunc(r.listed, func(a, b *entry) int { return strings.Compare(a.Def.Name, b.Def.Name) })
+	slices.SortFunc(r.listed, func(a, b *registeredTool) int { return strings.Compare(a.Def.Name, b.Def.Name) })
 	for _, e := range r.listed {
 		r.names = append(r.names, e.Def.Name)
 	}
@@ -242,7 +242,7 @@ func newRegistry(all []Tool) (*registry, error) {
 
 // add checks one tool and adds it.
 func (r *registry) add(t *Tool) error {
-	e := &entry{Tool: *t}
+	e := &registeredTool{Tool: *t}
 	switch {
 	case t.Def.Name == "":
 		return errors.New("a tool needs a name")
@@ -266,7 +266,7 @@ func (r *registry) add(t *Tool) error {
 }
 
 // fit checks arguments and returns them as the tool reads them.
-func (t *entry) fit(args protocol.Object) (protocol.Object, error) {
+func (t *registeredTool) fit(args protocol.Object) (protocol.Object, error) {
 	if t.Check != nil {
 		return args, t.Check(args)
 	}
@@ -328,7 +328,7 @@ func (s *Set) list(ctx context.Context, req *protocol.ToolListRequest, _ host.Em
 const kindNative = "native"
 
 // wanted reports whether a tool passes the filters of a request.
-func (t *entry) wanted(req *protocol.ToolListRequest) bool {
+func (t *registeredTool) wanted(req *protocol.ToolListRequest) bool {
 	kind := req.FilterKind
 	if strings.EqualFold(kind, kindNative) {
 		kind = string(KindBuiltin)

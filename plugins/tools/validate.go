@@ -142,28 +142,28 @@ type checker struct {
 	respell  bool // some integer is written with a fraction or an exponent
 }
 
-// place is the position of a value: the chain of names that leads to it.
-type place struct {
+// valuePath is the position of a value: the chain of names that leads to it.
+type valuePath struct {
 	name string
-	up   *place
+	up   *valuePath
 }
 
-// pointer returns the JSON Pointer of a place in the message.
-func (p *place) pointer() string {
+// pointer returns the JSON Pointer of a value in the message.
+func (p *valuePath) pointer() string {
 	if p == nil {
 		return "/arguments"
 	}
 	return schema.Below(p.up.pointer(), p.name)
 }
 
-func (c *checker) fail(up *place, name, format string, args ...any) {
+func (c *checker) fail(up *valuePath, name, format string, args ...any) {
 	if len(c.problems) < maxProblems {
-		at := place{name: name, up: up}
+		at := valuePath{name: name, up: up}
 		c.problems = append(c.problems, protocol.FieldError{Path: at.pointer(), Message: fmt.Sprintf(format, args...)})
 	}
 }
 
-func (c *checker) object(ps params, o protocol.Object, up *place) {
+func (c *checker) object(ps params, o protocol.Object, up *valuePath) {
 	for key, v := range o.All() {
 		at := ps.find(key)
 		if at < 0 {
@@ -181,14 +181,14 @@ func (c *checker) object(ps params, o protocol.Object, up *place) {
 	}
 }
 
-func (c *checker) unknown(ps params, name string, up *place) {
+func (c *checker) unknown(ps params, name string, up *valuePath) {
 	if len(c.problems) >= maxProblems { // an agent may send a million of them
 		return
 	}
 	c.fail(up, name, "unknown argument; %s", schema.Suggest(name, "arguments", ps.names()))
 }
 
-func (c *checker) value(p *param, v protocol.Value, up *place) {
+func (c *checker) value(p *param, v protocol.Value, up *valuePath) {
 	kind := v.Kind()
 	if !p.typ.holds(kind) {
 		c.fail(up, p.name, "must be of type %s, is %s", p.typ, kindName(kind))
@@ -213,13 +213,13 @@ func (c *checker) value(p *param, v protocol.Value, up *place) {
 
 // members checks an object inside the arguments. It is called only for parameters that declare
 // properties, so it may allocate.
-func (c *checker) members(p *param, v protocol.Value, up *place) {
+func (c *checker) members(p *param, v protocol.Value, up *valuePath) {
 	o, err := protocol.ParseObject(v)
 	if err != nil {
 		c.fail(up, p.name, "must be of type object: %v", err)
 		return
 	}
-	c.object(p.nested, o, &place{name: p.name, up: up})
+	c.object(p.nested, o, &valuePath{name: p.name, up: up})
 }
 
 // known reports whether the type is one of those above.

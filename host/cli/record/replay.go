@@ -183,7 +183,7 @@ func (p *player) play(ctx context.Context) {
 }
 
 // await waits for the messages that the agent had received. It returns false if too many are missing to go on.
-func (p *player) await(ctx context.Context, all []said) bool {
+func (p *player) await(ctx context.Context, all []hostMessage) bool {
 	for _, w := range all {
 		within := p.opts.Timeout
 		if !w.due {

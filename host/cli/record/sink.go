@@ -44,7 +44,7 @@ type Recorder struct {
 	// used only by the goroutine of the spool
 	enc     *Encoder
 	out     []byte // entries that are not written yet
-	ahead   int    // bytes of the spool's lines whose entries are in out
+	encoded int    // bytes of the spool's lines whose entries are in out
 	written int64
 	full    bool
 }
@@ -165,16 +165,16 @@ func (r *Recorder) encode(spooled []byte) {
 func (r *Recorder) write(lines []byte, _ <-chan struct{}, _ time.Duration) (n int, err error) {
 	defer r.enc.forget()
 	for n < len(lines) {
-		for n+r.ahead < len(lines) && len(r.out) < batchBytes {
-			at := n + r.ahead
+		for n+r.encoded < len(lines) && len(r.out) < batchBytes {
+			at := n + r.encoded
 			end := at + bytes.IndexByte(lines[at:], '\n')
 			r.encode(lines[at:end:end])
-			r.ahead = end + 1 - n
+			r.encoded = end + 1 - n
 		}
 		if err := r.flush(); err != nil {
 			return n, err
 		}
-		n, r.ahead = n+r.ahead, 0
+		n, r.encoded = n+r.encoded, 0
 	}
 	return n, nil
 }

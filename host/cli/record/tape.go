@@ -14,7 +14,7 @@ import (
 type tape struct {
 	workspace string
 	steps     []step
-	last      []said             // what the host said after the last step
+	last      []hostMessage      // what the host said after the last step
 	heard     map[string]int     // how often each key occurred
 	output    map[string]*output // output of processes, by the request that started them
 	notes     []string
@@ -25,14 +25,14 @@ type step struct {
 	*message        // nil = the line is not JSON
 	text     string // the line if it is not JSON
 	entry    int64
-	after    []said // what the host said since the previous step
-	key      string // key of its answer; "" = it gets no answer
-	index    int    // index of its answer among those with the same key
+	after    []hostMessage // what the host said since the previous step
+	key      string        // key of its answer; "" = it gets no answer
+	index    int           // index of its answer among those with the same key
 	answer   *message
 }
 
-// said is a message of the host.
-type said struct {
+// hostMessage is a message of the host.
+type hostMessage struct {
 	*message
 	key   string
 	index int // index among those with the same key
@@ -87,7 +87,7 @@ func load(file string) (*tape, error) {
 			} else if kind == "a2e" || kind == "rpc" || kind == "task" {
 				return // the record does not have its request
 			}
-			t.last = append(t.last, said{m, key, index, due})
+			t.last = append(t.last, hostMessage{m, key, index, due})
 		}
 	})
 	if err != nil {

@@ -33,8 +33,8 @@ type List struct {
 	Dir string // the user's config folder of a2e; "" = there is none
 }
 
-// Entry is a trusted file.
-type Entry struct {
+// File is a trusted file.
+type File struct {
 	Path   string `json:"path"`   // absolute, without links
 	SHA256 string `json:"sha256"` // of its content, in hex
 }
@@ -47,11 +47,11 @@ func Sum(content []byte) string {
 
 // Check returns the reason why the content of a file is not trusted, or nil if it is trusted.
 func (l List) Check(path string, content []byte) error {
-	entries, err := l.Entries()
+	entries, err := l.Files()
 	if err != nil {
 		return err
 	}
-	at := slices.IndexFunc(entries, func(e Entry) bool { return e.Path == path })
+	at := slices.IndexFunc(entries, func(e File) bool { return e.Path == path })
 	switch {
 	case at < 0:
 		return errors.New("nobody has run `a2e trust` for it")
@@ -63,16 +63,16 @@ func (l List) Check(path string, content []byte) error {
 
 // Add trusts a file with this content, and with no other.
 func (l List) Add(path string, content []byte) error {
-	return l.change(func(entries []Entry) ([]Entry, error) {
-		entries = slices.DeleteFunc(entries, func(e Entry) bool { return e.Path == path })
-		return append(entries, Entry{path, Sum(content)}), nil
+	return l.change(func(entries []File) ([]File, error) {
+		entries = slices.DeleteFunc(entries, func(e File) bool { return e.Path == path })
+		return append(entries, File{path, Sum(content)}), nil
 	})
 }
 
 // Remove removes a file from the list. It is an error if the file is not in the list.
 func (l List) Remove(path string) error {
-	return l.change(func(entries []Entry) ([]Entry, error) {
-		kept := slices.DeleteFunc(slices.Clone(entries), func(e Entry) bool { return e.Path == path })
+	return l.change(func(entries []File) ([]File, error) {
+		kept := slices.DeleteFunc(slices.Clone(entries), func(e File) bool { return e.Path == path })
 		if len(kept) == len(entries) {
 			return nil, fmt.Errorf("%s is not trusted anyway", path)
 		}
@@ -80,9 +80,9 @@ func (l List) Remove(path string) error {
 	})
 }
 
-// Entries returns the entries, sorted by path, or none if there is no list. The error says why the
+// Files returns the trusted files, sorted by path, or none if there is no list. The error says why the
 // list cannot be used.
-func (l List) Entries() ([]Entry, error) {
+func (l List) Files() ([]File, error) {
 	if l.Dir == "" {
 		return nil, errors.New("there is no config folder to keep a list of trusted files in: set HOME, or " +
 			"XDG_CONFIG_HOME to an absolute path")
@@ -100,7 +100,7 @@ func (l List) Entries() ([]Entry, error) {
 	if err = errors.Join(err, dir.Close()); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	var entries []Entry
+	var entries []File
 	if err == nil && json.Unmarshal(data, &entries, json.RejectUnknownMembers(true)) != nil {
 		err = fmt.Errorf("%s: it is damaged; remove it and trust the files again", filepath.Join(l.Dir, fileName))
 	}
@@ -114,8 +114,8 @@ func (l List) Entries() ([]Entry, error) {
 const lockWait = 10 * time.Second
 
 // change replaces the list by the result of do, under a lock.
-func (l List) change(do func([]Entry) ([]Entry, error)) error {
-	if _, err := l.Entries(); err != nil { // before a folder is made
+func (l List) change(do func([]File) ([]File, error)) error {
+	if _, err := l.Files(); err != nil { // before a folder is made
 		return err
 	}
 	dir, err := private.MakeDir(l.Dir)
@@ -125,21 +125,21 @@ func (l List) change(do func([]Entry) ([]Entry, error)) error {
 	return errors.Join(l.changeIn(dir, do), dir.Close())
 }
 
-func (l List) changeIn(dir *private.Dir, do func([]Entry) ([]Entry, error)) error {
+func (l List) changeIn(dir *private.Dir, do func([]File) ([]File, error)) error {
 	const name = fileName + ".lock"
 	lock, err := dir.Lock(name, nil, lockWait)
 	if err != nil {
 		return fmt.Errorf("the list of trusted files cannot be written: %w", err)
 	}
 	defer func() { _, _ = dir.Remove(name), lock.Close() }() // a process that waits for it makes a new one
-	entries, err := l.Entries()
+	entries, err := l.Files()
 	if err != nil {
 		return err
 	}
 	if entries, err = do(entries); err != nil {
 		return err
 	}
-	slices.SortFunc(entries, func(a, b Entry) int { return strings.Compare(a.Path, b.Path) })
+	slices.SortFunc(entries, func(a, b File) int { return strings.Compare(a.Path, b.Path) })
 	text, err := json.Marshal(entries, jsontext.WithIndent("  "))
 	if err == nil {
 		err = dir.Replace(fileName, append(text, '\n'))

@@ -15,7 +15,7 @@ import (
 
 func TestTrustIsForOneContentAtOnePath(t *testing.T) {
 	list := trust.List{Dir: filepath.Join(t.TempDir(), "config", "a2e")}
-	entries, err := list.Entries()
+	entries, err := list.Files()
 	must.That(t, err == nil && len(entries) == 0, "at first %v, %v", entries, err)
 	for _, path := range []string{"/w/a2e.yaml", "/v/a2e.yaml"} {
 		must.OK(t, list.Add(path, []byte(path)))
@@ -115,7 +115,7 @@ func TestListIsChangedAtOnce(t *testing.T) {
 		all.Go(func() { assert.OK(t, list.Add(fmt.Sprintf("/w%d/a2e.yaml", i), nil)) })
 	}
 	all.Wait()
-	entries := must.Get(list.Entries())(t)
+	entries := must.Get(list.Files())(t)
 	assert.Equal(t, len(entries), 20, "files that are trusted")
 }
 

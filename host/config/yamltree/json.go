@@ -36,7 +36,7 @@ func (n *Node) Set(key string, value *Node) {
 			return
 		}
 	}
-	n.Members = append(n.Members, Member{value.Place, key, value})
+	n.Members = append(n.Members, Member{value.Position, key, value})
 }
 
 // What returns the kind of a value for a message, for example "a mapping".

@@ -1,4 +1,4 @@
-// Package yamltree reads YAML that people write: one document, each value with its place, aliases
+// Package yamltree reads YAML that people write: one document, each value with its position, aliases
 // resolved, and all within limits. A key may occur only once, and custom tags have no meaning.
 package yamltree
 
@@ -28,21 +28,21 @@ const (
 	Mapping
 )
 
-// Place is the place of a value or a key in a file.
-type Place struct {
+// Position is the position of a value or a key in a file.
+type Position struct {
 	File         string // Rules.File
 	Line, Column int    // from 1; 0 = the file as a whole
 }
 
-// Where returns p; it makes types that embed a Place share an interface.
-func (p Place) Where() Place { return p }
+// Where returns p; it makes types that embed a Position share an interface.
+func (p Position) Where() Position { return p }
 
 // String returns FILE:LINE:COLUMN.
-func (p Place) String() string { return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Column) }
+func (p Position) String() string { return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Column) }
 
 // Node is one value.
 type Node struct {
-	Place
+	Position
 	Kind    Kind
 	Text    string // of a scalar
 	Tag     string // of a scalar: !!str, !!int, !!float, !!bool, !!null or !!timestamp
@@ -51,16 +51,16 @@ type Node struct {
 	Items   []*Node
 }
 
-// Member is one key of a mapping with its value; Place is the place of the key.
+// Member is one key of a mapping with its value; Position is that of the key.
 type Member struct {
-	Place
+	Position
 	Key   string
 	Value *Node
 }
 
 // Problem says what is wrong in a text, and where.
 type Problem struct {
-	Place
+	Position
 	Message string
 }
 
@@ -69,18 +69,18 @@ func (p Problem) String() string {
 	if p.Line == 0 {
 		return p.File + ": " + p.Message
 	}
-	return p.Place.String() + ": " + p.Message
+	return p.Position.String() + ": " + p.Message
 }
 
 // Rules say how to read a text. Load uses only Depth; Read needs all fields except Merge and
 // LinesBefore.
 type Rules struct {
-	File         string              // file name for the places
+	File         string              // file name for the positions
 	Depth        int                 // maximum number of levels
 	Aliased      int                 // values that aliases may add
 	AliasedBytes int                 // bytes of text that they may add
 	Merge        bool                // the key << merges mappings
-	LinesBefore  int                 // lines of the file before the text; added to the places
+	LinesBefore  int                 // lines of the file before the text; added to the positions
 	Name         func(string) string // how messages show a key
 }
 
@@ -131,18 +131,18 @@ type parser struct {
 	stopped  bool
 }
 
-// place returns the place of a node in its file.
-func (p *parser) place(at *yaml.Node) Place {
-	return Place{p.rules.File, at.Line + p.rules.LinesBefore, at.Column}
+// position returns the position of a node in its file.
+func (p *parser) position(at *yaml.Node) Position {
+	return Position{p.rules.File, at.Line + p.rules.LinesBefore, at.Column}
 }
 
 func (p *parser) fail(at *yaml.Node, format string, args ...any) {
 	if len(p.problems) < maxProblems {
-		p.problems = append(p.problems, Problem{p.place(at), fmt.Sprintf(format, args...)})
+		p.problems = append(p.problems, Problem{p.position(at), fmt.Sprintf(format, args...)})
 	}
 }
 
-// stop reports a problem that makes the whole text unusable, at the place of the alias, not of its
+// stop reports a problem that makes the whole text unusable, at the position of the alias, not of its
 // anchor.
 func (p *parser) stop(at *yaml.Node, format string, args ...any) *Node {
 	if p.outer != nil {
@@ -167,7 +167,7 @@ func (p *parser) convert(y *yaml.Node, depth int) *Node {
 	case p.aliased > r.Aliased || p.bytes > r.AliasedBytes:
 		return p.stop(y, "aliases stand for more than %d values or %d bytes", r.Aliased, r.AliasedBytes)
 	}
-	n := &Node{Place: p.place(y)}
+	n := &Node{Position: p.position(y)}
 	switch y.Kind {
 	case yaml.AliasNode:
 		return p.alias(y, depth)
@@ -246,9 +246,9 @@ func (p *parser) mapping(n *Node, y *yaml.Node, depth int) {
 			p.fail(at, "the key %s appears twice, first in line %d: keep one", p.rules.Name(k.Value), first)
 			continue
 		}
-		lines[k.Value] = p.place(at).Line
+		lines[k.Value] = p.position(at).Line
 		if value != nil {
-			n.Members = append(n.Members, Member{p.place(at), k.Value, value})
+			n.Members = append(n.Members, Member{p.position(at), k.Value, value})
 		}
 	}
 	for _, m := range merges {

@@ -73,9 +73,9 @@ type Front struct {
 	out     host.Output
 	slots   *host.Slots // for tasks under way
 	guard   dialect.Guard
-	begin   sync.Once                       // begins the session
-	begun   atomic.Pointer[dialect.Session] // shared by all tasks; nil = not begun yet
-	context string                          // the context_id
+	begin   sync.Once                             // begins the session
+	begun   atomic.Pointer[dialect.PluginSession] // shared by all tasks; nil = not begun yet
+	context string                                // the context_id
 	results results
 	repo    *changes
 	pace    pace
@@ -123,7 +123,7 @@ func New(opts Options) *Front {
 }
 
 // session returns the host's session. The first call waits until the plugins know what they serve, and begins it.
-func (f *Front) session() *dialect.Session {
+func (f *Front) session() *dialect.PluginSession {
 	f.begin.Do(func() {
 		dialect.AwaitPlugins(f.ctx)
 		f.begun.Store(dialect.BeginSession(f.ctx, f.opts.Worker.AgentID))

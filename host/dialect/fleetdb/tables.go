@@ -134,7 +134,7 @@ func (w *Worker) register(ctx context.Context, a *fleet.Announce, text string, o
 		ON CONFLICT (id) DO UPDATE SET announce = excluded.announce, offers = excluded.offers,
 			model = excluded.model, tier = excluded.tier, lease = excluded.lease
 		RETURNING draining`,
-		w.id, a.Worker.AgentID, place, text, offers, a.Worker.Model, a.Worker.ModelTier, w.places, w.fleet.lease)
+		w.id, a.Worker.AgentID, place, text, offers, a.Worker.Model, a.Worker.ModelTier, w.slots, w.fleet.lease)
 	queue(b, &tasks, pgx.RowToStructByPos[task], `WITH back AS (
 			UPDATE ~.tasks SET state = 1 WHERE number = ANY ($2) AND worker = $1 AND state = 0
 			RETURNING number, canceled)

@@ -37,13 +37,13 @@ type Host interface {
 
 // Worker passes the tasks of a fleet to a host, as a pipe would.
 type Worker struct {
-	fleet  *Fleet
-	id     string // of this process
-	places int
-	log    zerolog.Logger
+	fleet *Fleet
+	id    string // of this process
+	slots int
+	log   zerolog.Logger
 
 	feed io.Writer     // input of the host; set by Run
-	take dialect.Bell  // rings when there may be tasks, places or reports
+	take dialect.Bell  // rings when there may be tasks, slots or reports
 	beat dialect.Bell  // rings when the next heartbeat is due at once
 	done chan struct{} // closed when the worker is drained
 	end  sync.Once     // closes done
@@ -75,10 +75,10 @@ type report struct {
 	idle   bool // blocked, and no tokens were spent
 }
 
-// NewWorker makes a worker that does as many tasks at once as it has places.
-func (f *Fleet) NewWorker(places int, log zerolog.Logger) *Worker {
+// NewWorker makes a worker that does as many tasks at once as it has slots.
+func (f *Fleet) NewWorker(slots int, log zerolog.Logger) *Worker {
 	return &Worker{
-		fleet: f, id: newID(), places: max(places, 1), log: log, done: make(chan struct{}), held: make(map[string]*job),
+		fleet: f, id: newID(), slots: max(slots, 1), log: log, done: make(chan struct{}), held: make(map[string]*job),
 		take: dialect.NewBell(), beat: dialect.NewBell(),
 	}
 }
@@ -175,7 +175,7 @@ func (w *Worker) notified(texts []string) {
 	w.take.Ring()
 }
 
-// turning delivers results, however long the server is away, and takes tasks while there are free places. It ends with
+// turning delivers results, however long the server is away, and takes tasks while there are free slots. It ends with
 // ctx, or, when the worker ends, after the last result.
 func (w *Worker) turning(ctx context.Context) {
 	pace := newPace()
@@ -199,7 +199,7 @@ func (w *Worker) turning(ctx context.Context) {
 	}
 }
 
-// turn delivers as many results as go together, and takes tasks for the free places. It returns the number of both.
+// turn delivers as many results as go together, and takes tasks for the free slots. It returns the number of both.
 func (w *Worker) turn(ctx context.Context) (int, error) {
 	w.asks.Lock()
 	defer w.asks.Unlock()
@@ -223,7 +223,7 @@ func (w *Worker) turn(ctx context.Context) (int, error) {
 
 // freeLocked returns how many tasks the worker can take.
 func (w *Worker) freeLocked() int {
-	free := w.places
+	free := w.slots
 	for _, j := range w.held {
 		if j.lost && !j.reported {
 			return 0 // the next task might be the one that is just being stopped

@@ -132,7 +132,7 @@ func New(opts Options) *Front {
 		opts: opts, methods: methods(), admitted: len(opts.Tokens) == 0,
 		open: make(map[*call]bool), sessions: make(map[string]*session), asked: make(map[string]*question),
 	}
-	f.history.Options, f.history.folder = &f.opts, wall.PlaceIn(opts.Workspace, ".")
+	f.history.Options, f.history.folder = &f.opts, wall.CanonicalIn(opts.Workspace, ".")
 	return f
 }
 

@@ -21,11 +21,11 @@ import (
 // session is a session in memory. Its fields are guarded by Front.mu, except the id, which does not change.
 type session struct {
 	entry
-	turn  *turn            // the turn under way, or about to begin; nil = the session is idle
-	last  <-chan struct{}  // closed when the client knows all of the turn before; nil = there was none
-	queue []*turn          // the turns that come after it
-	label string           // the status label sent last; "" = ready
-	in    *dialect.Session // nil = not begun
+	turn  *turn                  // the turn under way, or about to begin; nil = the session is idle
+	last  <-chan struct{}        // closed when the client knows all of the turn before; nil = there was none
+	queue []*turn                // the turns that come after it
+	label string                 // the status label sent last; "" = ready
+	in    *dialect.PluginSession // nil = not begun
 
 	estimate   *estimate  // of the last turn; nil = there was none in this host
 	compacting sync.Mutex // held while the conversation is measured or summarised; not guarded by Front.mu
@@ -103,7 +103,7 @@ func (f *Front) forgetLocked() bool {
 // closeSessions ends the sessions of the host's plugins.
 func (f *Front) closeSessions() {
 	f.mu.Lock()
-	var open []*dialect.Session
+	var open []*dialect.PluginSession
 	for _, s := range append(slices.Collect(maps.Values(f.sessions)), &f.none) {
 		if s.in != nil {
 			open = append(open, s.in)
@@ -127,7 +127,7 @@ func (f *Front) inside(s *session) context.Context {
 	defer f.mu.Unlock()
 	if s.in == nil {
 		ctx, _, end := host.BeginSession(f.working, cmp.Or(f.agent, f.client, nameless), f.asker(s.ID))
-		s.in = &dialect.Session{Ctx: ctx, End: end}
+		s.in = &dialect.PluginSession{Ctx: ctx, End: end}
 	}
 	return s.in.Ctx
 }
@@ -229,7 +229,7 @@ func historyList(f *Front, ctx context.Context, _ *call, req *pageParams) (any, 
 	if req.Limit != 0 {
 		limit = int(min(max(req.Limit, 1), 1<<31))
 	}
-	folder := wall.PlaceIn(f.opts.Workspace, string(req.Folder))
+	folder := wall.CanonicalIn(f.opts.Workspace, string(req.Folder))
 	total, err := f.history.count(ctx, folder)
 	if err != nil {
 		return nil, err

@@ -39,7 +39,7 @@ type rollout struct {
 	Updated  float64 `json:"updated_at"`
 	Messages int     `json:"message_count"`
 	Agent    string  `json:"agent,omitzero"`   // its owner, see auth.Tokens.Apart
-	Folder   string  `json:"folder,omitzero"`  // where it began, see wall.Place; "" = not known
+	Folder   string  `json:"folder,omitzero"`  // where it began, see wall.Canonical; "" = not known
 	Summary  string  `json:"summary,omitzero"` // of its older messages; "" = none
 }
 

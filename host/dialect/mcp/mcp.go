@@ -7,14 +7,14 @@
 //	                                                   └─ serve: go-sdk ─ handler ─ host.Call ─────┤
 //	stdout ◄──────────────── one answer for each request ◄── finish ◄─────────────────────────────┘
 //
-//	message.go  what a line means, errors    tools.go      tools, files
-//	pending.go  requests not yet answered    resources.go  files, memories
-//	session.go  initialize, the session      prompts.go    skills
-//	conn.go     the go-sdk and its transport gateway.go    MCP servers behind the host
-//	quick.go    calls and lists of tools     events.go     notifications
-//	modern.go   versions without initialize  ask.go        what plugins ask the client
-//	batch.go    several messages on a line   result.go     results of tools, for the client
-//	tables.go   the list of tools            misfit.go     errors of the go-sdk in words of MCP
+//	message.go     what a line means, errors    definitions.go  definitions of tools; calls by the go-sdk
+//	pending.go     requests not yet answered    resources.go    files, memories
+//	session.go     initialize, the session      prompts.go      skills
+//	conn.go        the go-sdk and its transport gateway.go      MCP servers behind the host
+//	tool_calls.go  calls and lists of tools     events.go       notifications
+//	modern.go      versions without initialize  ask.go          what plugins ask the client
+//	batch.go       several messages on a line   result.go       results of tools, for the client
+//	tables.go      the list of tools            misfit.go       errors of the go-sdk in words of MCP
 //
 // The go-sdk negotiates the version, and decodes and encodes all requests except plain calls and lists of tools.
 package mcp

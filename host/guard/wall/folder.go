@@ -23,7 +23,7 @@ func OpenFolder(path string) (*Folder, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Folder{path: path, real: Place(path), root: root}, nil
+	return &Folder{path: path, real: Canonical(path), root: root}, nil
 }
 
 // Root returns the open folder. If the folder was removed and made again, Root opens the new one and
@@ -55,7 +55,7 @@ func (f *Folder) remadeLocked() bool {
 		return false
 	}
 	was, err := f.root.Stat(".")
-	return (err != nil || !os.SameFile(was, now)) && Place(f.path) == f.real && removed(f.root)
+	return (err != nil || !os.SameFile(was, now)) && Canonical(f.path) == f.real && removed(f.root)
 }
 
 // removed reports whether an open folder was removed.

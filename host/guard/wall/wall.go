@@ -45,25 +45,25 @@ func Real(path string) string {
 	return filepath.Join(Real(filepath.Dir(path)), filepath.Base(path))
 }
 
-// Place returns the absolute path to which a path leads, without links, as it is stored: a relative
+// Canonical returns the absolute path to which a path leads, without links, as it is stored: a relative
 // path such as "." would depend on the working directory.
-func Place(path string) string {
+func Canonical(path string) string {
 	if abs, err := filepath.Abs(path); err == nil {
 		path = abs
 	}
 	return Real(path)
 }
 
-// PlaceIn returns the Place of a folder that a request names, relative to the workspace, or "" if it
+// CanonicalIn returns the Canonical path of a folder that a request names, relative to the workspace, or "" if it
 // names none.
-func PlaceIn(workspace, name string) string {
+func CanonicalIn(workspace, name string) string {
 	switch {
 	case name == "":
 		return ""
 	case filepath.IsAbs(name):
-		return Place(name)
+		return Canonical(name)
 	}
-	return Place(filepath.Join(workspace, name))
+	return Canonical(filepath.Join(workspace, name))
 }
 
 // Within reports whether path is dir or lies below it. Only the names are compared.
@@ -203,18 +203,18 @@ func within(dir, name string) bool {
 	return name == dir || strings.HasPrefix(name, dir+"/")
 }
 
-// way is the part of a path that was followed so far: nested folders, each held open.
-type way struct {
+// openPath is the part of a path that was followed so far: nested folders, each held open.
+type openPath struct {
 	dirs  []*os.Root
 	names []string // names of dirs[1:]
 }
 
-func (w *way) here() *os.Root { return w.dirs[len(w.dirs)-1] }
+func (w *openPath) here() *os.Root { return w.dirs[len(w.dirs)-1] }
 
-func (w *way) rel(name string) string { return path.Join(append(slices.Clone(w.names), name)...) }
+func (w *openPath) rel(name string) string { return path.Join(append(slices.Clone(w.names), name)...) }
 
 // up closes the last folder and goes back to the one above.
-func (w *way) up() error {
+func (w *openPath) up() error {
 	if len(w.names) == 0 {
 		return &fs.PathError{Op: "open", Path: "..", Err: ErrOutside}
 	}
@@ -223,7 +223,7 @@ func (w *way) up() error {
 	return err
 }
 
-func (w *way) close() {
+func (w *openPath) close() {
 	for _, d := range w.dirs {
 		d.Close()
 	}
@@ -241,7 +241,7 @@ func (g *Guard) Resolve(name string) (dir *os.Root, base, rel string, err error)
 	if err != nil {
 		return nil, "", "", err
 	}
-	w := &way{dirs: []*os.Root{top}}
+	w := &openPath{dirs: []*os.Root{top}}
 	base, err = g.follow(w, strings.Split(name, "/"))
 	if err != nil {
 		w.close()
@@ -255,7 +255,7 @@ func (g *Guard) Resolve(name string) (dir *os.Root, base, rel string, err error)
 
 // follow goes along the names of a path and returns the last one, or "." if the path ends in a folder
 // that it has entered.
-func (g *Guard) follow(w *way, rest []string) (base string, err error) {
+func (g *Guard) follow(w *openPath, rest []string) (base string, err error) {
 	for links := 0; len(rest) > 0; {
 		step := rest[0]
 		rest = rest[1:]
@@ -299,7 +299,7 @@ func (g *Guard) follow(w *way, rest []string) (base string, err error) {
 }
 
 // enter opens the folder called name, which must be the one that info describes.
-func (w *way) enter(name string, info fs.FileInfo) error {
+func (w *openPath) enter(name string, info fs.FileInfo) error {
 	if len(w.dirs) >= maxDepth {
 		return &fs.PathError{Op: "open", Path: name, Err: errors.New("too deep")}
 	}
@@ -329,7 +329,7 @@ func (g *Guard) OpenDir(name string) (sub *os.Root, rel string, err error) {
 	if err != nil {
 		return nil, "", err
 	}
-	w := &way{dirs: []*os.Root{dir}}
+	w := &openPath{dirs: []*os.Root{dir}}
 	if err := w.enter(base, info); err != nil {
 		return nil, "", err
 	}

@@ -181,7 +181,7 @@ func (s *Spool) lossLocked(n int, why error) error {
 // run is the writing goroutine: it waits for an event, collects a batch and writes it.
 func (s *Spool) run() {
 	defer close(s.done)
-	var w worker
+	var w writerState
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	pause := func(d time.Duration) (quit bool) {
@@ -211,8 +211,8 @@ func (s *Spool) run() {
 	}
 }
 
-// worker is the state of the writing goroutine.
-type worker struct {
+// writerState is the state of the writing goroutine.
+type writerState struct {
 	batch []byte // the whole buffer of take, to be reused
 	rest  []byte // the part of batch that is not written yet
 
@@ -223,7 +223,7 @@ type worker struct {
 
 // writeAll writes until nothing waits. It returns false if the disk failed; the unwritten part stays
 // in w.rest.
-func (s *Spool) writeAll(w *worker, quit <-chan struct{}, patience time.Duration) bool {
+func (s *Spool) writeAll(w *writerState, quit <-chan struct{}, patience time.Duration) bool {
 	for {
 		if len(w.rest) == 0 {
 			if w.batch = s.take(w.batch); len(w.batch) == 0 {
@@ -270,7 +270,7 @@ func (s *Spool) take(used []byte) []byte {
 }
 
 // warn reports a failing disk, at most once a minute.
-func (s *Spool) warn(w *worker, err error) {
+func (s *Spool) warn(w *writerState, err error) {
 	now := s.opts.Now()
 	if !w.warned.IsZero() && now.Sub(w.warned) < warnEvery {
 		return
@@ -281,7 +281,7 @@ func (s *Spool) warn(w *worker, err error) {
 }
 
 // finish writes the waiting texts before the Spool ends, and counts those that it cannot write.
-func (s *Spool) finish(w *worker) {
+func (s *Spool) finish(w *writerState) {
 	deadline := time.Now().Add(closePatience)
 	for {
 		left := time.Until(deadline)

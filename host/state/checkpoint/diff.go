@@ -95,21 +95,21 @@ const (
 	aFolder  = "040000"
 )
 
-// entry is the file, link or folder at a path in a state.
-type entry struct {
+// treeEntry is the file, link or folder at a path in a state.
+type treeEntry struct {
 	mode string
 	oid  string // object id of the content; "" = it is not kept
 	size int64
 	left left // says why it is not kept
 }
 
-func (e *entry) file() bool { return e != nil && (e.mode == aFile || e.mode == aProgram) }
-func (e *entry) kept() bool { return e == nil || e.oid != "" }
+func (e *treeEntry) file() bool { return e != nil && (e.mode == aFile || e.mode == aProgram) }
+func (e *treeEntry) kept() bool { return e == nil || e.oid != "" }
 
 // change is the difference of one path between two states.
 type change struct {
 	path     string
-	old, new *entry      // nil = nothing at the path
+	old, new *treeEntry  // nil = nothing at the path
 	now      fs.FileInfo // the file when a restore began; nil = nothing
 }
 
@@ -135,9 +135,9 @@ func (k *Keeper) between(from, to uint64) ([]change, error) {
 		}
 		c := byPath[name] // a file that became a folder is listed twice
 		c.path = name
-		for i, e := range []**entry{&c.old, &c.new} {
+		for i, e := range []**treeEntry{&c.old, &c.new} {
 			if mode := words[i]; mode == aFolder || mode == aFile || mode == aProgram || mode == aLink {
-				*e = &entry{mode: mode, oid: words[2+i]}
+				*e = &treeEntry{mode: mode, oid: words[2+i]}
 			}
 		}
 		if c.old == nil || c.new == nil || c.old.mode != aFolder || c.new.mode != aFolder {
@@ -148,10 +148,10 @@ func (k *Keeper) between(from, to uint64) ([]change, error) {
 		c := byPath[unquote(quoted)]
 		c.path = unquote(quoted)
 		if l, ok := a.Left[quoted]; ok {
-			c.old = &entry{mode: aFile, size: l.Size, left: l}
+			c.old = &treeEntry{mode: aFile, size: l.Size, left: l}
 		}
 		if l, ok := b.Left[quoted]; ok {
-			c.new = &entry{mode: aFile, size: l.Size, left: l}
+			c.new = &treeEntry{mode: aFile, size: l.Size, left: l}
 		}
 		byPath[c.path] = c
 	}
@@ -176,10 +176,10 @@ func leftChanges(a, b map[string]left) (all []string) {
 
 // sizes sets the sizes of the files.
 func (k *Keeper) sizes(all []change) error {
-	var of []*entry
+	var of []*treeEntry
 	var oids strings.Builder
 	for _, c := range all {
-		for _, e := range []*entry{c.old, c.new} {
+		for _, e := range []*treeEntry{c.old, c.new} {
 			if e != nil && e.oid != "" && e.mode != aFolder {
 				of = append(of, e)
 				oids.WriteString(e.oid + "\n")
@@ -293,7 +293,7 @@ func (k *Keeper) patch(changes []change, all []Change) error {
 	texts := map[string][]byte{}
 	var oids []string
 	for _, c := range changes {
-		for _, e := range []*entry{c.old, c.new} {
+		for _, e := range []*treeEntry{c.old, c.new} {
 			if e != nil && e.mode != aFolder && e.oid != "" && e.size <= maxPatch {
 				oids = append(oids, e.oid)
 			}
@@ -316,7 +316,7 @@ func (k *Keeper) patch(changes []change, all []Change) error {
 	return err
 }
 
-func text(of map[string][]byte, e *entry) (text []byte, ok bool) {
+func text(of map[string][]byte, e *treeEntry) (text []byte, ok bool) {
 	if e == nil || e.mode == aFolder {
 		return nil, true
 	}

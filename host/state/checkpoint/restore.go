@@ -78,7 +78,7 @@ func (k *Keeper) restore(o RestoreOptions) (done Restored, err error) {
 		return done, err
 	}
 	defer root.Close()
-	r := &restore{Keeper: k, place: place{root}, to: k.find(o.To), problems: map[string]string{}}
+	r := &restore{Keeper: k, place: openWorkspace{root}, to: k.find(o.To), problems: map[string]string{}}
 	if r.changes, err = r.wanted(within(changes, o.Paths)); err != nil {
 		return done, err
 	}
@@ -170,7 +170,7 @@ func (k *Keeper) back(id uint64, steps int) (uint64, error) {
 // restore is a restore in progress.
 type restore struct {
 	*Keeper
-	place    place
+	place    openWorkspace
 	to       *meta
 	changes  []change               // from old, the current state, to new, the wanted one
 	problems map[string]string      // by path

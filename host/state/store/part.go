@@ -170,7 +170,7 @@ func migrateIn(c *conn, tx *Tx, path string, parts []Part) error {
 }
 
 // migrateParts runs the missing migrations.
-func migrateParts(c session, tx *Tx, place string, parts []Part) error {
+func migrateParts(c connection, tx *Tx, place string, parts []Part) error {
 	for _, p := range parts {
 		version, err := versionOf(tx, place, p) // read again, as another host may have been faster
 		if err != nil {

@@ -92,15 +92,16 @@ func (g group) end(commit func([]*job) error) {
 	}
 }
 
-// session is a connection that can run statements without arguments, also several in one text.
-type session interface {
+// connection is a connection that can run statements without arguments, also several in one text.
+type connection interface {
 	querier
 	run(sql string) error
 }
 
 // writeAll runs the jobs in the current transaction of c, and ends it. A failed job does not affect
 // the others. A returned error applies to all jobs.
-func writeAll(ctx context.Context, c session, jobs []*job, dir, commit string, explain func(error) error) (err error) {
+func writeAll(ctx context.Context, c connection, jobs []*job, dir, commit string, explain func(error) error,
+) (err error) {
 	kept := 0
 	for _, j := range jobs {
 		if err = j.write(ctx, c, dir, len(jobs) == 1, explain); err != nil {
@@ -121,7 +122,7 @@ func writeAll(ctx context.Context, c session, jobs []*job, dir, commit string, e
 
 // write runs a job, in a savepoint unless it is the only one. It returns an error if the whole
 // transaction is lost.
-func (j *job) write(ctx context.Context, c session, dir string, alone bool, explain func(error) error) error {
+func (j *job) write(ctx context.Context, c connection, dir string, alone bool, explain func(error) error) error {
 	if !alone {
 		if err := c.run("SAVEPOINT job"); err != nil {
 			return err

@@ -56,7 +56,7 @@ func (l *Link) Unseen(said string) error {
 		said = strings.ReplaceAll(said, l.env.Homes, "")
 	}
 	program := l.cfg.Program(l.env.Workspace, l.env.Launcher)
-	return program.Unseen(said)
+	return program.ReportHidden(said)
 }
 
 // Look returns which program starts a stdio server, or an error that says what is wrong with it. It starts

@@ -95,20 +95,20 @@ func newCarrier(c *conn) (carrier, error) {
 	return newWeb(c)
 }
 
-// way is the transport and the MCP version that a server is tried with.
-type way struct {
+// wireSetup is the transport and the MCP version that a server is tried with.
+type wireSetup struct {
 	transport Transport
 	version   string // of MCP; "" = the newest one
 }
 
-// dial makes a connection. If the server speaks another version or transport than l.way, dial tries that
+// dial makes a connection. If the server speaks another version or transport than l.setup, dial tries that
 // and keeps it for later if it works.
 func (l *Link) dial() (*conn, error) {
-	c, err := l.handshake(l.way)
+	c, err := l.handshake(l.setup)
 	if err == nil || l.ctx.Err() != nil {
 		return c, err
 	}
-	other, ok := l.otherWay(err)
+	other, ok := l.otherSetup(err)
 	if !ok {
 		return nil, err
 	}
@@ -116,30 +116,30 @@ func (l *Link) dial() (*conn, error) {
 	if failed != nil {
 		return nil, err
 	}
-	l.way = other
+	l.setup = other
 	return c, nil
 }
 
-// otherWay returns the way to try after an error; false = there is no other way.
-func (l *Link) otherWay(err error) (way, bool) {
+// otherSetup returns the setup to try after an error; false = there is no other one.
+func (l *Link) otherSetup(err error) (wireSetup, bool) {
 	var answer *jsonrpc.Error
-	other := l.way
+	other := l.setup
 	switch {
 	case errors.As(err, new(*refusal)) && l.cfg.Transport == "":
-		if other = (way{SSE, legacy}); l.way.transport == SSE {
+		if other = (wireSetup{SSE, legacy}); l.setup.transport == SSE {
 			other.transport = HTTP
 		}
 	case errors.As(err, &answer) && (answer.Code == jsonrpc.CodeMethodNotFound ||
 		answer.Code == mcp.CodeUnsupportedProtocolVersion):
-		if other.version = legacy; l.way.version == legacy {
+		if other.version = legacy; l.setup.version == legacy {
 			other.version = ""
 		}
 	}
-	return other, other != l.way
+	return other, other != l.setup
 }
 
 // handshake makes one connection. If it fails, it frees everything.
-func (l *Link) handshake(by way) (*conn, error) {
+func (l *Link) handshake(by wireSetup) (*conn, error) {
 	c := newConn(l, by.transport)
 	opening, stop := context.WithCancelCause(c.life) // of the handshake; the server may still end by itself after it
 	watching := context.AfterFunc(l.ctx, func() { stop(context.Cause(l.ctx)) })

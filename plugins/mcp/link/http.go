@@ -50,10 +50,10 @@ type web struct {
 	guard  *webguard.Guard // nil = all addresses are allowed
 	goes   sync.WaitGroup
 
-	mu       sync.Mutex // guards the fields below
-	status   int        // HTTP status of the first refused POST of the handshake; 0 = none
-	sessions            // the current session
-	over     bool       // release was called: goes takes no more goroutines
+	mu          sync.Mutex // guards the fields below
+	status      int        // HTTP status of the first refused POST of the handshake; 0 = none
+	httpSession            // the current session
+	over        bool       // release was called: goes takes no more goroutines
 }
 
 func newWeb(c *conn) (carrier, error) {

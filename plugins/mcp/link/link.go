@@ -9,7 +9,7 @@
 //	stdio.go     a process as the carrier               http.go      HTTP as the carrier
 //	session.go   sessions of HTTP that are lost         events.go    streams of HTTP that end (sse.go: events)
 //
-// The way of a message, with what stands guard on it:
+// The path of a message, with what stands guard on it:
 //
 //	stdout ─ lines (length) ────┐
 //	                            ├─ read (junk, batches, ids) ─ gate (how many at once) ─ go-sdk session ─ Call
@@ -131,7 +131,7 @@ type Link struct {
 
 	junk  atomic.Int64
 	words atomic.Value // the last line of stderr of the process that was last started, a string
-	way   way          // the way to try next; used by the link's goroutine only
+	setup wireSetup    // to try next; used by the link's goroutine only
 
 	mu      sync.Mutex // guards the fields below
 	state   State
@@ -152,7 +152,7 @@ func open(cfg Config, env Env, carry func(c *conn) (carrier, error)) *Link {
 		over: make(chan struct{}), changed: make(chan struct{}),
 	}
 	l.state = State{Status: Connecting, Since: env.Now(), Transport: cfg.Kind()}
-	l.way = way{cfg.Kind(), legacy}
+	l.setup = wireSetup{cfg.Kind(), legacy}
 	l.ctx, l.stop = context.WithCancelCause(context.Background())
 	l.hard, l.cut = context.WithCancel(context.Background())
 	go l.run()

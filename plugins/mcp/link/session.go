@@ -15,9 +15,9 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// sessions is the session at an HTTP server. The SDK knows only the first one. If the server loses it, a
+// httpSession is the session at an HTTP server. The SDK knows only the first one. If the server loses it, a
 // new session replaces it in the requests that are sent.
-type sessions struct {
+type httpSession struct {
 	id       string   // "" = the server gave none
 	version  string   // MCP version agreed on in a new session; "" = the one that the SDK knows
 	count    int      // sessions before this one
@@ -36,10 +36,10 @@ type renewal struct {
 }
 
 // current returns the current session.
-func (w *web) current() sessions {
+func (w *web) current() httpSession {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.sessions
+	return w.httpSession
 }
 
 // met notes the session id in an answer, and hides later ids from the SDK: it would end the connection for
@@ -59,7 +59,7 @@ func (w *web) met(resp *http.Response) {
 }
 
 // header returns the headers of a request in the session.
-func (s *sessions) header(of http.Header) http.Header {
+func (s *httpSession) header(of http.Header) http.Header {
 	h := of.Clone()
 	if h.Del(sessionHeader); s.id != "" {
 		h.Set(sessionHeader, s.id)

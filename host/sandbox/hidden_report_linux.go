@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// Hidden returns the point at which a path of the machine leaves what a child with this policy sees:
+// HiddenAt returns the point at which a path of the machine leaves what a child with this policy sees:
 // the path itself, or the target of a link on the way. It returns "" if the child sees the path, or if
 // nothing is there. It starts nothing.
-func (l *Launcher) Hidden(policy *Policy, path string) string {
+func (l *Launcher) HiddenAt(policy *Policy, path string) string {
 	if l.mode == Off {
 		return ""
 	}

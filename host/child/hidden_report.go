@@ -15,14 +15,14 @@ import (
 	"a2e/host/sandbox"
 )
 
-// maxUnseen is how many hidden folders are looked for in one program's needs at most.
-const maxUnseen = 8
+// maxHidden is how many hidden folders are looked for in one program's needs at most.
+const maxHidden = 8
 
-// Unseen looks for files that the program needs and the sandbox hides: its own file, the interpreter of that file,
-// the files among its arguments, and those that said names, such as the end of its stderr. The error is a
+// ReportHidden looks for files that the program needs and the sandbox hides: its own file, the interpreter of that
+// file, the files among its arguments, and those that said names, such as the end of its stderr. The error is a
 // *host.Lack that says which folder is hidden; its fix is the line of the config that shows all of them to the
-// program. nil = nothing is hidden.
-func (p *Program) Unseen(said string) error {
+// program. nil = nothing is hidden. It changes nothing.
+func (p *Program) ReportHidden(said string) error {
 	policy, err := p.Policy()
 	if policy.DirFile != nil {
 		policy.DirFile.Close()
@@ -37,7 +37,7 @@ func (p *Program) Unseen(said string) error {
 	needed := slices.Concat(p.runs(policy.Path), p.arguments(), pathsIn(said))
 	var lack *host.Lack
 	read := slices.Clone(p.Read)
-	for range maxUnseen {
+	for range maxHidden {
 		what, at := firstHidden(launcher, &policy, needed)
 		if what == "" {
 			break
@@ -74,7 +74,7 @@ func hiddenError(what, at, folder string) error {
 // sees.
 func firstHidden(launcher *sandbox.Launcher, policy *sandbox.Policy, needed []string) (what, at string) {
 	for _, what = range needed {
-		if at = launcher.Hidden(policy, what); at != "" {
+		if at = launcher.HiddenAt(policy, what); at != "" {
 			return what, at
 		}
 	}
@@ -97,7 +97,7 @@ func (p *Program) arguments() (all []string) {
 // pathsIn returns the absolute paths in a text.
 func pathsIn(text string) (all []string) {
 	form := regexp.MustCompile(`(?:^|[\s'"\x60(=:])(/[^\s'"\x60():,;]+)`)
-	for _, path := range form.FindAllStringSubmatch(text, maxUnseen) {
+	for _, path := range form.FindAllStringSubmatch(text, maxHidden) {
 		all = append(all, path[1])
 	}
 	return all

@@ -10,21 +10,21 @@ import (
 	"syscall"
 )
 
-// launcherFD is the variable with the number of a pipe or socket. It is closed when the launcher
+// parentFD is the variable with the number of a pipe or socket. It is closed when the parent
 // ends: the program that started this one for another program, such as the npm package.
-const launcherFD = "A2E_LAUNCHER_FD"
+const parentFD = "A2E_LAUNCHER_FD"
 
-// watchLauncher ends this program like SIGTERM once its launcher has ended, because a killed
-// launcher cannot pass on its signal. No child gets the descriptor or the variable.
-func watchLauncher(sys *System) {
-	fd, err := strconv.Atoi(sys.getenv(launcherFD))
+// watchParent ends this program like SIGTERM once its parent has ended, because a killed
+// parent cannot pass on its signal. No child gets the descriptor or the variable.
+func watchParent(sys *System) {
+	fd, err := strconv.Atoi(sys.getenv(parentFD))
 	if err != nil || fd <= 2 {
 		return
 	}
-	os.Unsetenv(launcherFD)
+	os.Unsetenv(parentFD)
 	sys.Environ = slices.DeleteFunc(sys.Environ, func(entry string) bool {
 		return strings.HasPrefix(entry,
-			launcherFD+"=")
+			parentFD+"=")
 	})
 	var about syscall.Stat_t
 	if err := syscall.Fstat(fd, &about); err != nil || about.Mode&syscall.S_IFMT != syscall.S_IFSOCK &&

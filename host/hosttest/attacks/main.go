@@ -1,8 +1,8 @@
 //go:build linux
 
-// Command walls runs all attack tests of the project, named TestWall… and
-// TestEscape…, in three ways: as root, as an ordinary user, and without namespaces.
-// It prints the number of attempts and of successful attacks for each way, and fails if
+// Command attacks runs all attack tests of the project, named TestWall… and
+// TestEscape…, in three environments: as root, as an ordinary user, and without namespaces.
+// It prints the number of attempts and of successful attacks for each one, and fails if
 // an attack succeeded. Run it in the folder of the project, as `make walls` does.
 package main
 
@@ -48,8 +48,8 @@ func main() {
 // suite has the built tests of one package.
 type suite struct{ dir, name, binary string }
 
-// way is one way to run the tests.
-type way struct {
+// environment is a user and a container in which the tests run.
+type environment struct {
 	name string
 	user int // user id of the tests; -1 = the present user
 	argv []string
@@ -75,9 +75,9 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ways := []way{{"as this user", -1, nil}, {"without namespaces", -1, []string{self, asPlain}}}
+	ways := []environment{{"as this user", -1, nil}, {"without namespaces", -1, []string{self, asPlain}}}
 	if os.Geteuid() == 0 {
-		ways = []way{
+		ways = []environment{
 			{"as root", -1, nil},
 			{"as an ordinary user", nobody, nil},
 			{"root without namespaces", -1, []string{self, asPlain}},
@@ -135,9 +135,9 @@ func build(ctx context.Context, dir string) (suites []suite, err error) {
 // count has the numbers of test results.
 type count struct{ attempts, failed, skipped int }
 
-// run runs all suites in one way, and prints the output of failed ones. Programs that the tests of
-// the first way build are used for the other ways, whose user may have no Go.
-func (w *way) run(ctx context.Context, dir string, suites []suite) (sum count, err error) {
+// run runs all suites in one environment, and prints the output of failed ones. Programs that the tests of
+// the first environment build are used for the others, whose user may have no Go.
+func (w *environment) run(ctx context.Context, dir string, suites []suite) (sum count, err error) {
 	out, err := exec.CommandContext(ctx, "go", "env", "GOCACHE",
 		"GOMODCACHE").Output() // in the home of the present user
 	if err != nil {

@@ -298,8 +298,8 @@ func (s *server) uriOf(name string) string {
 	return (&url.URL{Scheme: "file", Path: "/" + s.base() + name}).String()
 }
 
-// entry is one entry of the tool list_dir.
-type entry struct {
+// dirEntry is one entry of the tool list_dir.
+type dirEntry struct {
 	Name string `json:"name"`
 	Type string `json:"type"`
 	Size int64  `json:"size"`
@@ -378,9 +378,9 @@ func (l *listing) isDone(at string) bool {
 }
 
 // listDir returns the entries of a folder.
-func (s *server) listDir(ctx context.Context, name string) ([]entry, error) {
+func (s *server) listDir(ctx context.Context, name string) ([]dirEntry, error) {
 	var data struct {
-		Entries []entry `json:"entries"`
+		Entries []dirEntry `json:"entries"`
 	}
 	args := map[string]any{}
 	if name != "" {

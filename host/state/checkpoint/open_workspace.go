@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// place is an open workspace. All operations through it stay inside, even if there are links.
-type place struct{ root *os.Root }
+// openWorkspace is an open workspace. All operations through it stay inside, even if there are links.
+type openWorkspace struct{ root *os.Root }
 
 var errSwapped = errors.New("it was replaced by another folder or a link")
 
 // folder opens a folder without following links, not even links to another place in the workspace,
 // where the host's own files may be.
-func (p *place) folder(dir string) (*os.Root, error) {
+func (p *openWorkspace) folder(dir string) (*os.Root, error) {
 	at, err := p.root.OpenRoot(".")
 	for name := range strings.SplitSeq(dir, "/") {
 		if err != nil || name == "" {
