@@ -55,7 +55,7 @@ race: tools ## the tests as CI runs them
 	A2E_TEST_BUILT=$$built GORACE=atexit_sleep_ms=0 CGO_ENABLED=$(if $(RACE),1,0) go test -vet=off -ldflags=-w $(WIDE) $(RACE) $(NORACE) ./...
 
 golden: ## the golden sessions; `make golden UPDATE=1` writes them again
-	go test ./host ./host/cli -run 'TestGolden' $(if $(UPDATE),-update)
+	go test ./host ./host/hosttest/e2e -run 'TestGolden' $(if $(UPDATE),-update)
 
 # the folder for inputs that the fuzzer found; without a folder, each run begins with the seeds
 CORPUS ?= $$(go env GOCACHE)/fuzz/a2e
@@ -73,7 +73,7 @@ fuzz/%:
 SECONDS ?= 7200
 SEED ?= $(shell date +%s)
 soak: ## the simulator for SECONDS, from SEED on: drawn lines and faults in all protocols; SECONDS=1 SEED=n plays one seed again
-	A2E_SIM_SEED=$(SEED) A2E_SIM_SECONDS=$(SECONDS) go test ./host/cli -run TestSimulation -count=1 -timeout $$(($(SECONDS) + 1800))s -v
+	A2E_SIM_SEED=$(SEED) A2E_SIM_SECONDS=$(SECONDS) go test ./host/hosttest/e2e -run TestSimulation -count=1 -timeout $$(($(SECONDS) + 1800))s -v
 
 bench: ## this host against a bare line echo and an MCP server, side by side
 	@dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && \

@@ -1,4 +1,4 @@
-package cli_test
+package cli
 
 import (
 	"bytes"
@@ -7,18 +7,27 @@ import (
 	"os/exec"
 	"testing"
 
-	"a2e/host/cli"
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
+	"a2e/host/sandbox"
 )
 
 // noisyRole is the environment variable that makes this test binary noisy.
 const noisyRole = "A2E_TEST_NOISY"
 
+func TestMain(m *testing.M) {
+	sandbox.MaybeRunLauncher() // for children of hosts that run in this process
+	if os.Getenv(noisyRole) != "" {
+		noisy()
+		return
+	}
+	os.Exit(m.Run())
+}
+
 // noisy takes stdout as serve does, and then prints to stdout as a careless library and its child do.
 func noisy() {
-	sys := cli.System{In: os.Stdin, Out: cli.NewOutput(os.Stdout), Err: os.Stderr}
-	private, err := cli.TakeStdout(&sys)
+	sys := System{In: os.Stdin, Out: NewOutput(os.Stdout), Err: os.Stderr}
+	private, err := takeStdout(&sys)
 	if err != nil {
 		panic(err)
 	}
