@@ -37,7 +37,8 @@ func wantCode(t testing.TB, m hosttest.Message, code protocol.ErrorCode) {
 		"got %s %q, want code %q: %.500s", m.Type, m.Code, code, m.Line)
 }
 
-// TestFaults: a request gets exactly one answer whatever its handler does, and the host continues.
+// TestFaults: a request gets exactly one answer whatever its handler does, and the host continues. The handler runs on
+// the goroutine that reads, on another one, and on one of its own after the request has waited in the queue.
 func TestFaults(t *testing.T) {
 	_, p := labHost(t, nil)
 	for _, c := range []struct {
@@ -67,38 +68,27 @@ func TestFaults(t *testing.T) {
 		{"panic", `{"n":"text"}`, protocol.CodeSchemaViolation, "/n"},
 	} {
 		t.Run(c.tool, func(t *testing.T) {
-			for range 2 { // first on the goroutine that reads, then on another one
-				m := p.Call(protocol.TypeToolCallReq, tool(c.tool, c.args))
+			check := func(m hosttest.Message) {
 				wantCode(t, m, c.code)
 				assert.Contains(t, m.Get("/message"), c.says, "does not say …: %s", m.Line)
 				assert.That(t, !strings.Contains(string(m.Line), "secret"), "tells what the plugin panicked with: %s",
 					m.Line)
 			}
+			for range 2 { // first on the goroutine that reads, then on another one
+				check(p.Call(protocol.TypeToolCallReq, tool(c.tool, c.args)))
+			}
 			wantCode(t, p.Call(protocol.TypeToolCallReq, tool("echo", `{}`)), "")
+			l, p := labHost(t, func(o *host.Options) { o.MaxParallel = 1 })
+			first := p.Go(protocol.TypeToolCallReq, tool("block", `{}`))
+			<-l.begun
+			waits := p.Go(protocol.TypeToolCallReq, tool(c.tool, c.args))
+			last := p.Go(protocol.TypeToolCallReq, tool("echo", `{}`))
+			close(l.gate)
+			wantCode(t, p.Answer(first), "")
+			check(p.Answer(waits))
+			wantCode(t, p.Answer(last), "")
 		})
 	}
-}
-
-// TestFaultsOnWorkers is TestFaults for requests that waited in the queue: these run on goroutines of their own.
-func TestFaultsOnWorkers(t *testing.T) {
-	l, p := labHost(t, func(o *host.Options) { o.MaxParallel = 1 })
-	first := p.Go(protocol.TypeToolCallReq, tool("block", `{"id":"a"}`))
-	<-l.begun
-	var ids []string
-	for _, name := range []string{
-		"panic", "goexit", "nilerror", "nan", "bomb", "bombdetail", "goexit", "gopanic",
-		"noanswer", "panic",
-	} {
-		ids = append(ids, p.Go(protocol.TypeToolCallReq, tool(name, `{}`)))
-	}
-	last := p.Go(protocol.TypeToolCallReq, tool("echo", `{}`))
-	close(l.gate)
-	wantCode(t, p.Answer(first), "")
-	for _, id := range ids {
-		m := p.Answer(id)
-		assert.Equal(t, m.Type, protocol.TypeError, "answered by %s", m.Line)
-	}
-	wantCode(t, p.Answer(last), "")
 }
 
 // TestImmediateFaults: an immediate request that panics or ends its goroutine does not change the number of free
@@ -117,10 +107,10 @@ func TestImmediateFaults(t *testing.T) {
 // in the queue. Its slot is free again after that.
 func TestTimeout(t *testing.T) {
 	for _, name := range []string{"block", "stubborn", "derived"} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			l, p := labHost(t, func(o *host.Options) { o.MaxParallel = 1 })
-			defer close(l.gate)
+		synctest.Test(t, func(t *testing.T) {
+			l := newLab()
+			p := hosttest.Start(t, host.Options{Plugins: []host.Plugin{l}, MaxParallel: 1})
+			p.Handshake(protocol.CapTools)
 			call := `{"tool_name":"` + name + `","arguments":{},"timeout":1,"streaming":true}`
 			first := p.Go(protocol.TypeToolCallReq, call)
 			second := p.Go(protocol.TypeToolCallReq, call)
@@ -128,6 +118,8 @@ func TestTimeout(t *testing.T) {
 			wantCode(t, p.Answer(first), protocol.CodeTimeout)
 			wantCode(t, p.Answer(second), protocol.CodeTimeout)
 			wantCode(t, p.Answer(third), "")
+			close(l.gate)
+			p.Close()
 		})
 	}
 }

@@ -177,24 +177,45 @@ func TestASignalEndsASlowRead(t *testing.T) {
 	})
 }
 
-// TestASignalCutsTheTimeToClose: plugins have their full CloseTimeout to close, and a signal shortens it.
+// lingers uses up all the time that its Close has.
+type lingers struct{ *lab }
+
+func (lingers) CloseTimeout() time.Duration { return time.Minute }
+
+func (lingers) Close(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
+}
+
+// TestASignalCutsTheTimeToClose: plugins have their full CloseTimeout to close. A signal shortens it while they close,
+// and also if it comes earlier in a shutdown, when it does not shorten the time that requests have left.
 func TestASignalCutsTheTimeToClose(t *testing.T) {
-	for _, signal := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			b := bubble(t, host.Options{Plugins: []host.Plugin{lingers{newLab()}}})
-			begun := time.Now()
-			b.in.Close()
-			time.Sleep(10 * time.Second)
-			if signal {
-				b.Interrupt()
-			}
-			b.end(t)
-			least, most := time.Minute, time.Minute+time.Second
-			if signal {
-				least, most = 10*time.Second, 11500*time.Millisecond
-			}
-			took := time.Since(begun)
-			assert.That(t, took >= least && took <= most, "it took %v", took)
+	for name, tc := range map[string]struct {
+		signal      time.Duration // after the end has begun; 0 = none
+		request     bool          // a request runs, and the shutdown gives it a second
+		least, most time.Duration
+	}{
+		"no signal":            {0, false, time.Minute, time.Minute + time.Second},
+		"while they close":     {10 * time.Second, false, 10 * time.Second, 11500 * time.Millisecond},
+		"while a request runs": {300 * time.Millisecond, true, 300 * time.Millisecond, 1800 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLab()
+				b := bubble(t, host.Options{Plugins: []host.Plugin{lingers{l}}})
+				if tc.request {
+					b.line(protocol.TypeToolCallReq, "1", tool("block", `{}`))
+					<-l.begun
+					b.line(protocol.TypeShutdown, "2", `{"timeout":1}`)
+				} else {
+					b.in.Close()
+				}
+				if tc.signal > 0 {
+					time.AfterFunc(tc.signal, b.Interrupt)
+				}
+				took := b.end(t)
+				assert.That(t, took >= tc.least && took <= tc.most, "it took %v", took)
+			})
 		})
 	}
 }

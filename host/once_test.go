@@ -1,3 +1,13 @@
+// The tests of this package run the engine in memory. Those of its promises need a clock that the test moves, plugins
+// that misbehave, or an output that stalls:
+//
+//	once_test.go    any mix of requests and ends: each request is answered once
+//	fault_test.go   each fault of a handler, and its error
+//	bounds_test.go  the queue, the output and the time are bounded
+//	late_test.go    the end: what is still read, and how long it may take
+//
+// The same promises of the binary are tested elsewhere: host/hosttest/sim plays random lines and faults and checks that
+// nothing is lost, host/cli/faults has each fault of files and programs as a user meets it.
 package host_test
 
 import (
@@ -72,7 +82,7 @@ func (a act) line(id string, sent []string) string {
 
 // TestExactlyOnce: under any mix of requests, faults, cancels and handshakes, and however the session ends, the host
 // answers each request that it has read exactly once. The Pair checks that no answer comes twice and that events come
-// in order before it.
+// in order before it. An output buffer smaller than a message does not block the host.
 func TestExactlyOnce(t *testing.T) {
 	property.Check(t, func(r *rapid.T) {
 		todo := acts(r)
