@@ -398,6 +398,6 @@ func (s *Sim) keep() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	err := os.WriteFile(file, []byte(s.transcript.String()), 0o600)
-	s.t.Logf("play it again: A2E_SIM_SEED=%d go test ./host/hosttest/e2e -run TestSimulation -count=1; its transcript: %s %v",
-		s.Seed, file, err)
+	s.t.Logf("play it again: A2E_SIM_SEED=%d go test ./host/hosttest/e2e -run TestSimulation -count=1; its "+
+		"transcript: %s %v", s.Seed, file, err)
 }
