@@ -123,7 +123,7 @@ type Options struct {
 func DefaultOptions() Options {
 	return Options{
 		FeedbackShare: 0.5, RefineTexts: true, MaxFeedback: 100_000, MaxExperiences: 100_000,
-		PPO: bandit.PPO{Entropy: bandit.DefaultPPO().Entropy},
+		PPO: bandit.PPO{Entropy: 0.01}, // that of the paper
 	}
 }
 
@@ -153,28 +153,21 @@ func (o *Options) customTimeout() time.Duration {
 	return time.Duration(cmp.Or(o.CustomTimeout, 30) * float64(time.Second))
 }
 
-// bandit returns a strategy with its parameters; nil = the name is unknown.
+// bandit returns a strategy with its parameters.
 func (o *Options) bandit(name protocol.AdaptStrategy) bandit.Strategy {
 	switch name {
 	case protocol.StrategyUCB1:
 		return bandit.UCB1{}
 	case protocol.StrategyEpsilonGreedy:
-		s, usual := o.EpsilonGreedy, bandit.DefaultEpsilonGreedy()
-		s.C, s.D = cmp.Or(s.C, usual.C), cmp.Or(s.D, usual.D)
-		return s
+		return o.EpsilonGreedy
 	case protocol.StrategySoftmax:
-		return bandit.Softmax{Scale: cmp.Or(o.Softmax.Scale, bandit.DefaultSoftmax().Scale)}
+		return o.Softmax
 	case protocol.StrategyPPO:
-		s, usual := o.PPO, bandit.DefaultPPO()
-		s.Clip, s.Rate, s.Epochs = cmp.Or(s.Clip, usual.Clip), cmp.Or(s.Rate, usual.Rate),
-			cmp.Or(s.Epochs, usual.Epochs)
-		return s
+		return o.PPO
 	case protocol.StrategyCustom:
 		return bandit.Given{}
-	case protocol.StrategyThompson:
-		return o.Thompson
 	}
-	return nil
+	return o.Thompson
 }
 
 // strategies lists the strategies of learn/adapt.

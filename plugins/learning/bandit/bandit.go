@@ -6,6 +6,7 @@
 package bandit
 
 import (
+	"cmp"
 	"math"
 	"math/rand/v2"
 )
@@ -194,10 +195,6 @@ type EpsilonGreedy struct {
 	Constant float64 `yaml:"epsilon" min:"0" max:"1" doc:"An epsilon that does not decay; 0 = one that does."`
 }
 
-// DefaultEpsilonGreedy distinguishes means that differ by 0.3. It only explores for about as many pulls as
-// twice the number of arms.
-func DefaultEpsilonGreedy() EpsilonGreedy { return EpsilonGreedy{C: 0.15, D: 0.3} }
-
 // Weights implements [Strategy]: weights in proportion to the probabilities.
 func (e EpsilonGreedy) Weights(arms []Arm) []float64 {
 	k, epsilon := float64(len(arms)), e.epsilon(arms)
@@ -229,7 +226,8 @@ func (e EpsilonGreedy) Choose(arms []Arm, rng *rand.Rand) int {
 func (e EpsilonGreedy) epsilon(arms []Arm) float64 {
 	epsilon := e.Constant
 	if epsilon == 0 {
-		epsilon = e.C * float64(len(arms)) / (e.D * e.D * (plays(arms) + 1))
+		c, d := cmp.Or(e.C, 0.15), cmp.Or(e.D, 0.3) // explore for about twice as many pulls as there are arms
+		epsilon = c * float64(len(arms)) / (d * d * (plays(arms) + 1))
 	}
 	if !(epsilon >= 0 && epsilon <= 1) {
 		return 1

@@ -14,8 +14,10 @@ import (
 	. "a2e/plugins/learning/bandit"
 )
 
+var ppo = PPO{Entropy: 0.01}
+
 var defaults = map[string]Strategy{
-	"ucb1": UCB1{}, "epsilon_greedy": DefaultEpsilonGreedy(), "softmax": DefaultSoftmax(), "ppo": DefaultPPO(),
+	"ucb1": UCB1{}, "epsilon_greedy": EpsilonGreedy{}, "softmax": Softmax{}, "ppo": ppo,
 	"thompson": Thompson{},
 }
 
@@ -50,12 +52,9 @@ func anyArms() *rapid.Generator[[]Arm] {
 // TestWeights: the weights are valid whatever the arms and the parameters are, even invalid ones.
 func TestWeights(t *testing.T) {
 	all := []Strategy{
-		EpsilonGreedy{},
 		EpsilonGreedy{Constant: 0.1},
 		EpsilonGreedy{Constant: -1},
-		Softmax{},
 		Softmax{Scale: 1e9},
-		PPO{},
 		PPO{Clip: 0.9, Rate: 100, Epochs: 30},
 		Thompson{Posterior: PosteriorGaussian},
 	}
@@ -147,7 +146,7 @@ func TestFormulas(t *testing.T) {
 		arms := []Arm{{Pulls: pulls, Mean: 0.3}, {Pulls: pulls, Mean: 0.5}, {Pulls: pulls, Mean: 0.9}}
 		soft := func(mean float64) float64 { return math.Exp((mean - 0.9) * math.Sqrt(pulls) / 0.5) }
 		rows = append(rows, row{
-			"softmax of even evidence", DefaultSoftmax(), arms,
+			"softmax of even evidence", Softmax{}, arms,
 			scaled(soft(0.3), soft(0.5), soft(0.9)),
 		})
 	}
@@ -178,8 +177,8 @@ func TestChoose(t *testing.T) {
 		want []float64
 	}{
 		{"epsilon_greedy", EpsilonGreedy{Constant: 0.4}, arms, nil},
-		{"softmax", DefaultSoftmax(), arms, nil},
-		{"ppo", DefaultPPO(), arms, []float64{0.2 / 4.7 * 5, 2 / 4.7 * 5, 1 / 4.7 * 5, 0.5 / 4.7 * 5, 1 / 4.7 * 5}},
+		{"softmax", Softmax{}, arms, nil},
+		{"ppo", ppo, arms, []float64{0.2 / 4.7 * 5, 2 / 4.7 * 5, 1 / 4.7 * 5, 0.5 / 4.7 * 5, 1 / 4.7 * 5}},
 		{"thompson", Thompson{}, arms, nil},
 		{"thompson of graded arms", Thompson{}, graded, Thompson{Posterior: PosteriorGaussian}.Weights(arms)},
 		{"ucb1", UCB1{}, arms[:4], []float64{4, 0, 0, 0}},
@@ -334,13 +333,11 @@ func TestPPOCases(t *testing.T) {
 			arms[i] = Arm{Pulls: 10, Mean: 0.1}
 		}
 		arms[1].Mean = 0.9
-		if w := DefaultPPO().Weights(arms); w[1] < 1.15 || w[1] > 1.2+1e-9 {
+		if w := ppo.Weights(arms); w[1] < 1.15 || w[1] > 1.2+1e-9 {
 			t.Errorf("%d arms: the best went from 1 to %v, want 1.2 or little less", k, w[1])
 		}
 	}
-	calm := DefaultPPO()
-	calm.Entropy = 0
-	if w := calm.Weights([]Arm{
+	if w := (PPO{}).Weights([]Arm{
 		{Pulls: 5, Mean: 0.8, Weight: 1},
 		{Mean: 0.3, Weight: 0.7},
 		{Pulls: 9, Mean: 0.8, Weight: 1.3},
@@ -349,7 +346,7 @@ func TestPPOCases(t *testing.T) {
 	}
 	arms := []Arm{{Pulls: 9, Mean: 0.9, Weight: 1e-9}, {Pulls: 9, Mean: 0.2, Weight: 2}}
 	for range 100 {
-		for i, w := range DefaultPPO().Weights(arms) {
+		for i, w := range ppo.Weights(arms) {
 			arms[i].Weight = w
 		}
 	}

@@ -1,6 +1,7 @@
 package bandit
 
 import (
+	"cmp"
 	"math"
 	"math/rand/v2"
 )
@@ -21,7 +22,7 @@ import (
 // [1-Clip, 1+Clip], and does not lower the objective. Within the clip the first part is the
 // expected reward as the batch estimates it, so if the estimate is true, it never falls.
 type PPO struct {
-	// Clip is how far r may be from 1.
+	// Clip is how far r may be from 1; the default is that of the paper.
 	Clip float64 `yaml:"clip" min:"0" max:"0.99" doc:"How far a weight may move in one update, as a share of it; 0 = 0.2."`
 	// Rate times the number of arms is the length of a gradient step, so that an even policy moves equally
 	// fast for any number of arms.
@@ -29,9 +30,6 @@ type PPO struct {
 	Epochs  int     `yaml:"epochs" min:"0" max:"1000" doc:"Gradient steps in one update; 0 = 8."`
 	Entropy float64 `yaml:"entropy" min:"0" doc:"Share of the entropy in what is raised, which keeps some choice open."`
 }
-
-// DefaultPPO has the clip and the entropy bonus of the paper, 0.2 and 0.01.
-func DefaultPPO() PPO { return PPO{Clip: 0.2, Rate: 0.1, Epochs: 8, Entropy: 0.01} }
 
 // leastWeight is the least value that a weight has in a policy. The gradient is in proportion to the arm's
 // probability, so an arm far below this could not recover.
@@ -42,6 +40,7 @@ const leastWeight = 0.05
 // weight changes by at most a share of Clip. This is one update for one batch, so the arms should hold
 // what happened since the last update.
 func (o PPO) Weights(arms []Arm) []float64 {
+	o.Clip, o.Rate, o.Epochs = cmp.Or(o.Clip, 0.2), cmp.Or(o.Rate, 0.1), cmp.Or(o.Epochs, 8)
 	old := policy(arms)
 	base, known := 0.0, 0.0
 	for i, a := range arms {

@@ -1,6 +1,7 @@
 package bandit
 
 import (
+	"cmp"
 	"math"
 	"math/rand/v2"
 )
@@ -27,8 +28,8 @@ type Softmax struct {
 	Scale float64 `yaml:"scale" min:"0" doc:"Temperature of a component with one call; 0 = 0.5."` // C of the paper
 }
 
-// DefaultSoftmax has a scale of 1/2, the largest standard deviation that rewards in [0, 1] can have.
-func DefaultSoftmax() Softmax { return Softmax{Scale: 0.5} }
+// defaultScale is the largest standard deviation that rewards in [0, 1] can have.
+const defaultScale = 0.5
 
 // quantiles is the number of points of the highest draw's distribution at which Weights computes shares.
 const quantiles = 128
@@ -93,5 +94,5 @@ func (s Softmax) of(a Arm) (mean, temperature float64) {
 	if n == 0 {
 		mean, n = 1, 1
 	}
-	return mean, max(s.Scale, 1e-6) / math.Sqrt(n)
+	return mean, max(cmp.Or(s.Scale, defaultScale), 1e-6) / math.Sqrt(n)
 }

@@ -27,10 +27,8 @@ type Thompson struct {
 // Posterior is the kind of distribution that describes the belief about an arm's mean reward.
 type Posterior string
 
-// The posteriors. PosteriorAuto is PosteriorGaussian if some arm is graded, else
-// PosteriorBeta.
+// The posteriors. Any other value means PosteriorGaussian if some arm is graded, else PosteriorBeta.
 const (
-	PosteriorAuto     Posterior = "auto"
 	PosteriorBeta     Posterior = "beta"
 	PosteriorGaussian Posterior = "gaussian"
 )
