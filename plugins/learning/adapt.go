@@ -148,13 +148,14 @@ func (a *adaption) teach(tx *store.Tx, rivals []*Component, find weigher) (bool,
 // release resets a weight that a component learned from rivals that it no longer has. A weight that was
 // set by custom_command or a refinement stays.
 func (a *adaption) release(tx *store.Tx, c *Component) error {
-	row, err := readWeight(tx, c.Kind, c.Name)
+	t := weightOf(c.Kind, c.Name)
+	row, err := t.read(tx)
 	if err != nil || row == nil || row.Strategy == string(protocol.StrategyCustom) ||
 		!slices.Contains(strategies(), protocol.AdaptStrategy(row.Strategy)) {
 		return err
 	}
 	c.Weight, a.idle = neutralWeight, false
-	if err := writeWeight(tx, c.Kind, c.Name, nil); err != nil {
+	if err := t.write(tx, nil); err != nil {
 		return err
 	}
 	return addHistory(tx, a.at, c.Kind, c.Name, neutralWeight, &arms([]*Component{c}, a.share)[0].Mean,
@@ -163,10 +164,8 @@ func (a *adaption) release(tx *store.Tx, c *Component) error {
 
 // keep stores the weight of a component, and adds it to the history with what the component is worth.
 func (a *adaption) keep(tx *store.Tx, c *Component, worth float64) error {
-	if err := writeWeight(tx, c.Kind, c.Name, &weightRow{
-		Weight: c.Weight, Strategy: string(a.strategy),
-		UpdatedAt: a.at,
-	}); err != nil {
+	row := &setting{Weight: &c.Weight, Strategy: string(a.strategy), UpdatedAt: a.at}
+	if err := weightOf(c.Kind, c.Name).write(tx, row); err != nil {
 		return err
 	}
 	if a.strategy == protocol.StrategyPPO {
@@ -230,12 +229,8 @@ func (c *Component) known() bool { return c.outcomes.count() > 0 || c.ScoreWeigh
 
 // unseen returns a component for which nothing was counted.
 func unseen(tx *store.Tx, kind, name string) (*Component, error) {
-	c := &Component{Kind: kind, Name: name, Weight: neutralWeight}
-	row, err := readWeight(tx, kind, name)
-	if row != nil {
-		c.Weight = row.Weight
-	}
-	return c, err
+	row, err := weightOf(kind, name).read(tx)
+	return &Component{Kind: kind, Name: name, Weight: row.weight()}, err
 }
 
 // byBandit returns the weigher of a strategy.

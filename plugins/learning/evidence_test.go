@@ -358,8 +358,8 @@ func TestStrangersDoNotCompete(t *testing.T) {
 		s.calls(tool, 5, 5)
 	}
 	must.OK(t, s.store.Write(t.Context(), func(tx *store.Tx) error {
-		return errors.Join(writeWeight(tx, host.KindTool, "echo", &weightRow{Weight: 1.4, Strategy: "ucb1"}),
-			writeWeight(tx, host.KindTool, "set", &weightRow{Weight: 3, Strategy: refinementStrategy}))
+		return errors.Join(weightOf(host.KindTool, "echo").write(tx, &setting{Weight: new(1.4), Strategy: "ucb1"}),
+			weightOf(host.KindTool, "set").write(tx, &setting{Weight: new(3.0), Strategy: refinementStrategy}))
 	}))
 	weights, message := s.adapt("", "ucb1")
 	if weights["echo"] != 1 || weights["http_get"] != 1 || weights["set"] != 3 ||

@@ -41,15 +41,13 @@ func Part() store.Part {
 		}, (*feedbackRecord).take),
 		{Kind: "learning.experience", Export: exportExperiences, Import: store.ImportOf(importExperience)},
 		store.RecordsOf("learning.weight", "SELECT kind, component, updated_at, weight, NULL, strategy FROM "+
-			"learning_weights ORDER BY kind, component",
+			"learning_settings WHERE name = '"+nameWeight+"' ORDER BY kind, component",
 			(*weightRecord).columns, func(r *weightRecord, tx *store.Tx) error {
 				if err := r.check(); err != nil {
 					return err
 				}
-				return writeWeight(tx, r.Kind, r.Component, &weightRow{
-					Weight: r.Weight, Strategy: r.Strategy,
-					UpdatedAt: int64(r.At),
-				})
+				return weightOf(r.Kind, r.Component).write(tx,
+					&setting{Weight: &r.Weight, Strategy: r.Strategy, UpdatedAt: int64(r.At)})
 			}),
 		store.RecordsOf("learning.weight_change", selectChanges, (*weightRecord).columns,
 			func(r *weightRecord, tx *store.Tx) error {
@@ -59,7 +57,7 @@ func Part() store.Part {
 				return addHistory(tx, int64(r.At), r.Kind, r.Component, r.Weight, r.Score, r.Strategy)
 			}),
 		store.RecordsOf("learning.setting", "SELECT kind, component, name, value, updated_at FROM learning_settings "+
-			"ORDER BY kind, component, name",
+			"WHERE name <> '"+nameWeight+"' ORDER BY kind, component, name",
 			func(r *settingRecord) []any {
 				return []any{&r.Kind, &r.Component, &r.Name, (*[]byte)(&r.Value), &r.UpdatedAt}
 			}, (*settingRecord).take),
@@ -67,7 +65,7 @@ func Part() store.Part {
 	}
 	clearRows := store.ClearTables("learning_edits", "learning_trials", "learning_refinements", "learning_settings",
 		"learning_calls", "learning_feedback", "learning_told", "learning_experiences", "learning_components",
-		"learning_weights", "learning_weight_history")
+		"learning_weight_history")
 	return store.Part{
 		Name: "learning", SQL: tables, Export: records.Export, Import: records.Import,
 		Clear: func(ctx context.Context, tx *store.Tx) error {
@@ -79,7 +77,8 @@ func Part() store.Part {
 			if _, err := tx.Exec("DELETE FROM learning_totals WHERE name <> $1", totalWeights); err != nil {
 				return err
 			}
-			return weightsChanged(tx)
+			_, err := addTotal(tx, totalWeights, total{rows: 1})
+			return err
 		},
 	}
 }
@@ -268,14 +267,11 @@ type settingRecord struct {
 }
 
 func (r *settingRecord) take(tx *store.Tx) error {
-	t := target{targetSetting, r.Kind, r.Component, r.Name}
-	if len(textTargets(r.Kind, r.Name)) == 1 {
-		t.Target = targetText
-	}
+	t := settingOf(r.Kind, r.Component, r.Name)
 	if why := errors.Join(t.set(new(host.Override), r.Value), nameFits(r.Component)); why != nil {
 		return fmt.Errorf("the %s: %w", t, why)
 	}
-	return writeSetting(tx, t, &setting{Value: r.Value, UpdatedAt: int64(r.UpdatedAt)})
+	return t.write(tx, &setting{Value: r.Value, UpdatedAt: int64(r.UpdatedAt)})
 }
 
 // exportRefinements exports from the oldest to the newest.
@@ -334,18 +330,13 @@ func (r *refinement) check() error {
 }
 
 // checkImage refuses an image that is not a row of the target.
-func (t target) checkImage(raw jsontext.Value) error {
+func (t target) checkImage(row *setting) error {
 	switch t.Target {
 	case targetWeight:
-		row, err := fromImage[weightRow](raw)
-		if err != nil || row == nil {
-			return err
-		}
-		return checkWeight(row.Weight)
+		return checkWeight(row.weight())
 	case targetSetting, targetText:
-		row, err := fromImage[setting](raw)
-		if err != nil || row == nil {
-			return err
+		if row == nil {
+			return nil
 		}
 		return t.set(new(host.Override), row.Value)
 	}

@@ -7,5 +7,5 @@ import (
 )
 
 func TestOnPostgres(t *testing.T) {
-	stores.OnPostgres(t, "^Test(Experiences|CallsOf|OldAndFaint|WhatFeedback|Scores|FeedbackAgain|Correlations|HostsCount|Rollback|OneOfMany|ExportAndImport|Merge|Clear|Trials|FromPlan|PPO|WeightsOf|TwoPlugins)")
+	stores.OnPostgres(t, "^Test(Experiences|CallsOf|OldAndFaint|WhatFeedback|Scores|FeedbackAgain|Correlations|HostsCount|Rollback|OneOfMany|ExportAndImport|Merge|Clear|Trials|FromPlan|PPO|WeightsOf|TwoPlugins|StoreOfAn)")
 }

@@ -139,7 +139,7 @@ func (pr *proposal) change(tx *store.Tx, edits []*examined, at int64) (*refineme
 		if err != nil {
 			return nil, err
 		}
-		if err := x.write(tx, after, at, refinementStrategy); err != nil {
+		if err := x.change(tx, after, at, refinementStrategy); err != nil {
 			return nil, err
 		}
 		version, err := nextVersion(tx, x.target)
@@ -218,15 +218,15 @@ func (p *Plugin) refineRollback(ctx context.Context, req *protocol.RefinementRol
 func (r *refinement) stale(tx *store.Tx) (string, error) {
 	var reasons []string
 	for _, e := range r.Edits {
-		row, value, err := e.target.read(tx)
+		row, err := e.read(tx)
 		if err != nil {
 			return "", err
 		}
-		if bytes.Equal(canonical(row), canonical(e.After)) {
+		if row.same(e.After) {
 			continue
 		}
-		why := fmt.Sprintf("the %s is %s by now, not %s", e.target, protocol.Clip(value, maxShown),
-			protocol.Clip(valueIn(e.target, e.After), maxShown))
+		why := fmt.Sprintf("the %s is %s by now, not %s", e.target, protocol.Clip(e.valueIn(row), maxShown),
+			protocol.Clip(e.valueIn(e.After), maxShown))
 		later, err := laterRefinement(tx, e.target, r.number)
 		if err != nil {
 			return "", err
@@ -245,7 +245,7 @@ func (r *refinement) stale(tx *store.Tx) (string, error) {
 // rollBack restores the rows from before the refinement.
 func (r *refinement) rollBack(tx *store.Tx, at int64) error {
 	for _, e := range slices.Backward(r.Edits) {
-		if err := e.write(tx, e.Before, at, rollbackStrategy); err != nil {
+		if err := e.change(tx, e.Before, at, rollbackStrategy); err != nil {
 			return err
 		}
 	}
@@ -303,12 +303,12 @@ func (r *refinement) entry(tx *store.Tx, room *int) (map[string]any, error) {
 	edits, measured := []map[string]any{}, []map[string]any{}
 	intact := true
 	for _, e := range r.Edits {
-		row, _, err := e.target.read(tx)
+		row, err := e.read(tx)
 		if err != nil {
 			return nil, err
 		}
 		edit := e.entry(room)
-		edit["in_force"] = r.RolledBackAt == nil && bytes.Equal(canonical(row), canonical(e.After))
+		edit["in_force"] = r.RolledBackAt == nil && row.same(e.After)
 		intact = intact && edit["in_force"] == true
 		edits = append(edits, edit)
 	}
@@ -333,7 +333,7 @@ func (r *refinement) entry(tx *store.Tx, room *int) (map[string]any, error) {
 func (e *appliedEdit) entry(room *int) map[string]any {
 	entry := map[string]any{
 		"target": e.Target, "kind": e.Kind, "component": e.Component, "name": e.Name, "version": e.Version,
-		"from": valueIn(e.target, e.Before), "to": valueIn(e.target, e.After),
+		"from": e.valueIn(e.Before), "to": e.valueIn(e.After),
 	}
 	if e.Target != targetText {
 		return entry

@@ -46,7 +46,7 @@ type examined struct {
 	*edit
 	record *Component     // nil = the edit was refused before
 	now    jsontext.Value // the value of the target; null = never set
-	before jsontext.Value // the row of the target as JSON
+	before *setting       // the row of the target; nil = there is none
 	number float64        // of a weight: its value, 1 if none is set
 }
 
@@ -127,46 +127,21 @@ func (x *examined) findComponent(tx *store.Tx) error {
 
 // readNow reads the current value of the target.
 func (x *examined) readNow(tx *store.Tx) (err error) {
-	x.before, x.now, err = x.target.read(tx)
-	x.number = weightIn(x.before)
+	x.before, err = x.read(tx)
+	x.now, x.number = x.valueIn(x.before), x.before.weight()
 	if v := x.textIn(x.before); x.original != nil && (v == nil || v.Original != *x.original) {
 		x.now = protocol.AppendString(nil, *x.original) // the component's own text is in effect
 	}
 	return err
 }
 
-// read returns the row of a target as JSON, null for none, and the value in it.
-func (t target) read(tx *store.Tx) (row, value jsontext.Value, err error) {
-	var found any
-	if t.Target == targetWeight {
-		found, err = readWeight(tx, t.Kind, t.Component)
-	} else {
-		found, err = readSetting(tx, t)
+// change writes the row of a target, with its history.
+func (t target) change(tx *store.Tx, row *setting, at int64, why string) error {
+	err := t.write(tx, row)
+	if err == nil && t.Target == targetWeight {
+		err = addHistory(tx, at, t.Kind, t.Component, row.weight(), nil, why)
 	}
-	if err != nil {
-		return nil, nil, err
-	}
-	row, err = json.Marshal(found)
-	return row, valueIn(t, row), err
-}
-
-// write writes the row of a target.
-func (t target) write(tx *store.Tx, row jsontext.Value, at int64, why string) error {
-	if t.Target == targetWeight {
-		w, err := fromImage[weightRow](row)
-		if err == nil {
-			err = writeWeight(tx, t.Kind, t.Component, w)
-		}
-		if err != nil {
-			return err
-		}
-		return addHistory(tx, at, t.Kind, t.Component, weightIn(row), nil, why)
-	}
-	s, err := fromImage[setting](row)
-	if err != nil {
-		return err
-	}
-	return writeSetting(tx, t, s)
+	return err
 }
 
 // checkTo returns an error if the target cannot have the new value.
@@ -205,7 +180,7 @@ func (x *examined) is(raw jsontext.Value) bool {
 		return err == nil && math.Abs(v-x.number) <= 1e-9*max(1, x.number)
 	}
 	if raw.Kind() == 'n' {
-		return x.before.Kind() == 'n'
+		return x.before == nil
 	}
 	return bytes.Equal(canonical(raw), canonical(x.now))
 }
@@ -229,22 +204,19 @@ func (x *examined) toNumber() float64 {
 	return v
 }
 
-// after returns the row that the edit makes, as JSON.
-func (x *examined) after(at int64) (jsontext.Value, error) {
+// after returns the row that the edit makes; nil = none.
+func (x *examined) after(at int64) (*setting, error) {
 	switch {
 	case x.To.Kind() == 'n':
-		return jsontext.Value("null"), nil
+		return nil, nil
 	case x.Target == targetWeight:
-		return json.Marshal(&weightRow{Weight: x.toNumber(), Strategy: refinementStrategy, UpdatedAt: at})
+		return &setting{Weight: new(x.toNumber()), Strategy: refinementStrategy, UpdatedAt: at}, nil
 	case x.Target == targetText:
 		text, _ := protocol.Value(x.To).Str() // readTexts has checked it
 		value, err := json.Marshal(&textValue{Original: *x.original, Text: text})
-		if err != nil {
-			return nil, err
-		}
-		return json.Marshal(&setting{Value: value, UpdatedAt: at})
+		return &setting{Value: value, UpdatedAt: at}, err
 	}
-	return json.Marshal(&setting{Value: x.To, UpdatedAt: at})
+	return &setting{Value: x.To, UpdatedAt: at}, nil
 }
 
 // knowsSetting returns an error if there is no such setting.

@@ -6,7 +6,6 @@ import (
 	"math"
 
 	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host"
 	"a2e/host/state/store"
@@ -200,33 +199,9 @@ func (r *refinement) resembles(x *examined) bool {
 			continue
 		}
 		if x.Target == targetWeight {
-			before, after := weightIn(e.Before), weightIn(e.After)
-			return math.Signbit(before-after) == math.Signbit(x.number-x.toNumber())
+			return math.Signbit(e.Before.weight()-e.After.weight()) == math.Signbit(x.number-x.toNumber())
 		}
-		return string(valueIn(e.target, e.After)) == string(x.To)
+		return string(e.valueIn(e.After)) == string(x.To)
 	}
 	return false
-}
-
-// weightIn returns the weight in a row as JSON; 1 = none is set.
-func weightIn(raw jsontext.Value) float64 {
-	if w, err := fromImage[weightRow](raw); err == nil && w != nil {
-		return w.Weight
-	}
-	return neutralWeight
-}
-
-// valueIn returns the value in a row as JSON; null = none is set.
-func valueIn(t target, raw jsontext.Value) jsontext.Value {
-	if t.Target == targetWeight {
-		if w, err := fromImage[weightRow](raw); err == nil && w != nil {
-			value, _ := json.Marshal(w.Weight) // a number from JSON can be encoded
-			return value
-		}
-	} else if v := t.textIn(raw); v != nil {
-		return protocol.AppendString(nil, v.Text)
-	} else if s, err := fromImage[setting](raw); err == nil && s != nil {
-		return canonical(s.Value)
-	}
-	return jsontext.Value("null")
 }

@@ -133,7 +133,7 @@ func TestRollbackAfterALaterChange(t *testing.T) {
 		h[1].Status == "applied", "%+v", h)
 	r.rolledBack(second)
 	must.OK(t, r.store.Write(t.Context(), func(tx *store.Tx) error {
-		return writeWeight(tx, "tool", "t", &weightRow{Weight: 3, Strategy: "ucb1", UpdatedAt: 1})
+		return weightOf("tool", "t").write(tx, &setting{Weight: new(3.0), Strategy: "ucb1", UpdatedAt: 1})
 	}))
 	before := dump(t, r.store, "weights", "settings", "refinements", "history")
 	if resp := r.rollback(first); resp.RolledBack || !strings.Contains(resp.Error, "is 3 by now, not 1.5") ||
@@ -160,8 +160,7 @@ func TestRefinementsAreBounded(t *testing.T) {
 		for i := range maxRefinements - 2 {
 			edit := appliedEdit{
 				target{targetWeight, "tool", "t", nameWeight},
-				jsontext.Value("null"),
-				jsontext.Value("null"), 1,
+				nil, nil, 1,
 			}
 			past := &refinement{ID: fmt.Sprint(i), Proposal: jsontext.Value("{}"), Edits: []*appliedEdit{&edit}}
 			if err := past.insert(tx); err != nil {

@@ -1,10 +1,13 @@
 package learning
 
 import (
+	"bytes"
+
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host/state/store"
+	"a2e/protocol"
 )
 
 // refinement is one row of learning_refinements with its edits and trials, as exports have it.
@@ -22,8 +25,8 @@ type refinement struct {
 // appliedEdit is one row of learning_edits.
 type appliedEdit struct {
 	target
-	Before jsontext.Value `json:"before"` // the row as JSON; null = there was none
-	After  jsontext.Value `json:"after"`
+	Before *setting `json:"before"` // nil = there was none
+	After  *setting `json:"after"`
 	// Version counts the edits of the target, from 1; 0 = written by an older build.
 	Version int64 `json:"version,omitzero"`
 }
@@ -36,6 +39,19 @@ type target struct {
 	Name      string `json:"name"` // of the setting or text; nameWeight for a weight
 }
 
+// weightOf returns the target of a component's weight.
+func weightOf(kind, component string) target {
+	return target{targetWeight, kind, component, nameWeight}
+}
+
+// settingOf returns the target of a setting or text.
+func settingOf(kind, component, name string) target {
+	if len(textTargets(kind, name)) == 1 {
+		return target{targetText, kind, component, name}
+	}
+	return target{targetSetting, kind, component, name}
+}
+
 func (t target) args() []any { return []any{t.Target, t.Kind, t.Component, t.Name} }
 
 func (r *refinement) insert(tx *store.Tx) (err error) {
@@ -46,7 +62,7 @@ func (r *refinement) insert(tx *store.Tx) (err error) {
 		if err == nil {
 			_, err = tx.Exec("INSERT INTO learning_edits (refinement, place, target, kind, component, name, before, "+
 				"after, version) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
-				r.number, i, e.Target, e.Kind, e.Component, e.Name, string(e.Before), string(e.After), e.Version)
+				r.number, i, e.Target, e.Kind, e.Component, e.Name, store.JSON(e.Before), store.JSON(e.After), e.Version)
 		}
 	}
 	for _, t := range r.Trials {
@@ -83,7 +99,7 @@ func readRefinements(tx *store.Tx, query string, args ...any) ([]*refinement, er
 				"learning_edits WHERE refinement = $1 ORDER BY place", []any{r.number},
 				func(e *appliedEdit) []any {
 					return []any{
-						&e.Target, &e.Kind, &e.Component, &e.Name, (*[]byte)(&e.Before), (*[]byte)(&e.After),
+						&e.Target, &e.Kind, &e.Component, &e.Name, store.JSON(&e.Before), store.JSON(&e.After),
 						&e.Version,
 					}
 				})
@@ -140,43 +156,84 @@ func appliedProposal(tx *store.Tx, proposalID string) (id string, err error) {
 // idDigits is the length of the ids of plans, proposals and refinements.
 const idDigits = 12
 
-// setting is one row of learning_settings, also as JSON in an edit.
+// setting is one row of learning_settings, also as JSON in an edit: a weight, a setting or a text.
 type setting struct {
-	Value     jsontext.Value `json:"value"`
-	UpdatedAt int64          `json:"updated_at"` // microseconds since 1970
+	Weight    *float64       `json:"weight,omitzero"`
+	Strategy  string         `json:"strategy,omitzero"` // what set the weight: one of adapt, or refinementStrategy
+	Value     jsontext.Value `json:"value,omitzero"`    // nil = the row is a weight
+	UpdatedAt int64          `json:"updated_at"`        // microseconds since 1970
 }
 
-// readSetting returns nil if the component has no setting of this name.
-func readSetting(tx *store.Tx, t target) (*setting, error) {
-	var s setting
-	there, err := tx.Get("SELECT value, updated_at FROM learning_settings WHERE kind = $1 AND component = $2 AND "+
-		"name = $3",
-		[]any{t.Kind, t.Component, t.Name}, (*[]byte)(&s.Value), &s.UpdatedAt)
+// read returns the row of a target; nil = there is none.
+func (t target) read(tx *store.Tx) (*setting, error) {
+	s := new(setting)
+	there, err := tx.Get("SELECT weight, strategy, value, updated_at FROM learning_settings WHERE kind = $1 AND "+
+		"component = $2 AND name = $3", []any{t.Kind, t.Component, t.Name},
+		&s.Weight, &s.Strategy, (*[]byte)(&s.Value), &s.UpdatedAt)
 	if err != nil || !there {
 		return nil, err
 	}
-	return &s, nil
+	return s, nil
 }
 
-// writeSetting writes the row, or deletes it for nil, and makes all hosts read the settings again.
-func writeSetting(tx *store.Tx, t target, s *setting) (err error) {
+// write writes the row of a target, or deletes it for nil, and makes all hosts read the settings again. For a
+// weight the caller adds to the history.
+func (t target) write(tx *store.Tx, s *setting) (err error) {
 	if s == nil {
 		_, err = tx.Exec("DELETE FROM learning_settings WHERE kind = $1 AND component = $2 AND name = $3", t.Kind,
 			t.Component, t.Name)
 	} else {
-		_, err = tx.Exec(`INSERT INTO learning_settings (kind, component, name, updated_at, value) VALUES ($1, $2,
-			$3, $4, $5)
-			ON CONFLICT (kind, component, name) DO UPDATE SET updated_at = excluded.updated_at, value = excluded.value`,
-			t.Kind, t.Component, t.Name, s.UpdatedAt, string(s.Value))
+		var value any // NULL for a weight
+		if s.Value != nil {
+			value = string(s.Value)
+		}
+		_, err = tx.Exec(`INSERT INTO learning_settings (kind, component, name, updated_at, weight, strategy, value)
+			VALUES ($1, $2, $3, $4, $5, $6, $7) ON CONFLICT (kind, component, name) DO UPDATE SET
+			updated_at = excluded.updated_at, weight = excluded.weight, strategy = excluded.strategy,
+			value = excluded.value`, t.Kind, t.Component, t.Name, s.UpdatedAt, s.Weight, s.Strategy, value)
 	}
 	if err != nil {
 		return err
 	}
-	return weightsChanged(tx)
+	_, err = addTotal(tx, totalWeights, total{rows: 1})
+	return err
 }
 
-// fromImage returns the row that an edit keeps as JSON; nil = there was none.
-func fromImage[T any](raw jsontext.Value) (row *T, err error) {
-	err = json.Unmarshal(raw, &row)
-	return row, err
+// same reports whether two rows are equal.
+func (s *setting) same(o *setting) bool {
+	one, _ := json.Marshal(s) // a row can be encoded
+	other, _ := json.Marshal(o)
+	return bytes.Equal(canonical(one), canonical(other))
+}
+
+// weight returns the weight in a row; 1 = none is set.
+func (s *setting) weight() float64 {
+	if s == nil || s.Weight == nil {
+		return neutralWeight
+	}
+	return *s.Weight
+}
+
+// valueIn returns the value in a row of the target; null = none is set.
+func (t target) valueIn(s *setting) jsontext.Value {
+	if s == nil {
+		return jsontext.Value("null")
+	}
+	if t.Target == targetWeight {
+		value, _ := json.Marshal(s.weight()) // a number from JSON can be encoded
+		return value
+	}
+	if v := t.textIn(s); v != nil {
+		return protocol.AppendString(nil, v.Text)
+	}
+	return canonical(s.Value)
+}
+
+// textIn returns the text in a row; nil = the row is not that of a text.
+func (t target) textIn(s *setting) *textValue {
+	v := new(textValue)
+	if t.Target != targetText || s == nil || json.Unmarshal(s.Value, v) != nil {
+		return nil
+	}
+	return v
 }

@@ -123,10 +123,10 @@ func dump(t testing.TB, s store.Store, tables ...string) string {
 	t.Helper()
 	var b strings.Builder
 	queries := map[string]struct{ columns, from string }{
-		"weights": {"kind, component, updated_at, weight, strategy", "FROM learning_weights ORDER BY kind, " +
-			"component"},
-		"settings": {"kind, component, name, updated_at, value", "FROM learning_settings ORDER BY kind, " +
-			"component, name"},
+		"weights": {"kind, component, updated_at, weight, strategy", "FROM learning_settings WHERE weight IS NOT " +
+			"NULL ORDER BY kind, component"},
+		"settings": {"kind, component, name, updated_at, value", "FROM learning_settings WHERE value IS NOT NULL " +
+			"ORDER BY kind, component, name"},
 		"refinements": {"number, id, proposal_id, applied_at, rolled_back_at, proposal", "FROM learning_refinements " +
 			"ORDER BY number"},
 		"edits": {

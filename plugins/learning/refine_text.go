@@ -9,7 +9,6 @@ import (
 	"unicode"
 
 	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host"
 	"a2e/protocol"
@@ -290,17 +289,4 @@ func (p *Plugin) effect(from *originals, t target) string {
 		return "none: the text that it was made for has changed"
 	}
 	return "in effect"
-}
-
-// textIn returns the text in a row as JSON; nil = the row is not that of a text.
-func (t target) textIn(raw jsontext.Value) *textValue {
-	s, err := fromImage[setting](raw)
-	if t.Target != targetText || err != nil || s == nil {
-		return nil
-	}
-	v := new(textValue)
-	if json.Unmarshal(s.Value, v) != nil {
-		return nil
-	}
-	return v
 }

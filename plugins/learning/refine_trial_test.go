@@ -332,7 +332,7 @@ func TestTrials(t *testing.T) {
 	t.Run("changed meanwhile", func(t *testing.T) {
 		s, id := begin(t)
 		must.OK(t, s.store.Write(t.Context(), func(tx *store.Tx) error {
-			return writeWeight(tx, "tool", "weigh", &weightRow{Weight: 3, Strategy: "ucb1", UpdatedAt: 1})
+			return weightOf("tool", "weigh").write(tx, &setting{Weight: new(3.0), Strategy: "ucb1", UpdatedAt: 1})
 		}))
 		s.stage.calls("weigh", 0, minTrial)
 		verdict(s, map[string]string{
@@ -398,8 +398,10 @@ func TestStoreOfAnOlderBuild(t *testing.T) {
 		for _, row := range []string{
 			`INSERT INTO learning_components (kind, name, calls, successes) VALUES ('tool', 'grep', 30, 30)`,
 			`INSERT INTO learning_settings (kind, component, name, updated_at, value) VALUES ('tool', 'grep', 'timeout', 1, '5')`,
-			`INSERT INTO learning_refinements (number, id, proposal_id, applied_at, proposal) VALUES (1, '0123456789ab', '', 1, '{"component":"grep","kind":"tool","edits":[]}')`,
-			`INSERT INTO learning_edits (refinement, place, target, kind, component, name, before, after) VALUES (1, 0, 'setting', 'tool', 'grep', 'timeout', 'null', '{"value":5,"updated_at":1}')`,
+			`INSERT INTO learning_refinements (id, proposal_id, applied_at, proposal) VALUES ('0123456789ab', '', 1, '{"component":"grep","kind":"tool","edits":[]}')`,
+			`INSERT INTO learning_weights (kind, component, updated_at, weight, strategy) VALUES ('tool', 'grep', 1, 1.1, 'refinement')`,
+			`INSERT INTO learning_edits (refinement, place, target, kind, component, name, before, after) VALUES (1, 0, 'setting', 'tool', 'grep', 'timeout', 'null', '{"value":5,"updated_at":1}'),
+				(1, 1, 'weight', 'tool', 'grep', 'routing_weight', '{"weight":1.5,"strategy":"ucb1","updated_at":1}', '{"weight":1.1,"strategy":"refinement","updated_at":1}')`,
 		} {
 			if _, err = tx.Exec(row); err != nil {
 				return err
@@ -411,10 +413,14 @@ func TestStoreOfAnOlderBuild(t *testing.T) {
 	n := newShop(t, path)
 	o := n.plugin.Overrides(host.KindTool)["grep"]
 	assert.That(t, o != nil && o.Timeout == 5*time.Second, "%+v", o)
+	assert.Equal(t, n.plugin.Weight(host.KindTool, "grep"), 1.1, "the weight")
 	n.sees(n.latest(), map[string]string{
 		"/entries/0/rollback_available": "true", "/entries/0/measured": "[]",
 		"/entries/0/edits/0/version": "0",
 	})
+	n.rolledBack("0123456789ab")
+	n.plugin.forgetWeights()
+	assert.Equal(t, n.plugin.Weight(host.KindTool, "grep"), 1.5, "the weight that was before")
 	n.applied(`{"component":"grep","edits":[{"target":"setting","name":"timeout","to":6}]}`)
 	n.sees(n.latest(), map[string]string{"/entries/0/measured/0/before/calls": "30", "/entries/0/edits/0/version": "1"})
 }

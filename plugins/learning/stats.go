@@ -97,7 +97,8 @@ func read(tx *store.Tx, where string, args ...any) (all []*Component, err error)
 		c.reward_mean, c.reward_m2, c.reward_min, c.reward_max,
 		c.feedbacks, c.score_sum, c.score_weight, c.durations,
 		c.ppo_calls, c.ppo_successes, c.ppo_rewards, c.ppo_reward_sum, c.ppo_score, coalesce(w.weight, 1)
-		FROM learning_components c LEFT JOIN learning_weights w ON w.kind = c.kind AND w.component = c.name`
+		FROM learning_components c LEFT JOIN learning_settings w ON w.kind = c.kind AND w.component = c.name AND
+			w.name = '` + nameWeight + `'`
 	of := make(map[int64]*Component)
 	if err := tx.Each(query+where+" ORDER BY c.kind, c.name", args, func(scan func(...any) error) error {
 		c, err := scanComponent(scan)
@@ -287,7 +288,7 @@ const (
 	totalFeedback    = "feedback"    // rows of learning_feedback and their size
 	totalExperiences = "experiences" // rows of learning_experiences and their size
 	totalHistory     = "history"     // rows of learning_weight_history
-	totalWeights     = "weights"     // number of changes of learning_weights so far
+	totalWeights     = "weights"     // number of changes of learning_settings so far
 )
 
 // total is one row of learning_totals.

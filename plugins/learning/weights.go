@@ -71,41 +71,23 @@ func (p *Plugin) forgetWeights() {
 // readWeights reads the weights if they differ from those of w. After an error of the store it returns
 // those of w.
 func (p *Plugin) readWeights(ctx context.Context, w *weights) *weights {
-	next := &weights{of: w.of, overrides: w.overrides, version: w.version, asOf: p.env.Now()}
-	if p.env.StoreExists != nil && !p.env.StoreExists() {
-		return next
-	}
-	s, err := p.env.Store(ctx)
-	if err != nil {
-		return next
-	}
-	err = s.Read(ctx, func(tx *store.Tx) error {
-		sum, err := readTotal(tx, totalWeights)
-		if err != nil || sum.rows == w.version && w.of != nil {
-			return err
-		}
-		of := make(map[component]float64)
-		next.version = sum.rows
-		err = tx.Each("SELECT kind, component, weight FROM learning_weights", nil, func(scan func(...any) error) error {
-			var c component
-			var weight float64
-			err := scan(&c.kind, &c.name, &weight)
-			of[c] = weight
+	next, now := *w, p.env.Now()
+	if p.env.StoreExists == nil || p.env.StoreExists() {
+		_ = p.env.Store.Read(ctx, func(tx *store.Tx) error {
+			sum, err := readTotal(tx, totalWeights)
+			if err != nil || sum.rows == w.version && w.of != nil {
+				return err
+			}
+			fresh, err := readSettings(tx, p.opts.RefineTexts)
+			if err == nil {
+				next = *fresh
+				next.version = sum.rows
+			}
 			return err
 		})
-		if err != nil {
-			return err
-		}
-		overrides, err := readOverrides(tx, p.opts.RefineTexts)
-		if err == nil {
-			next.of, next.overrides = of, overrides
-		}
-		return err
-	})
-	if err != nil {
-		next.version = w.version
 	}
-	return next
+	next.asOf = now
+	return &next
 }
 
 const (
@@ -114,48 +96,6 @@ const (
 	// maxHistory is how many changes of weights are kept; the oldest are deleted first.
 	maxHistory = 100_000
 )
-
-// weightRow is one row of learning_weights.
-type weightRow struct {
-	Weight    float64 `json:"weight"`
-	Strategy  string  `json:"strategy"`   // what set it: a strategy of adapt, or "refinement"
-	UpdatedAt int64   `json:"updated_at"` // microseconds since 1970
-}
-
-// readWeight returns nil for a component without a weight of its own.
-func readWeight(tx *store.Tx, kind, component string) (*weightRow, error) {
-	var w weightRow
-	there, err := tx.Get("SELECT weight, strategy, updated_at FROM learning_weights WHERE kind = $1 AND component = $2",
-		[]any{kind, component}, &w.Weight, &w.Strategy, &w.UpdatedAt)
-	if err != nil || !there {
-		return nil, err
-	}
-	return &w, nil
-}
-
-// writeWeight writes the row, or deletes it for nil, and makes all hosts read the weights again. The
-// caller adds to the history.
-func writeWeight(tx *store.Tx, kind, component string, w *weightRow) (err error) {
-	if w == nil {
-		_, err = tx.Exec("DELETE FROM learning_weights WHERE kind = $1 AND component = $2", kind, component)
-	} else {
-		_, err = tx.Exec(`INSERT INTO learning_weights (kind, component, updated_at, weight, strategy) VALUES ($1,
-			$2, $3, $4, $5)
-			ON CONFLICT (kind, component) DO UPDATE SET updated_at = excluded.updated_at, weight = excluded.weight,
-			strategy = excluded.strategy`,
-			kind, component, w.UpdatedAt, w.Weight, w.Strategy)
-	}
-	if err != nil {
-		return err
-	}
-	return weightsChanged(tx)
-}
-
-// weightsChanged makes all hosts read the weights and settings again.
-func weightsChanged(tx *store.Tx) error {
-	_, err := addTotal(tx, totalWeights, total{rows: 1})
-	return err
-}
 
 // addHistory records that a component has this weight from now on. score is what the component was worth;
 // nil = it was not computed.
@@ -184,27 +124,29 @@ func addHistory(tx *store.Tx, at int64, kind, component string, weight float64, 
 	return err
 }
 
-// readOverrides returns the settings and texts of components, by kind and name. Settings of a newer build
-// that this build does not know are left out.
-func readOverrides(tx *store.Tx, texts bool) (map[string]map[string]*host.Override, error) {
-	all := make(map[string]map[string]*host.Override)
-	return all, tx.Each("SELECT kind, component, name, value FROM learning_settings", nil,
+// readSettings reads the weights, settings and texts of components. Settings of a newer build that this build
+// does not know are left out.
+func readSettings(tx *store.Tx, texts bool) (*weights, error) {
+	w := &weights{of: make(map[component]float64), overrides: make(map[string]map[string]*host.Override)}
+	return w, tx.Each("SELECT kind, component, name, weight, value FROM learning_settings", nil,
 		func(scan func(...any) error) error {
-			var t target
-			var raw []byte
-			err := scan(&t.Kind, &t.Component, &t.Name, &raw)
-			o := all[t.Kind][t.Component]
+			var of component
+			var name string
+			var s setting
+			err := scan(&of.kind, &of.name, &name, &s.Weight, (*[]byte)(&s.Value))
+			if s.Weight != nil {
+				w.of[of] = *s.Weight
+				return err
+			}
+			t, o := settingOf(of.kind, of.name, name), w.overrides[of.kind][of.name]
 			if o == nil {
 				o = &host.Override{}
 			}
-			if t.Target = targetSetting; len(textTargets(t.Kind, t.Name)) == 1 {
-				t.Target = targetText
-			}
-			if (texts || t.Target != targetText) && t.set(o, raw) == nil {
-				if all[t.Kind] == nil {
-					all[t.Kind] = make(map[string]*host.Override)
+			if (texts || t.Target != targetText) && t.set(o, s.Value) == nil {
+				if w.overrides[of.kind] == nil {
+					w.overrides[of.kind] = make(map[string]*host.Override)
 				}
-				all[t.Kind][t.Component] = o
+				w.overrides[of.kind][of.name] = o
 			}
 			return err
 		})
