@@ -54,7 +54,7 @@ func (c *change) take(tx *store.Tx, pl *plan, t *task) error {
 		if !mine && !c.Force {
 			return c.notYours(t, "release", "; \"force\": true releases it anyway")
 		}
-		t.ClaimedBy, t.ClaimedUntil, t.ClaimedFor = "", 0, ""
+		t.free()
 	default:
 		if !c.onlyComments() && !mine && !c.Force && (t.claimed(c.now) || c.Owner != "") {
 			return c.notYours(t, "change", "; \"force\": true changes it anyway")
@@ -83,10 +83,19 @@ func (c *change) who() string {
 	return c.me
 }
 
-// forceText returns the comment that records a change against the claim of old.
-func (c *change) forceText(old *task) string {
-	return fmt.Sprintf("by force: %s, though %s", cmp.Or(c.Action, "change"), old.holder(c.now))
+// store puts a changed task in the place of old. A comment records a change against the claim of old.
+func (c *change) store(tx *store.Tx, pl *plan, t, old *task) error {
+	if c.forces(old) {
+		text := fmt.Sprintf("by force: %s, though %s", cmp.Or(c.Action, "change"), old.holder(c.now))
+		t.Comments = append(slices.Clip(t.Comments), comment{Author: c.who(), Text: text, CreatedAt: c.now})
+	}
+	t.Version++
+	t.UpdatedAt = c.now
+	return t.put(tx, pl, old)
 }
+
+// free ends the claim.
+func (t *task) free() { t.ClaimedBy, t.ClaimedUntil, t.ClaimedFor = "", 0, "" }
 
 // recordForce records in the log and the audit trail that who deleted what, which holder had claimed.
 func (p *Plugin) recordForce(ctx context.Context, what, holder, who string) {
@@ -150,15 +159,7 @@ func (c *change) remove(tx *store.Tx, pl *plan, t *task) error {
 	for _, w := range waiting {
 		fresh := *w
 		fresh.Deps = slices.DeleteFunc(slices.Clone(w.Deps), func(id string) bool { return id == t.ID })
-		if c.forces(w) {
-			fresh.Comments = append(slices.Clip(w.Comments), comment{
-				Author: c.who(), Text: c.forceText(w),
-				CreatedAt: c.now,
-			})
-		}
-		fresh.Version++
-		fresh.UpdatedAt = c.now
-		if err := fresh.put(tx, pl, w); err != nil {
+		if err := c.store(tx, pl, &fresh, w); err != nil {
 			return err
 		}
 	}

@@ -74,11 +74,7 @@ func TestClaim(t *testing.T) {
 	}
 	s.declined("waits for others: "+a, plan, b, "action", "claim", "owner", "w2")
 	for _, more := range [][]any{
-		{"status", "done"},
-		{"title", "mine"},
-		{"action", "delete"},
-		{"action", "renew"},
-		{"action", "release"},
+		{"status", "done"}, {"title", "mine"}, {"action", "delete"}, {"action", "renew"}, {"action", "release"},
 		{"status", "done", "comment", "c"},
 	} {
 		left := s.declined("w1 has claimed it", plan, a, append(more, "owner", "w2")...)
@@ -220,16 +216,9 @@ func TestClaimsOfTwoHosts(t *testing.T) {
 	plan := hosts[0].plan()
 	for range 20 {
 		task := hosts[0].task(plan, "t")
-		var ids [2]string
-		for i, s := range hosts {
-			ids[i] = s.Go(protocol.TypeTaskUpdateReq, fields(t, "plan_id", plan, "task_id", task, "action", "claim",
-				"owner", "same"))
-		}
-		taken := 0
-		for i, s := range hosts {
-			taken += count(s.Answer(ids[i]).Get("/success") == "true")
-		}
-		must.Equal(t, taken, 1, "… of two claims were taken")
+		onlyOne(hosts, func(int) string {
+			return fields(t, "plan_id", plan, "task_id", task, "action", "claim", "owner", "same")
+		})
 	}
 }
 
@@ -238,18 +227,11 @@ func TestOlderFile(t *testing.T) {
 	path := newFile(t)
 	old := stores.Older(t, Part(), 1)
 	s := must.Get(store.Open(t.Context(), path, store.Options{Parts: []store.Part{old}}))(t)
-	must.OK(t, s.Write(t.Context(), func(tx *store.Tx) error {
-		for _, q := range []string{
-			`INSERT INTO planning_plans (id, created_at, size, tasks, tasks_size, name, columns, description) VALUES ('00000000000a', 1, 10, 2, 22, 'n', '["open","shut"]', '')`,
-			`INSERT INTO planning_tasks (id, plan_id, created_at, place, updated_at, status, assignee, title, deps, description, metadata)
-				VALUES ('00000000000b', '00000000000a', 1, 0, 1, 'shut', '', 'done', '[]', '', '{}'), ('00000000000c', '00000000000a', 1, 1, 1, 'open', '', 'open', '["00000000000b"]', '', '{}')`,
-		} {
-			if _, err := tx.Exec(q); err != nil {
-				return err
-			}
-		}
-		return nil
-	}))
+	put(t, s, `INSERT INTO planning_plans (id, created_at, size, tasks, tasks_size, name, columns, description)
+		VALUES ('00000000000a', 1, 10, 2, 22, 'n', '["open","shut"]', '')`)
+	put(t, s, `INSERT INTO planning_tasks (id, plan_id, created_at, place, updated_at, status, assignee, title, deps,
+		description, metadata) VALUES ('00000000000b', '00000000000a', 1, 0, 1, 'shut', '', 'done', '[]', '', '{}'),
+		('00000000000c', '00000000000a', 1, 1, 1, 'open', '', 'open', '["00000000000b"]', '', '{}')`)
 	must.OK(t, s.Close())
 	now := newStage(t, path)
 	assert.Equal(t, now.titles("ready", true), "[open]", "ready")
@@ -262,11 +244,8 @@ func TestFolders(t *testing.T) {
 	path := newFile(t)
 	old := stores.Older(t, Part(), 3)
 	s := stores.Open(t, path, old)
-	must.OK(t, s.Write(t.Context(), func(tx *store.Tx) error {
-		_, err := tx.Exec(`INSERT INTO planning_plans (id, created_at, size, name, columns, done_column, description)
-			VALUES ('00000000000a', 1, 10, 'old', '["open"]', 'open', '')`)
-		return err
-	}))
+	put(t, s, `INSERT INTO planning_plans (id, created_at, size, name, columns, done_column, description)
+		VALUES ('00000000000a', 1, 10, 'old', '["open"]', 'open', '')`)
 	must.OK(t, s.Close())
 	kept, top := openStore(t, path), t.TempDir()
 	in := func(folder string) *stage {

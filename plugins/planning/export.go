@@ -13,8 +13,7 @@ import (
 // export sets resp.Text to a plan in the format of the request; equal plans have equal texts.
 func (p *Plugin) export(ctx context.Context, req *protocol.PlanBoardRequest, resp *protocol.PlanBoardResponse) error {
 	write, known := map[string]func(*plan, []*task) string{
-		protocol.PlanMarkdown: markdownOf,
-		protocol.PlanMermaid:  mermaidOf,
+		protocol.PlanMarkdown: markdownOf, protocol.PlanMermaid: mermaidOf,
 	}[req.Format]
 	switch {
 	case !known:

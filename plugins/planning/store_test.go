@@ -82,7 +82,7 @@ func TestEverythingSurvives(t *testing.T) {
 // bigTasks adds tasks with texts of these sizes, which may be larger than a request allows.
 func (s *stage) bigTasks(plan string, sizes ...int) {
 	s.t.Helper()
-	err := s.store.Write(s.t.Context(), func(tx *store.Tx) error {
+	must.OK(s.t, s.store.Write(s.t.Context(), func(tx *store.Tx) error {
 		for i, size := range sizes {
 			pl, err := findPlan(tx, plan)
 			if err != nil {
@@ -97,19 +97,22 @@ func (s *stage) bigTasks(plan string, sizes ...int) {
 			}
 		}
 		return nil
-	})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	}))
+}
+
+// put changes a store by a statement.
+func put(t testing.TB, s store.Store, statement string, args ...any) {
+	t.Helper()
+	must.OK(t, s.Write(t.Context(), func(tx *store.Tx) error {
+		_, err := tx.Exec(statement, args...)
+		return err
+	}))
 }
 
 func TestTasksOfAPlanAreBounded(t *testing.T) {
 	s := newStage(t, newFile(t))
 	plan := s.plan()
-	must.OK(t, s.store.Write(t.Context(), func(tx *store.Tx) error {
-		_, err := tx.Exec("UPDATE planning_plans SET tasks = $1", maxTasks-1)
-		return err
-	}))
+	put(t, s.store, "UPDATE planning_plans SET tasks = $1", maxTasks-1)
 	last := s.task(plan, "the last")
 	path, message := s.refused(protocol.TypeTaskAddReq, fields(t, "plan_id", plan, "title", "one too many"))
 	assert.That(t, path == "/plan_id" && strings.Contains(message, "10000 tasks"), "%q: %s", path, message)
@@ -123,10 +126,8 @@ func TestTextOfAPlanIsBounded(t *testing.T) {
 	task := s.task(plan, "t") // 1 byte, 7 of "backlog", 2 of {}
 	s.bigTasks(plan, maxTasksSize-10-len("todo"+"big"+"{}")-10)
 	for typ, more := range map[protocol.Type][]any{
-		protocol.TypeTaskAddReq: {"title", "too much"}, protocol.TypeTaskUpdateReq: {
-			"task_id", task, "assignee",
-			"somebody else",
-		},
+		protocol.TypeTaskAddReq:    {"title", "too much"},
+		protocol.TypeTaskUpdateReq: {"task_id", task, "assignee", "somebody else"},
 	} {
 		path, message := s.refused(typ, fields(t, append(more, "plan_id", plan)...))
 		assert.That(t, path == "/plan_id" && strings.Contains(message, fmt.Sprint(maxTasksSize)), "%s: %q: %s", typ,
@@ -162,18 +163,12 @@ func TestAnswersAreBounded(t *testing.T) {
 func TestPlansAreBounded(t *testing.T) {
 	s := newStage(t, newFile(t))
 	first := s.plan("description", strings.Repeat("😀", maxDescription))
-	must.OK(t, s.store.Write(t.Context(), func(tx *store.Tx) error {
-		_, err := tx.Exec("UPDATE planning_plans SET size = $1", maxPlansSize-100)
-		return err
-	}))
+	put(t, s.store, "UPDATE planning_plans SET size = $1", maxPlansSize-100)
 	path, message := s.refused(protocol.TypePlanCreateReq, fields(t, "description", strings.Repeat("x", 100)))
 	assert.Equal(t, path, "/description", "%s", message)
-	must.OK(t, s.store.Write(t.Context(), func(tx *store.Tx) error {
-		_, err := tx.Exec(`WITH RECURSIVE n (i) AS (SELECT 2 UNION ALL SELECT i + 1 FROM n WHERE i < $1)
-			INSERT INTO planning_plans (id, created_at, size, name, columns, description) SELECT printf('%012x', i), i,
-			0, '', '["a"]', '' FROM n`, maxPlans-1)
-		return err
-	}))
+	put(t, s.store, `WITH RECURSIVE n (i) AS (SELECT 2 UNION ALL SELECT i + 1 FROM n WHERE i < $1)
+		INSERT INTO planning_plans (id, created_at, size, name, columns, description) SELECT printf('%012x', i), i,
+		0, '', '["a"]', '' FROM n`, maxPlans-1)
 	s.plan("name", "the last")
 	path, message = s.refused(protocol.TypePlanCreateReq, `{}`)
 	assert.That(t, path == "/name" && strings.Contains(message, "1000"), "%q: %s", path, message)
@@ -349,17 +344,21 @@ func TestCycleOverTwoHosts(t *testing.T) {
 	for range 10 {
 		plan := hosts[0].plan()
 		tasks := []string{hosts[0].task(plan, "a"), hosts[0].task(plan, "b")}
-		var ids [2]string
-		for i, s := range hosts {
-			ids[i] = s.Go(protocol.TypeTaskUpdateReq, fields(t, "plan_id", plan, "task_id", tasks[i], "deps",
-				tasks[1-i:2-i]))
-		}
-		taken := 0
-		for i, s := range hosts {
-			if s.Answer(ids[i]).Get("/success") == "true" {
-				taken++
-			}
-		}
-		must.Equal(t, taken, 1, "… of two halves of a circle were taken")
+		onlyOne(hosts, func(i int) string {
+			return fields(t, "plan_id", plan, "task_id", tasks[i], "deps", tasks[1-i:2-i])
+		})
 	}
+}
+
+// onlyOne lets all hosts update tasks at once, of which one must succeed. fields has those of the request to a host.
+func onlyOne(hosts []*stage, fields func(i int) string) {
+	ids := make([]string, len(hosts))
+	for i, s := range hosts {
+		ids[i] = s.Go(protocol.TypeTaskUpdateReq, fields(i))
+	}
+	taken := 0
+	for i, s := range hosts {
+		taken += count(s.Answer(ids[i]).Get("/success") == "true")
+	}
+	must.Equal(hosts[0].t, taken, 1, "… of the updates succeeded")
 }

@@ -301,17 +301,12 @@ func (c *change) made(tx *store.Tx, pl *plan, old *task) (*task, error) {
 		return nil, err
 	}
 	if pl.isDone(&t) {
-		t.ClaimedBy, t.ClaimedUntil, t.ClaimedFor = "", 0, ""
+		t.free()
 	}
 	if reflect.DeepEqual(&t, old) {
 		return old, nil // nothing was updated
 	}
-	if c.forces(old) {
-		t.Comments = append(t.Comments, comment{Author: c.who(), Text: c.forceText(old), CreatedAt: c.now})
-	}
-	t.UpdatedAt = c.now
-	t.Version++
-	return &t, t.put(tx, pl, old)
+	return &t, c.store(tx, pl, &t, old)
 }
 
 // apply puts the fields of the request into the task; an empty field changes nothing.

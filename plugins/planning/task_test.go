@@ -15,7 +15,6 @@ import (
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/host/hosttest/property"
-	"a2e/host/state/store"
 	"a2e/protocol"
 )
 
@@ -238,7 +237,7 @@ func TestRefusals(t *testing.T) {
 	b := s.task(plan, "b", "deps", []string{a})
 	c := s.task(plan, "c", "deps", []string{b})
 	elsewhere := s.task(s.plan(), "elsewhere")
-	before := s.boards("")
+	before, notIn := s.boards(""), `", which is not a task of the plan `+plan
 	text := func(n int) string { return strings.Repeat("é", n) }
 	many := strings.Split(strings.Repeat("x", maxColumns+1), "")
 	big := jsontext.Value(`{"a":"` + strings.Repeat("x", maxMetadata) + `"}`)
@@ -247,59 +246,49 @@ func TestRefusals(t *testing.T) {
 		typ  protocol.Type
 		more []any
 		path string
-		says []string
+		says string
 	}{
-		"empty column":  {create, []any{"columns", []string{"a", ""}}, "/columns/1", []string{"empty"}},
-		"blank column":  {create, []any{"columns", []string{" \t"}}, "/columns/0", []string{"empty"}},
-		"double column": {create, []any{"columns", []string{"a", "b", "a"}}, "/columns/2", []string{"/columns/0"}},
-		"long column":   {create, []any{"columns", []string{text(maxColumn + 1)}}, "/columns/0", []string{"at most 100"}},
-		"many columns":  {create, []any{"columns", many}, "/columns", []string{"at most 50"}},
-		"long name":     {create, []any{"name", text(maxName + 1)}, "/name", []string{"at most 1000"}},
-		"long description": {
-			create,
-			[]any{"description", text(maxDescription + 1)},
-			"/description",
-			[]string{"at most 100000"},
-		},
-		"status":               {add, []any{"status", "doing"}, "/status", []string{`"doing"`, "open, closed"}},
-		"no title":             {add, []any{"title", " \n"}, "/title", []string{"empty"}},
-		"long title":           {add, []any{"title", text(maxName + 1)}, "/title", []string{"at most 1000"}},
-		"long assignee":        {add, []any{"assignee", text(maxName + 1)}, "/assignee", []string{"at most 1000"}},
-		"long task":            {add, []any{"description", text(maxDescription + 1)}, "/description", []string{"at most 100000"}},
-		"metadata":             {add, []any{"metadata", big}, "/metadata", []string{"at most 65536"}},
-		"unknown dep":          {add, []any{"deps", []string{a, absent}}, "/deps/1", []string{absent, plan}},
-		"empty dep":            {add, []any{"deps", []string{""}}, "/deps/0", []string{`""`}},
-		"dep and NUL":          {add, []any{"deps", []string{a + "\x00"}}, "/deps/0", []string{`\x00`}},
-		"dep of another":       {add, []any{"deps", []string{elsewhere}}, "/deps/0", []string{elsewhere, plan}},
-		"many deps":            {add, []any{"deps", make([]string, maxDeps+1)}, "/deps", []string{"at most 1000"}},
-		"new status":           {update, []any{"status", "x", "assignee", "me"}, "/status", []string{"open, closed"}},
-		"new assignee":         {update, []any{"assignee", text(maxName + 1)}, "/assignee", []string{"at most"}},
-		"new unknown dep":      {update, []any{"status", "closed", "deps", []string{absent}}, "/deps/0", []string{absent}},
-		"new many deps":        {update, []any{"deps", make([]string, maxDeps+1)}, "/deps", []string{"at most"}},
-		"unknown field":        {update, []any{"titel", "x"}, "/titel", []string{"title"}},
-		"unknown field of add": {add, []any{"prio", "high"}, "/prio", []string{"no such field"}},
-		"priority":             {add, []any{"priority", "p1"}, "/priority", []string{"urgent, high, normal, low"}},
-		"due":                  {update, []any{"due", "tomorrow"}, "/due", []string{"2030-12-31"}},
-		"estimate":             {update, []any{"estimate", "2d"}, "/estimate", []string{"1h30m"}},
-		"negative estimate":    {update, []any{"estimate", "-2h"}, "/estimate", []string{"1h30m"}},
-		"action":               {update, []any{"action", "grab"}, "/action", []string{"claim, renew, release, delete"}},
-		"long lease":           {update, []any{"action", "claim", "lease", 604801}, "/lease", []string{"1 to 604800"}},
-		"negative lease":       {update, []any{"action", "claim", "lease", -1}, "/lease", []string{"1 to 604800"}},
-		"lease of nothing":     {update, []any{"lease", 5}, "/lease", []string{"claim and renew"}},
-		"long owner":           {update, []any{"action", "claim", "owner", text(101)}, "/owner", []string{"at most 200"}},
-		"version":              {update, []any{"if_version", -1}, "/if_version", []string{"from 1"}},
-		"long comment":         {update, []any{"comment", text(maxComment + 1)}, "/comment", []string{"at most 10000"}},
-		"clear":                {update, []any{"clear", []string{"due", "title"}}, "/clear/1", []string{"assignee"}},
-		"blank title":          {update, []any{"title", " "}, "/title", []string{"empty"}},
-		"done column": {
-			create,
-			[]any{"columns", []string{"a"}, "done_column", "b"},
-			"/done_column",
-			[]string{"not one of the columns: a"},
-		},
-		"waits for itself":     {update, []any{"deps", []string{a}}, "/deps/0", []string{a + " → " + a}},
-		"two wait for another": {update, []any{"deps", []string{b}}, "/deps/0", []string{a + " → " + b + " → " + a}},
-		"three":                {update, []any{"deps", []string{c}}, "/deps/0", []string{a + " → " + c + " → " + b + " → " + a}},
+		"empty column":     {create, []any{"columns", []string{"a", ""}}, "/columns/1", "empty"},
+		"blank column":     {create, []any{"columns", []string{" \t"}}, "/columns/0", "empty"},
+		"double column":    {create, []any{"columns", []string{"a", "b", "a"}}, "/columns/2", "/columns/0"},
+		"long column":      {create, []any{"columns", []string{text(maxColumn + 1)}}, "/columns/0", "at most 100"},
+		"many columns":     {create, []any{"columns", many}, "/columns", "at most 50"},
+		"long name":        {create, []any{"name", text(maxName + 1)}, "/name", "at most 1000"},
+		"long description": {create, []any{"description", text(maxDescription + 1)}, "/description", "at most 100000"},
+		"status":           {add, []any{"status", "doing"}, "/status", plan + "; its columns are: open, closed"},
+		"no title":         {add, []any{"title", " \n"}, "/title", "empty"},
+		"long title":       {add, []any{"title", text(maxName + 1)}, "/title", "at most 1000"},
+		"long assignee":    {add, []any{"assignee", text(maxName + 1)}, "/assignee", "at most 1000"},
+		"long task":        {add, []any{"description", text(maxDescription + 1)}, "/description", "at most 100000"},
+		"metadata":         {add, []any{"metadata", big}, "/metadata", "at most 65536"},
+		"unknown dep":      {add, []any{"deps", []string{a, absent}}, "/deps/1", absent + notIn},
+		"empty dep":        {add, []any{"deps", []string{""}}, "/deps/0", `""`},
+		"dep and NUL":      {add, []any{"deps", []string{a + "\x00"}}, "/deps/0", `\x00`},
+		"dep of another":   {add, []any{"deps", []string{elsewhere}}, "/deps/0", elsewhere + notIn},
+		"many deps":        {add, []any{"deps", make([]string, maxDeps+1)}, "/deps", "at most 1000"},
+		"new status":       {update, []any{"status", "x", "assignee", "me"}, "/status", `"x", which is not a column`},
+		"new assignee":     {update, []any{"assignee", text(maxName + 1)}, "/assignee", "at most"},
+		"new unknown dep":  {update, []any{"status", "closed", "deps", []string{absent}}, "/deps/0", absent},
+		"new many deps":    {update, []any{"deps", make([]string, maxDeps+1)}, "/deps", "at most"},
+		"unknown field":    {update, []any{"titel", "x"}, "/titel", "title"},
+		"field of add":     {add, []any{"prio", "high"}, "/prio", "no such field"},
+		"priority":         {add, []any{"priority", "p1"}, "/priority", "urgent, high, normal, low"},
+		"due":              {update, []any{"due", "tomorrow"}, "/due", "2030-12-31"},
+		"estimate":         {update, []any{"estimate", "2d"}, "/estimate", "1h30m"},
+		"minus estimate":   {update, []any{"estimate", "-2h"}, "/estimate", "1h30m"},
+		"action":           {update, []any{"action", "grab"}, "/action", "claim, renew, release, delete"},
+		"long lease":       {update, []any{"action", "claim", "lease", 604801}, "/lease", "1 to 604800"},
+		"negative lease":   {update, []any{"action", "claim", "lease", -1}, "/lease", "1 to 604800"},
+		"lease of nothing": {update, []any{"lease", 5}, "/lease", "claim and renew"},
+		"long owner":       {update, []any{"action", "claim", "owner", text(101)}, "/owner", "at most 200"},
+		"version":          {update, []any{"if_version", -1}, "/if_version", "from 1"},
+		"long comment":     {update, []any{"comment", text(maxComment + 1)}, "/comment", "at most 10000"},
+		"clear":            {update, []any{"clear", []string{"due", "title"}}, "/clear/1", "assignee"},
+		"blank title":      {update, []any{"title", " "}, "/title", "empty"},
+		"done column":      {create, []any{"columns", []string{"a"}, "done_column", "b"}, "/done_column", "of the columns: a"},
+		"waits for itself": {update, []any{"deps", []string{a}}, "/deps/0", a + " → " + a},
+		"circle of two":    {update, []any{"deps", []string{b}}, "/deps/0", a + " → " + b + " → " + a},
+		"circle of three":  {update, []any{"deps", []string{c}}, "/deps/0", a + " → " + c + " → " + b + " → " + a},
 	} {
 		t.Run(name, func(t *testing.T) {
 			more := map[protocol.Type][]any{
@@ -308,9 +297,7 @@ func TestRefusals(t *testing.T) {
 			}[tc.typ]
 			path, message := s.refused(tc.typ, fields(t, append(more, tc.more...)...))
 			assert.Equal(t, path, tc.path, "… is blamed: %s", message)
-			for _, word := range tc.says {
-				assert.Contains(t, message, word, "… is not in")
-			}
+			assert.Contains(t, message, tc.says)
 		})
 	}
 	assert.Equal(t, s.boards(""), before, "something was kept")
@@ -419,13 +406,10 @@ func TestLongCycle(t *testing.T) {
 	const length = 500
 	s := newStage(t, newFile(t))
 	plan := s.plan()
-	must.OK(t, s.store.Write(t.Context(), func(tx *store.Tx) error {
-		_, err := tx.Exec(`WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < $1)
-			INSERT INTO planning_tasks (id, plan_id, created_at, place, updated_at, status, assignee, title, deps, description, metadata)
-			SELECT printf('%012x', i), $2, i, 0, i, 'done', '', 't', CASE i WHEN 0 THEN '[]' ELSE printf('["%012x"]',
-			i - 1) END, '', '{}' FROM n`, length-1, plan)
-		return err
-	}))
+	put(t, s.store, `WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < $1)
+		INSERT INTO planning_tasks (id, plan_id, created_at, place, updated_at, status, assignee, title, deps,
+		description, metadata) SELECT printf('%012x', i), $2, i, 0, i, 'done', '', 't', CASE i WHEN 0 THEN '[]' ELSE printf('["%012x"]',
+		i - 1) END, '', '{}' FROM n`, length-1, plan)
 	first, last := fmt.Sprintf("%012x", 0), fmt.Sprintf("%012x", length-1)
 	path, message := s.refused(protocol.TypeTaskUpdateReq, fields(t, "plan_id", plan, "task_id", first, "deps",
 		[]string{last}))
