@@ -125,7 +125,7 @@ func actionPath(place int) string {
 
 // misfit returns the error for a wrong member of an action.
 func misfit(place int, key, problem string) error {
-	return protocol.Violation(protocol.FieldError{Path: actionPath(place) + "/" + key, Message: problem})
+	return protocol.Wrong(actionPath(place)+"/"+key, "%s", problem)
 }
 
 // parse reads the two spellings of an action: {"type":…, …} and

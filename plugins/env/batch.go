@@ -34,16 +34,13 @@ func (p *Plugin) batchStep(ctx context.Context, req *protocol.EnvBatchStepReques
 	error,
 ) {
 	if len(req.EpisodeIDs) != len(req.Actions) {
-		return nil, protocol.Violation(protocol.FieldError{
-			Path: "/actions", Message: fmt.Sprintf("has %s for %s; send one action for each",
-				protocol.Count(len(req.Actions), "entry"), protocol.Count(len(req.EpisodeIDs), "episode_id")),
-		})
+		return nil, protocol.Wrong("/actions", "has %s for %s; send one action for each",
+			protocol.Count(len(req.Actions), "entry"), protocol.Count(len(req.EpisodeIDs), "episode_id"))
 	}
 	switch req.Autoreset {
 	case "", resetDisabled, resetNextStep, resetSameStep:
 	default:
-		return nil, protocol.Violation(protocol.FieldError{Path: "/autoreset", Message: "should be disabled, " +
-			"next_step or same_step"})
+		return nil, protocol.Wrong("/autoreset", "should be disabled, next_step or same_step")
 	}
 	moves := make([]move, len(req.Actions))
 	if err := p.findAll(ctx, moves, req); err != nil {
@@ -97,10 +94,8 @@ func (p *Plugin) findAll(ctx context.Context, moves []move, req *protocol.EnvBat
 	for i := range moves {
 		m := &moves[i]
 		if resets && once[m.episode] {
-			return protocol.Violation(protocol.FieldError{
-				Path:    "/episode_ids/" + strconv.Itoa(i),
-				Message: "appears twice in the batch; with autoreset each episode takes one step",
-			})
+			return protocol.Wrong("/episode_ids/"+strconv.Itoa(i),
+				"appears twice in the batch; with autoreset each episode takes one step")
 		} else if resets {
 			once[m.episode] = true
 		}

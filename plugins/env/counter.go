@@ -83,10 +83,10 @@ func (c *count) Save() (jsontext.Value, error) { return strconv.AppendInt(nil, i
 // Close implements World.
 func (c *count) Close(context.Context) error { return nil }
 
-// Modes implements Renderer.
+// Modes implements World.
 func (c *count) Modes() []string { return []string{"text"} }
 
-// Render implements Renderer.
+// Render implements World.
 func (c *count) Render(context.Context, string) (jsontext.Value, error) {
 	return textPicture(strconv.Itoa(c.n) + " of " + strconv.Itoa(counterGoal)), nil
 }

@@ -197,11 +197,8 @@ func (d *dataPlane) below(name string) (string, error) {
 			return rel, nil
 		}
 	}
-	return "", protocol.Violation(protocol.FieldError{
-		Path: "/data_root",
-		Message: fmt.Sprintf("should be %s or a folder below it, which is the folder that data.root of the config "+
-			"names; another one is not a data root of this host", protocol.DefaultDataRoot),
-	})
+	return "", protocol.Wrong("/data_root", "should be %s or a folder below it, which is the folder that data.root "+
+		"of the config names; another one is not a data root of this host", protocol.DefaultDataRoot)
 }
 
 // reset answers env/data/reset/req.
@@ -209,7 +206,7 @@ func (d *dataPlane) reset(ctx context.Context, req *protocol.EnvDataResetRequest
 	_ host.Emitter,
 ) (*protocol.EnvDataResetResponse, error) {
 	if req.Scope != "all" && req.Scope != "baseline" {
-		return nil, protocol.Violation(protocol.FieldError{Path: "/scope", Message: `should be "all" or "baseline"`})
+		return nil, protocol.Wrong("/scope", `should be "all" or "baseline"`)
 	}
 	root, err := d.open(ctx, req.DataRoot, true)
 	if err != nil {
@@ -264,7 +261,7 @@ func (d *dataPlane) get(ctx context.Context, req *protocol.EnvDataGetRequest,
 	_ host.Emitter,
 ) (*protocol.EnvDataGetResponse, error) {
 	if req.MaxBytes < 0 {
-		return nil, protocol.Violation(protocol.FieldError{Path: "/max_bytes", Message: "should be 0 or more"})
+		return nil, protocol.Wrong("/max_bytes", "should be 0 or more")
 	}
 	wanted, err := dataQuery(req.Query)
 	if err != nil {
@@ -311,10 +308,8 @@ func dataQuery(query string) (func(context.Context, string) (bool, error), error
 	query = strings.TrimPrefix(query, "./")
 	glob, ok := pattern.NewGlob(query)
 	if !ok || !doublestar.ValidatePattern(query) {
-		return nil, protocol.Violation(protocol.FieldError{
-			Path:    "/query",
-			Message: `is not a glob; send one such as "*.csv" or "out/**", or a part of a path`,
-		})
+		return nil, protocol.Wrong("/query",
+			`is not a glob; send one such as "*.csv" or "out/**", or a part of a path`)
 	}
 	return func(ctx context.Context, name string) (bool, error) {
 		fits, err := glob.Match(ctx, name)

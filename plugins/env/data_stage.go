@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bufio"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"crypto/rand"
@@ -31,8 +32,7 @@ func (d *dataPlane) add(ctx context.Context, req *protocol.EnvDataAddRequest,
 	_ host.Emitter,
 ) (*protocol.EnvDataAddResponse, error) {
 	if len(req.Parts) > maxDataParts {
-		return nil, protocol.Violation(protocol.FieldError{Path: "/parts", Message: fmt.Sprintf("has %d entries; "+
-			"send at most %d at once", len(req.Parts), maxDataParts)})
+		return nil, protocol.Wrong("/parts", "has %d entries; send at most %d at once", len(req.Parts), maxDataParts)
 	}
 	root, err := d.open(ctx, req.DataRoot, true)
 	if err != nil {
@@ -48,10 +48,7 @@ func (d *dataPlane) add(ctx context.Context, req *protocol.EnvDataAddRequest,
 			return nil, context.Cause(ctx)
 		}
 		if err != nil {
-			name := part.Dest
-			if name == "" {
-				name = part.Src
-			}
+			name := cmp.Or(part.Dest, part.Src)
 			resp.Errors = append(resp.Errors, fmt.Sprintf("part %d, %.200q: %v", i, name, bareCause(err)))
 			continue
 		}

@@ -104,8 +104,7 @@ type Plugin struct {
 	closed   bool
 	episodes map[string]*episode
 	opening  int             // places taken by episodes that are not yet in the map
-	reaped   map[string]bool // ids of episodes that were closed as idle; bounded
-	absent   map[string]bool // ids that the store does not have; bounded
+	past     map[string]bool // ids that the store does not have; true = it was closed as idle; bounded
 }
 
 // New makes the plugin called name. The error says which option does not fit.
@@ -129,7 +128,7 @@ func New(name string, opts Options, e host.Env) (*Plugin, error) {
 func newPlugin(name string, environment Environment, opts Options, e host.Env) *Plugin {
 	p := &Plugin{
 		name: name, env: environment, opts: opts, Env: e, restores: make(chan struct{}, 1),
-		episodes: make(map[string]*episode), reaped: make(map[string]bool), absent: make(map[string]bool),
+		episodes: make(map[string]*episode), past: make(map[string]bool),
 	}
 	p.life, p.stop = context.WithCancel(context.Background())
 	_, p.quick = environment.(Quick)

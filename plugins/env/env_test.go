@@ -342,7 +342,7 @@ func TestSeveralPlugins(t *testing.T) {
 func gridOf(t testing.TB, opts GridworldOptions, seed int64) *gridWorld {
 	t.Helper()
 	g := must.Get(newGridworld(opts))(t)
-	w := must.Get(g.Reset(t.Context(), Reset{Seed: &seed}))(t)
+	w := must.Get(g.Reset(t.Context(), Reset{Seed: seed}))(t)
 	return w.(*gridWorld)
 }
 
@@ -462,7 +462,7 @@ func TestBrokenSavedMazes(t *testing.T) {
 	g := must.Get(newGridworld(GridworldOptions{}))(t)
 	seed := int64(1)
 	good := must.Get(gridOf(t, GridworldOptions{}, seed).Save())(t)
-	must.Get(g.Restore(t.Context(), Reset{Seed: &seed}, good))(t)
+	must.Get(g.Restore(t.Context(), Reset{Seed: seed}, good))(t)
 	for _, change := range [][2]string{
 		{`"at":0`, `"at":64`},
 		{`"at":0`, `"at":-1`},
@@ -474,7 +474,7 @@ func TestBrokenSavedMazes(t *testing.T) {
 		if bad == string(good) {
 			t.Fatalf("%s has no %s", good, change[0])
 		}
-		_, err := g.Restore(t.Context(), Reset{Seed: &seed}, []byte(bad))
+		_, err := g.Restore(t.Context(), Reset{Seed: seed}, []byte(bad))
 		assert.That(t, err != nil, "%s was taken", bad)
 	}
 }

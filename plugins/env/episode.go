@@ -181,7 +181,7 @@ func (p *Plugin) begin(ctx context.Context, seed int64, options protocol.Object)
 func (p *Plugin) beginLocked(ctx context.Context, e *episode, failed string, world func(Reset) (World,
 	error),
 ) (at int64, err error) {
-	w, err := world(Reset{EpisodeID: e.id, Seed: &e.seed, Options: e.options, Push: e.pushes.add})
+	w, err := world(Reset{EpisodeID: e.id, Seed: e.seed, Options: e.options, Push: e.pushes.add})
 	if err != nil {
 		e.pushes.close()
 		return 0, explained(failed, err)
@@ -253,15 +253,15 @@ func (p *Plugin) close(ctx context.Context, req *protocol.EnvCloseRequest, _ hos
 	return &protocol.EnvCloseResponse{Closed: true}, nil
 }
 
-// takeOut removes an episode from the map; false = it was not in it.
-func (p *Plugin) takeOut(e *episode) bool {
+// takeOut removes an episode from the map; false = it was not in it. idle says why it ends.
+func (p *Plugin) takeOut(e *episode, idle bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.episodes[e.id] != e {
 		return false
 	}
 	delete(p.episodes, e.id)
-	p.noteLocked(p.absent, e.id)
+	p.rememberLocked(e.id, idle)
 	return true
 }
 
@@ -272,7 +272,7 @@ func (p *Plugin) endForGood(ctx context.Context, e *episode) error {
 		return context.Cause(ctx)
 	}
 	defer e.mu.Unlock()
-	if !p.takeOut(e) {
+	if !p.takeOut(e, false) {
 		return unknownEpisode(e.id)
 	}
 	p.endForGoodLocked(ctx, e)

@@ -173,7 +173,7 @@ func gymTroubles(t *testing.T, s *execStage) {
 	if e := execCode(t, err, protocol.CodeResetDenied); !strings.Contains(e.Message, "no such options") {
 		t.Error(e)
 	}
-	_, err = s.Reset(t.Context(), Reset{Seed: new(int64(-1))})
+	_, err = s.Reset(t.Context(), Reset{Seed: -1})
 	execCode(t, err, protocol.CodeResetDenied)
 	assert.That(t, !strings.Contains(s.log.String(), "skipped a line") && strings.Contains(s.log.String(),
 		"a library that prints"), "what a library prints should go to stderr:\n%s", s.log)

@@ -74,7 +74,7 @@ func (s *execStage) pass(d time.Duration) {
 func (s *execStage) begin(seed int64, options string) *execWorld {
 	s.t.Helper()
 	w, err := s.Reset(s.t.Context(), Reset{
-		Seed: &seed, Options: execObject(s.t, options),
+		Seed: seed, Options: execObject(s.t, options),
 		Push: func(*protocol.EnvStatePush) {},
 	})
 	if err != nil {
@@ -228,7 +228,7 @@ func TestExecPush(t *testing.T) {
 	s := newExecStage(t, "", ExecOptions{})
 	got := make(chan *protocol.EnvStatePush, 1)
 	w := must.Get(s.Reset(t.Context(), Reset{
-		Seed: new(int64(3)), Options: execObject(t, `{"how":"push"}`),
+		Seed: 3, Options: execObject(t, `{"how":"push"}`),
 		Push: func(p *protocol.EnvStatePush) { got <- p },
 	}))(t)
 	p := <-got

@@ -228,10 +228,7 @@ func (l *listing) DecodeLine(obj protocol.Object) error {
 	l.limit, l.entries = math.MaxInt, make([]experience, len(resp.Episodes))
 	for i, raw := range resp.Episodes {
 		if err := l.entries[i].UnmarshalJSON(raw); err != nil {
-			return protocol.Violation(protocol.FieldError{
-				Path:    "/episodes",
-				Message: "has an entry that is not an experience",
-			})
+			return protocol.Wrong("/episodes", "has an entry that is not an experience")
 		}
 	}
 	return nil
@@ -266,7 +263,7 @@ func (l *listing) cut() {
 // experiences lists the last steps: those in memory, and older ones from the store.
 func (p *Plugin) experiences(ctx context.Context, req *protocol.EnvExpListRequest, _ host.Emitter) (*listing, error) {
 	if req.Limit < 0 {
-		return nil, protocol.Violation(protocol.FieldError{Path: "/limit", Message: "should be 0 or more"})
+		return nil, protocol.Wrong("/limit", "should be 0 or more")
 	}
 	l := &listing{limit: req.Limit}
 	var whole bool

@@ -104,8 +104,7 @@ func (x *external) Reset(ctx context.Context, r Reset) (World, error) {
 	}
 	w := &execWorld{child: c, push: r.Push, within: x.opts.Timeout}
 	err = w.look(ctx, protocol.TypeEnvResetReq, &protocol.EnvResetRequest{
-		EnvName: x.opts.EnvName, Seed: r.Seed,
-		Options: r.Options,
+		EnvName: x.opts.EnvName, Seed: &r.Seed, Options: r.Options,
 	}, nil)
 	if err != nil {
 		return nil, err

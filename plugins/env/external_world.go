@@ -67,10 +67,10 @@ func (w *execWorld) Observe(ctx context.Context) error {
 	return w.look(ctx, protocol.TypeEnvObserveReq, &protocol.EnvObserveRequest{EpisodeID: w.id}, nil)
 }
 
-// Modes implements Renderer.
+// Modes implements World.
 func (w *execWorld) Modes() []string { return []string{"screenshot", "text"} }
 
-// Render implements Renderer.
+// Render implements World.
 func (w *execWorld) Render(ctx context.Context, mode string) (jsontext.Value, error) {
 	r, err := w.child.call(ctx, protocol.TypeEnvRenderReq, &protocol.EnvRenderRequest{EpisodeID: w.id, Mode: &mode},
 		nil, w.within)

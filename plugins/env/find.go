@@ -30,7 +30,8 @@ func (p *Plugin) idleEpisode(id string) *protocol.Error {
 // find returns an open episode; one saved by an earlier host is restored.
 func (p *Plugin) find(ctx context.Context, id string) (*episode, error) {
 	p.mu.Lock()
-	e, idle, absent := p.episodes[id], p.reaped[id], p.absent[id]
+	e := p.episodes[id]
+	idle, gone := p.past[id]
 	p.mu.Unlock()
 	switch _, restores := p.env.(Restorer); {
 	case e != nil:
@@ -38,7 +39,7 @@ func (p *Plugin) find(ctx context.Context, id string) (*episode, error) {
 		return e, nil
 	case idle:
 		return nil, p.idleEpisode(id)
-	case absent || !restores || p.Store == nil:
+	case gone || !restores || p.Store == nil:
 		return nil, host.NotOwner(unknownEpisode(id))
 	}
 	host.HandOff(ctx)
@@ -67,10 +68,10 @@ func (p *Plugin) takeUp(ctx context.Context, id string) (*episode, error) {
 	}
 	switch {
 	case row == nil:
-		p.remember(p.absent, id)
+		p.remember(id, false)
 		return nil, host.NotOwner(unknownEpisode(id))
 	case p.Now().Sub(time.UnixMicro(int64(row.Used))) > p.opts.idle():
-		p.remember(p.reaped, id)
+		p.remember(id, true)
 		p.keep.forget(id)
 		return nil, p.idleEpisode(id)
 	}
@@ -102,22 +103,23 @@ func (p *Plugin) restore(ctx context.Context, row *savedEpisode) (*episode, erro
 	return e, nil
 }
 
-// remember is noteLocked that takes the lock.
-func (p *Plugin) remember(set map[string]bool, id string) {
+// remember is rememberLocked that takes the lock.
+func (p *Plugin) remember(id string, idle bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.noteLocked(set, id)
+	p.rememberLocked(id, idle)
 }
 
-// noteLocked adds an id to a set. The set is emptied before it grows too large.
-func (p *Plugin) noteLocked(set map[string]bool, id string) {
+// rememberLocked notes that there is no such episode, or no longer. The notes are dropped before they grow
+// too many.
+func (p *Plugin) rememberLocked(id string, idle bool) {
 	if len(id) > 64 {
 		return // not an id of this host, and too long to keep
 	}
-	if len(set) >= 2*p.opts.MaxEpisodes {
-		clear(set)
+	if len(p.past) >= 2*p.opts.MaxEpisodes {
+		clear(p.past)
 	}
-	set[id] = true
+	p.past[id] = idle
 }
 
 // reap closes idle episodes, and sleeps until the next one may be idle.
@@ -165,8 +167,7 @@ func (p *Plugin) endIdle(e *episode) {
 	if p.Now().Sub(time.UnixMicro(e.used.Load())) < p.opts.idle() {
 		return
 	}
-	p.remember(p.reaped, e.id)
-	if p.takeOut(e) {
+	if p.takeOut(e, true) {
 		ctx, stop := context.WithTimeout(p.life, closeIdle)
 		defer stop()
 		p.endForGoodLocked(ctx, e)

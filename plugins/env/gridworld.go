@@ -183,7 +183,7 @@ func seedOption(r Reset, name string) (seed int64, given bool) {
 	if n, err := strconv.ParseFloat(string(val), 64); err == nil { // 7.0 is an integer too
 		return int64(n), true
 	}
-	return *r.Seed, false
+	return r.Seed, false
 }
 
 // Step implements World.

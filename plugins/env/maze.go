@@ -158,11 +158,11 @@ func (m *maze) distances(from int) []uint16 {
 // cellPixels is the side of a cell in a picture.
 const cellPixels = 16
 
-// Modes implements Renderer. `screenshot` and `rgb_array` are a PNG, `text` uses Unicode characters,
+// Modes implements World. `screenshot` and `rgb_array` are a PNG, `text` uses Unicode characters,
 // `ansi` only ASCII.
 func (w *gridWorld) Modes() []string { return []string{"screenshot", "rgb_array", "text", "ansi"} }
 
-// Render implements Renderer.
+// Render implements World.
 func (w *gridWorld) Render(_ context.Context, mode string) (jsontext.Value, error) {
 	out := protocol.AppendString([]byte(`{"mode":`), mode)
 	if l, ok := map[string]letters{"text": unicodeLetters(), "ansi": asciiLetters()}[mode]; ok {

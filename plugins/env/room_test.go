@@ -93,7 +93,7 @@ func (r *room) Restore(_ context.Context, reset Reset, saved jsontext.Value) (Wo
 func (r *room) add(reset Reset, heard []string) *roomWorld {
 	w := &roomWorld{
 		room: r, id: reset.EpisodeID, push: reset.Push, heard: heard, options: string(reset.Options.Raw()),
-		seed: *reset.Seed,
+		seed: reset.Seed,
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -183,6 +183,10 @@ func (w *roomWorld) AppendState(_ context.Context, dst []byte) ([]byte, error) {
 		"options": jsontext.Value(w.options), "seed": w.seed,
 	})
 }
+
+func (w *roomWorld) Modes() []string { return []string{"text"} }
+
+func (w *roomWorld) Render(context.Context, string) (jsontext.Value, error) { return textPicture("a room"), nil }
 
 func (w *roomWorld) Save() (jsontext.Value, error) {
 	return json.Marshal(append([]string{}, w.heard...))

@@ -39,25 +39,17 @@ func (p *Plugin) observe(ctx context.Context, req *protocol.EnvObserveRequest, _
 	})
 }
 
-// render draws the episode. An unknown mode means the first mode of the world; a world that cannot draw
-// shows its state as text.
+// render draws the episode. An unknown mode means the first mode of the world.
 func (p *Plugin) render(ctx context.Context, req *protocol.EnvRenderRequest,
 	_ host.Emitter,
 ) (*protocol.EnvRenderResponse, error) {
 	return look(ctx, p, req.EpisodeID, func(e *episode) (*protocol.EnvRenderResponse, error) {
-		r, ok := e.world.(Renderer)
-		if !ok {
-			if err := e.lookLocked(ctx, true); err != nil {
-				return nil, explained("the state of the episode cannot be seen", err)
-			}
-			return &protocol.EnvRenderResponse{Render: textPicture(string(e.state))}, nil
-		}
-		modes := r.Modes()
+		modes := e.world.Modes()
 		mode := modes[0]
 		if req.Mode != nil && slices.Contains(modes, *req.Mode) {
 			mode = *req.Mode
 		}
-		drawn, err := r.Render(ctx, mode)
+		drawn, err := e.world.Render(ctx, mode)
 		if err != nil {
 			return nil, explained("the episode cannot be drawn", err)
 		}
@@ -74,8 +66,7 @@ func (p *Plugin) plan(ctx context.Context, req *protocol.EnvPlanRequest, _ host.
 	error,
 ) {
 	if req.EpisodeID == nil || *req.EpisodeID == "" {
-		return nil, protocol.Violation(protocol.FieldError{Path: "/episode_id", Message: "is required: a plan is " +
-			"made for an episode"})
+		return nil, protocol.Wrong("/episode_id", "is required: a plan is made for an episode")
 	}
 	return look(ctx, p, *req.EpisodeID, func(e *episode) (resp *protocol.EnvPlanResponse, err error) {
 		resp = &protocol.EnvPlanResponse{}

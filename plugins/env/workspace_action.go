@@ -109,15 +109,14 @@ func (w *workspace) callOf(a Action) (toolCall, error) {
 		val, _ := a.Payload.Get("tool_name")
 		name, ok := val.Str()
 		if !ok {
-			return c, protocol.Violation(protocol.FieldError{Path: c.at + "/tool_name", Message: "must be the name " +
-				"of a tool"})
+			return c, protocol.Wrong(c.at+"/tool_name", "must be the name of a tool")
 		}
 		c.name, c.args = name, protocol.Object{}
 		c.at += "/arguments"
 		if val, ok := a.Payload.Get("arguments"); ok {
 			args, err := protocol.ParseObject(val)
 			if err != nil {
-				return c, protocol.Violation(protocol.FieldError{Path: c.at, Message: "must be an object"})
+				return c, protocol.Wrong(c.at, "must be an object")
 			}
 			c.args = args
 		}

@@ -277,10 +277,10 @@ func workspaceStateSchema() map[string]any {
 	}
 }
 
-// Modes implements Renderer.
+// Modes implements World.
 func (w *workspaceWorld) Modes() []string { return []string{"text"} }
 
-// Render implements Renderer. It returns the task and the files as text.
+// Render implements World. It returns the task and the files as text.
 func (w *workspaceWorld) Render(ctx context.Context, _ string) (jsontext.Value, error) {
 	files, more, err := w.list(ctx)
 	if err != nil {

@@ -37,7 +37,7 @@ type Space struct {
 // Reset has the parameters of a new episode.
 type Reset struct {
 	EpisodeID string
-	Seed      *int64          // nil = any
+	Seed      int64
 	Options   protocol.Object // valid until Reset returns
 	// Push tells the agent about a change between steps; it fills in the episode and the step. It is safe
 	// for concurrent use, and never blocks for long.
@@ -59,24 +59,20 @@ type Outcome struct {
 	Info      map[string]any // for the observation's metadata; may be nil
 }
 
-// World is one episode. The plugin calls one method at a time. It may implement Renderer, Suggester, Saver
-// and Observer.
+// World is one episode. The plugin calls one method at a time. It may implement Suggester, Saver and
+// Observer.
 type World interface {
 	// Step takes one action. After an error that is a *protocol.Error, such as `unknown_action`, the
 	// episode is unchanged; after any other error it has ended.
 	Step(ctx context.Context, a Action) (Outcome, error)
 	// AppendState appends what the agent sees now, as one JSON object.
 	AppendState(ctx context.Context, dst []byte) ([]byte, error)
-	// Close frees what the episode holds.
-	Close(ctx context.Context) error
-}
-
-// Renderer is a World that draws itself.
-type Renderer interface {
 	// Render draws in a mode of Modes. The plugin passes the first mode in place of an unknown or empty
 	// one.
 	Render(ctx context.Context, mode string) (jsontext.Value, error)
 	Modes() []string
+	// Close frees what the episode holds.
+	Close(ctx context.Context) error
 }
 
 // Suggester is a World that can suggest actions.

@@ -31,8 +31,7 @@ type arguments struct {
 // whole line becomes the first missing input of type string, a required one if possible.
 func (f *front) prepare(obj protocol.Object) (*arguments, error) {
 	if size := len(obj.Raw()); size > maxArgumentBytes {
-		return nil, protocol.Violation(protocol.FieldError{Path: "/arguments", Message: "has " + strconv.Itoa(size) +
-			" bytes; at most " + strconv.Itoa(maxArgumentBytes) + " are taken"})
+		return nil, protocol.Wrong("/arguments", "has %d bytes; at most %d are taken", size, maxArgumentBytes)
 	}
 	a := &arguments{values: map[string]jsontext.Value{}}
 	var given []string

@@ -29,7 +29,7 @@ func (p *Plugin) call(ctx context.Context, req *protocol.SkillCallRequest,
 	emit host.Emitter,
 ) (*protocol.SkillCallResponse, error) {
 	if req.Name == "" {
-		return nil, protocol.Violation(protocol.FieldError{Path: "/name", Message: "is required: the name of a skill"})
+		return nil, protocol.Wrong("/name", "is required: the name of a skill")
 	}
 	host.HandOff(ctx) // folders may be on a slow disk
 	s, err := p.find(req.Name)
@@ -437,7 +437,7 @@ func (c *skillCall) chosenModel() (model agent.Model, done func(), err error) {
 			"llm_override is not allowed here; leave it out, or set allow_llm_override in the options of the plugin")
 	case c.req.LLMOverride != nil:
 		if model, err = c.overridden(c.req.LLMOverride); err != nil {
-			return nil, nil, protocol.Violation(protocol.FieldError{Path: "/llm_override", Message: err.Error()})
+			return nil, nil, protocol.Wrong("/llm_override", "%s", err)
 		}
 		return model, func() { _ = closeModel(model) }, nil // connections that stay open time out by themselves
 	case c.model != nil && !c.foreign(c.skill):
