@@ -308,8 +308,7 @@ func dataQuery(query string) (func(context.Context, string) (bool, error), error
 	query = strings.TrimPrefix(query, "./")
 	glob, ok := pattern.NewGlob(query)
 	if !ok || !doublestar.ValidatePattern(query) {
-		return nil, protocol.Wrong("/query",
-			`is not a glob; send one such as "*.csv" or "out/**", or a part of a path`)
+		return nil, protocol.Wrong("/query", `is not a glob; send one such as "*.csv" or "out/**", or a part of a path`)
 	}
 	return func(ctx context.Context, name string) (bool, error) {
 		fits, err := glob.Match(ctx, name)

@@ -60,9 +60,7 @@ func (o *Options) idle() time.Duration {
 
 // ToolPatterns returns the names and globs of tools, by the key of their option.
 func (o *Options) ToolPatterns() map[string][]string {
-	return map[string][]string{
-		"workspace.allowed_tools": o.Workspace.AllowedTools, "workspace.deny": o.Workspace.Deny,
-	}
+	return map[string][]string{"workspace.allowed_tools": o.Workspace.AllowedTools, "workspace.deny": o.Workspace.Deny}
 }
 
 // environment makes the environment that the options name.

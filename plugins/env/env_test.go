@@ -89,9 +89,7 @@ func (s *stage) experiences(fields string) []map[string]any {
 
 func contractSamples(name, act string) []hosttest.Sample {
 	episode := func(fields string) func(testing.TB, *hosttest.Pair) string {
-		return func(t testing.TB, p *hosttest.Pair) string {
-			return fmt.Sprintf(fields, (&stage{p, t}).begin(name))
-		}
+		return func(t testing.TB, p *hosttest.Pair) string { return fmt.Sprintf(fields, (&stage{p, t}).begin(name)) }
 	}
 	return []hosttest.Sample{
 		{Type: protocol.TypeEnvResetReq, Fields: fmt.Sprintf(`{"env_name":%q,"seed":3,"options":{}}`, name)},

@@ -194,10 +194,7 @@ func TestExecAnswersThatAreErrors(t *testing.T) {
 		says      string
 	}{
 		"one of ours": {`{"type":"error","code":"unknown_action","message":"no such thing","detail":{"known":["add"]}}`, protocol.CodeUnknownAction, false, "no such thing"},
-		"a retryable": {
-			`{"type":"error","code":"runtime_error","message":"m"}`, protocol.CodeRuntimeError, true,
-			"m",
-		},
+		"a retryable": {`{"type":"error","code":"runtime_error","message":"m"}`, protocol.CodeRuntimeError, true, "m"},
 		"says not": {
 			`{"type":"error","code":"runtime_error","message":"m","retryable":false}`,
 			protocol.CodeRuntimeError, false, "m",

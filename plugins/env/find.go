@@ -94,9 +94,7 @@ func (p *Plugin) restore(ctx context.Context, row *savedEpisode) (*episode, erro
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	_, err := p.beginLocked(ctx, e, fmt.Sprintf("the episode %s was saved by an earlier host and cannot go on", e.id),
-		func(r Reset) (World, error) {
-			return p.env.(Restorer).Restore(ctx, r, row.World)
-		})
+		func(r Reset) (World, error) { return p.env.(Restorer).Restore(ctx, r, row.World) })
 	if err != nil {
 		return nil, err
 	}

@@ -350,10 +350,7 @@ func TestIdleBetweenTwoHosts(t *testing.T) {
 		{protocol.TypeEnvObserveReq, 59, ""},
 		{protocol.TypeEnvStepReq, 59, ""},
 		{protocol.TypeEnvStepReq, 61, protocol.CodeUnknownEpisode},
-		{
-			protocol.TypeEnvStepReq, 0,
-			protocol.CodeUnknownEpisode,
-		},
+		{protocol.TypeEnvStepReq, 0, protocol.CodeUnknownEpisode},
 	} {
 		at = at.Add(tc.wait * time.Second)
 		hostAt(t, dir, make, func(s *stage) {
@@ -447,8 +444,7 @@ func TestExportAndImport(t *testing.T) {
 	}
 	must.OK(t, to.Export(t.Context(), &second))
 	if drop := func(b *bytes.Buffer) string {
-		_, rest, _ := strings.Cut(b.String(),
-			"\n")
+		_, rest, _ := strings.Cut(b.String(), "\n")
 		return rest
 	}; drop(&first) != drop(&second) || !strings.Contains(first.String(), id) {
 		t.Errorf("exported\n%s\nand after the import\n%s", first.String(), second.String())
@@ -476,24 +472,19 @@ func TestBrokenRecords(t *testing.T) {
 		{kindEpisode, episode, `{}`, `[]`},
 		{kindEpisode, episode, `"seed"`, `"sead"`},
 		{kindExperiences, experiences, `[{`, `[3,{`},
-		{
-			kindExperiences, experiences,
-			`{"episode_id":"e","step":1,"ts":1}`, ``,
-		},
+		{kindExperiences, experiences, `{"episode_id":"e","step":1,"ts":1}`, ``},
 		{kindExperiences, experiences, `"at":1`, `"at":1e30`},
 		{kindExperiences, experiences, `"ts":1`, `"ts":-1`},
 	} {
 		for _, record := range []string{tc.good, strings.Replace(tc.good, tc.from, tc.to, 1)} {
 			err := s.Write(t.Context(), func(tx *store.Tx) error {
-				return part.Import(t.Context(), tx, tc.kind,
-					[]byte(record))
+				return part.Import(t.Context(), tx, tc.kind, []byte(record))
 			})
 			assert.That(t, (err == nil) == (record == tc.good), "%s: %v", record, err)
 		}
 	}
 	if err := s.Write(t.Context(), func(tx *store.Tx) error {
-		return part.Import(t.Context(), tx, "env.x",
-			nil)
+		return part.Import(t.Context(), tx, "env.x", nil)
 	}); err == nil {
 		t.Error("a record of no kind was taken")
 	}

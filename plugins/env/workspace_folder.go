@@ -113,8 +113,7 @@ func (f *folder) back() error {
 		gone := filepath.Join(f.path, "gone-"+rand.Text())
 		if err := os.Rename(dir, gone); err == nil {
 			f.clean.Do(func(ctx context.Context) {
-				_ = sandbox.RemoveTree(ctx,
-					gone)
+				_ = sandbox.RemoveTree(ctx, gone)
 			}) // what remains is removed with the folder
 		} else if !errors.Is(err, os.ErrNotExist) {
 			return err

@@ -271,8 +271,7 @@ func TestListsAreBounded(t *testing.T) {
 func TestNearest(t *testing.T) {
 	s := newStage(t, map[string]string{
 		"a/SKILL.md": md("name: code-review\ndescription: d", ""),
-		"b/SKILL.md": md("name: code-reviews\ndescription: d", ""), "c/SKILL.md": md("name: other\ndescription: d",
-			""),
+		"b/SKILL.md": md("name: code-reviews\ndescription: d", ""), "c/SKILL.md": md("name: other\ndescription: d", ""),
 	}, nil)
 	for name, want := range map[string]string{
 		"code_review":               `did you mean "code-review" or "code-reviews"? There are: code-review, code-reviews, other`,

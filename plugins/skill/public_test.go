@@ -288,8 +288,7 @@ func TestWallTrustSkillOfTheWorkspace(t *testing.T) {
 			before := asked.Load()
 			id := s.Go(protocol.TypeSkillCallReq, fields)
 			answers := func(m hosttest.Message) bool {
-				return m.ReqID == id && !strings.HasSuffix(string(m.Type),
-					"/event")
+				return m.ReqID == id && !strings.HasSuffix(string(m.Type), "/event")
 			}
 			m := s.Wait("the answer, or a question to the agent",
 				func(m hosttest.Message) bool { return m.IsRequest() || answers(m) })

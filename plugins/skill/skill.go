@@ -253,9 +253,7 @@ func Folders(opts Options, env host.Env) []string {
 			continue
 		}
 		if !slices.ContainsFunc([]string{workspace, realPath(home), realPath(env.UserDir), realPath(env.StateDir)},
-			func(own string) bool {
-				return own != "" && wall.Within(dir, own)
-			}) {
+			func(own string) bool { return own != "" && wall.Within(dir, own) }) {
 			all = append(all, dir)
 		}
 	}

@@ -66,10 +66,7 @@ func hostileModules() map[string]struct {
 		"grows, then exits": {(&asm{imports: [][]byte{wasi("proc_exit", 1)}, body: slices.Concat(grow(60000), i32(2),
 			call(0))}).bytes(), hostile{code: "out_of_memory"}},
 		"grows and is well": {(&asm{body: grow(60000)}).bytes(), hostile{}},
-		"begins with 4 GiB": {
-			(&asm{memory: append([]byte{0}, leb(65536)...)}).bytes(),
-			hostile{code: "out_of_memory"},
-		},
+		"begins with 4 GiB": {(&asm{memory: append([]byte{0}, leb(65536)...)}).bytes(), hostile{code: "out_of_memory"}},
 		"starts with more": {
 			(&asm{memory: append([]byte{0}, leb(65537)...)}).bytes(),
 			hostile{code: "skill_error", says: "cannot be run"},
@@ -89,20 +86,13 @@ func hostileModules() map[string]struct {
 		"endless fill": {(&asm{body: slices.Concat(grow(4000), forever(i32(0), i32(0), i32(200<<20),
 			[]byte{0xfc, 11, 0}))}).bytes(), hostile{code: "timeout", limit: short}},
 		"endless sleep": {(&asm{
-			imports: [][]byte{wasi("poll_oneoff", 2)}, body: forever(i32(0), i32(64), i32(1),
-				i32(128), call(0), drop),
-			data: slices.Concat([]byte{0}, i32(24), []byte{0x0b},
-				sized([]byte("\xff\xff\xff\xff\xff\xff\xff\x0f"))),
+			imports: [][]byte{wasi("poll_oneoff", 2)}, body: forever(i32(0), i32(64), i32(1), i32(128), call(0), drop),
+			data: slices.Concat([]byte{0}, i32(24), []byte{0x0b}, sized([]byte("\xff\xff\xff\xff\xff\xff\xff\x0f"))),
 		}).bytes(), hostile{code: "timeout", limit: short}},
 		"endless output": {(&asm{
-			imports: [][]byte{wasi("fd_write", 2)}, body: forever(i32(1), i32(0), i32(1), i32(60),
-				call(0), drop),
-			data: slices.Concat([]byte{0}, i32(0), []byte{0x0b},
-				sized([]byte("\x00\x00\x00\x00\x00\xff\x00\x00"))),
-		}).bytes(), hostile{
-			code: "skill_error",
-			says: "printed more than 32 MiB",
-		}},
+			imports: [][]byte{wasi("fd_write", 2)}, body: forever(i32(1), i32(0), i32(1), i32(60), call(0), drop),
+			data: slices.Concat([]byte{0}, i32(0), []byte{0x0b}, sized([]byte("\x00\x00\x00\x00\x00\xff\x00\x00"))),
+		}).bytes(), hostile{code: "skill_error", says: "printed more than 32 MiB"}},
 		// compilation
 		"nested blocks": {(&asm{body: slices.Concat(slices.Repeat([]byte{0x02, 0x40}, 100_000),
 			slices.Repeat([]byte{0x0b}, 100_000))}).bytes(), hostile{

@@ -58,10 +58,7 @@ func hostileScripts(mark string) map[string]hostile {
 			script: `exec yes '{"kind":"x","data":1}'`, code: "skill_error",
 			says: "more than 10000 events",
 		},
-		"endless results": {
-			script: `exec yes '{"result":1}'`, code: "skill_error",
-			says: "printed more than 32 MiB",
-		},
+		"endless results": {script: `exec yes '{"result":1}'`, code: "skill_error", says: "printed more than 32 MiB"},
 		"result of 100 MB": {script: py + "import sys\nsys.stdout.write('{\"result\":\"')\nfor i in range(100): " +
 			"sys.stdout.write('x' * 1000000)\nprint('\"}')", code: "skill_error", says: "printed more than 32 MiB"},
 		"result of 5 MB": {
@@ -118,14 +115,8 @@ func hostileScripts(mark string) map[string]hostile {
 			script: `x=xxxxxxxxxxxxxxxx; while :; do x=$x$x; done`, change: small,
 			code: "out_of_memory",
 		},
-		"fork bomb": {
-			script: `f() { f | f & }; f; ` + sleep, limit: short, orLost: true, code: "timeout",
-			gone: mark,
-		},
-		"forks": {
-			script: `while :; do ` + sleep + ` & done`, limit: short, orLost: true, code: "timeout",
-			gone: mark,
-		},
+		"fork bomb":          {script: `f() { f | f & }; f; ` + sleep, limit: short, orLost: true, code: "timeout", gone: mark},
+		"forks":              {script: `while :; do ` + sleep + ` & done`, limit: short, orLost: true, code: "timeout", gone: mark},
 		"endless loop":       {script: `while :; do :; done`, limit: short, code: "timeout"},
 		"sleeps":             {script: `exec ` + sleep, limit: short, code: "timeout", gone: mark},
 		"closes its streams": {script: `exec <&- >&- 2>&-; ` + sleep, limit: short, code: "timeout", gone: mark},

@@ -177,8 +177,7 @@ func nativeSkill(t *testing.T) []byte {
 	const line = "{\"result\":\"native\"}\n"
 	text := append([]byte{16, 0, 0, 0, byte(len(line)), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, line...)
 	return (&asm{
-		imports: [][]byte{wasi("fd_write", 2)}, body: slices.Concat(i32(1), i32(0), i32(1), i32(8), call(0),
-			drop),
+		imports: [][]byte{wasi("fd_write", 2)}, body: slices.Concat(i32(1), i32(0), i32(1), i32(8), call(0), drop),
 		data: slices.Concat([]byte{0}, i32(0), []byte{0x0b}, sized(text)),
 	}).bytes()
 }
