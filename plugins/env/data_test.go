@@ -12,8 +12,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"a2e/host"
 	"a2e/host/guard/wall"
 	"a2e/host/hosttest/assert"
@@ -99,12 +97,8 @@ func TestDataOfTwoTasks(t *testing.T) {
 			"uri": "orders", "dest": task + ".csv", "size_bytes": 14.0,
 			"checksum": sumOf("id,amount\n1,A\n"), "mime": "text/csv",
 		}}
-		if diff := cmp.Diff(want, add["staged"]); diff != "" {
-			t.Error(diff)
-		}
-		if diff := cmp.Diff([]string{"base.txt", task + ".csv"}, s.uris(`{}`)); diff != "" {
-			t.Error(diff)
-		}
+		assert.Diff(t, want, add["staged"])
+		assert.Slice(t, s.uris(`{}`), []string{"base.txt", task + ".csv"})
 	}
 	must.OK(t, os.WriteFile(filepath.Join(workspace, "data", "base.txt"), []byte("changed"), 0o644))
 	if s.data(protocol.TypeEnvDataResetReq, `{"scope":"baseline"}`); len(s.uris(`{}`)) != 2 ||
@@ -181,9 +175,7 @@ func TestDataGet(t *testing.T) {
 		`tree/**`: "tree/a.txt tree/sub/b.csv", `order`: "orders.csv task/orders.csv", `none`: "",
 		`{blob,tree/a}*`: "blob tree/a.txt",
 	} {
-		if got := strings.Join(s.uris(`{"query":"`+query+`"}`), " "); got != want {
-			t.Errorf("%q found %q, should be %q", query, got, want)
-		}
+		assert.Equal(t, strings.Join(s.uris(`{"query":"`+query+`"}`), " "), want, "%q found", query)
 	}
 	if got := s.uris(`{"data_root":"/workspace/data/task"}`); len(got) != 1 || got[0] != "orders.csv" {
 		t.Errorf("the folder below has %v", got)
@@ -199,9 +191,8 @@ func TestDataGet(t *testing.T) {
 			"mime": "text/csv; charset=utf-8", "content": "b\n",
 		},
 	}
-	if diff := cmp.Diff(want, got["items"]); diff != "" || got["truncated"] != false {
-		t.Error(diff, got["truncated"])
-	}
+	assert.Diff(t, want, got["items"])
+	assert.Equal(t, got["truncated"], false)
 	got = s.data(protocol.TypeEnvDataGetReq, `{"query":"orders","include_content":true,"max_bytes":3}`)
 	item := got["items"].([]any)[0].(map[string]any)
 	assert.That(t, item["content"] == nil && item["checksum"] == sumOf("id,amount\n1,A\n") && got["truncated"] == true,

@@ -63,6 +63,9 @@ func (s *stage) begin(name string) string {
 	return s.reset(fmt.Sprintf(`{"env_name":%q}`, name)).EpisodeID
 }
 
+// about returns the fields of a request that only names an episode.
+func about(id string) string { return fmt.Sprintf(`{"episode_id":%q}`, id) }
+
 func stepFields(id, action string) string {
 	return fmt.Sprintf(`{"episode_id":%q,"action":%s}`, id, action)
 }
@@ -223,22 +226,17 @@ func TestViewsOfCounter(t *testing.T) {
 		{protocol.TypeEnvRenderReq, `,"mode":"rgb_array"`, "/render/mode", "text"},
 		{protocol.TypeEnvPlanReq, "", "/suggested_actions/0/type", "inc"},
 	} {
-		if m := s.Call(tc.typ, fmt.Sprintf(`{"episode_id":%q%s}`, id, tc.fields)); m.Get(tc.at) != tc.want {
-			t.Errorf("%s: %s is %q, want %q", m.Line, tc.at, m.Get(tc.at), tc.want)
-		}
+		s.Call(tc.typ, fmt.Sprintf(`{"episode_id":%q%s}`, id, tc.fields)).Has(t, tc.at, tc.want)
 	}
-	if m := s.Call(protocol.TypeEnvSpaceReq, `{"env_name":"counter"}`); m.Get("/action_space/properties/type/enum/1") != "dec" || m.Get("/state_schema/required/0") != "count" {
-		t.Errorf("space: %s", m.Line)
-	}
+	s.Call(protocol.TypeEnvSpaceReq, `{"env_name":"counter"}`).Has(t, "/action_space/properties/type/enum/1", "dec",
+		"/state_schema/required/0", "count")
 	s.Refused(protocol.TypeEnvPlanReq, `{}`, protocol.CodeSchemaViolation, "/episode_id")
-	if m := s.Call(protocol.TypeEnvCloseReq, fmt.Sprintf(`{"episode_id":%q}`, id)); m.Get("/closed") != "true" {
-		t.Errorf("close: %s", m.Line)
-	}
+	s.Call(protocol.TypeEnvCloseReq, about(id)).Has(t, "/closed", "true")
 	for _, typ := range []protocol.Type{
 		protocol.TypeEnvCloseReq, protocol.TypeEnvObserveReq, protocol.TypeEnvRenderReq,
 		protocol.TypeEnvPlanReq,
 	} {
-		s.Refused(typ, fmt.Sprintf(`{"episode_id":%q}`, id), protocol.CodeUnknownEpisode)
+		s.Refused(typ, about(id), protocol.CodeUnknownEpisode)
 	}
 }
 
@@ -265,7 +263,7 @@ func TestMaxSteps(t *testing.T) {
 	}
 	s.Refused(protocol.TypeEnvStepReq, stepFields(id, `{"type":"inc"}`), protocol.CodeEpisodeDone, "truncated",
 		"3 steps")
-	m := s.Call(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, id))
+	m := s.Call(protocol.TypeEnvObserveReq, about(id))
 	assert.That(t, m.Get("/obs/truncated") == "true" && m.Get("/obs/done") == "false", "observe: %s", m.Line)
 	exp := s.experiences(`{"limit":1}`)
 	assert.That(t, exp[0]["truncated"] == true && exp[0]["done"] == false, "experience %v", exp)
@@ -285,7 +283,7 @@ func TestEpisodesAreBounded(t *testing.T) {
 	last := s.begin("counter")
 	s.Refused(protocol.TypeEnvResetReq, `{"env_name":"counter"}`, protocol.CodeResetDenied, "2 episodes open",
 		"max_episodes")
-	s.Call(protocol.TypeEnvCloseReq, fmt.Sprintf(`{"episode_id":%q}`, last))
+	s.Call(protocol.TypeEnvCloseReq, about(last))
 	s.begin("counter")
 }
 
@@ -312,15 +310,11 @@ func TestSeveralPlugins(t *testing.T) {
 	s.Refused(protocol.TypeEnvStepReq, stepFields(ids["maze"], `{"type":"inc"}`), protocol.CodeUnknownAction,
 		"up, down, left, right")
 	s.Refused(protocol.TypeEnvStepReq, stepFields("none", `{"type":"inc"}`), protocol.CodeUnknownEpisode)
-	if m := s.Refused(protocol.TypeEnvResetReq, `{"env_name":"chess"}`, protocol.CodeUnknownEnv,
-		"a, b, counter, gridworld, maze"); m.Get("/detail/known/4") != "maze" {
-		t.Errorf("known: %s", m.Line)
-	}
+	s.Refused(protocol.TypeEnvResetReq, `{"env_name":"chess"}`, protocol.CodeUnknownEnv,
+		"a, b, counter, gridworld, maze").Has(t, "/detail/known/4", "maze")
 	two := `"actions":[{"type":"inc"},{"type":"up"}]`
-	if m := s.Call(protocol.TypeEnvBatchStepReq, fmt.Sprintf(`{"episode_ids":[%q,%q],%s}`, ids["a"], ids["maze"],
-		two)); m.Get("/results/0/obs/state/count") != "2" || m.Get("/results/1/obs/step_num") != "2" {
-		t.Errorf("a batch over two plugins: %s", m.Line)
-	}
+	s.Call(protocol.TypeEnvBatchStepReq, fmt.Sprintf(`{"episode_ids":[%q,%q],%s}`, ids["a"], ids["maze"],
+		two)).Has(t, "/results/0/obs/state/count", "2", "/results/1/obs/step_num", "2")
 	s.Refused(protocol.TypeEnvBatchStepReq, fmt.Sprintf(`{"episode_ids":[%q,"nobodys"],%s}`, ids["maze"], two),
 		protocol.CodeUnknownEpisode, `"nobodys"`)
 	s.Refused(protocol.TypeEnvBatchStepReq, fmt.Sprintf(`{"episode_ids":[%q,%q],%s}`, ids["maze"], ids["a"], two),
@@ -354,9 +348,8 @@ func TestMazes(t *testing.T) {
 			must.That(t, m.width == size[0] && m.height == size[1] && len(m.open) == size[0]*size[1] && m.goal != 0 &&
 				m.distance[m.goal] == 0, "%v, seed %d: %+v", size, seed, m)
 			for at := range m.open {
-				if int(m.distance[at]) >= len(m.open) {
-					t.Errorf("%v, seed %d: cell %d is %d from the goal", size, seed, at, m.distance[at])
-				}
+				assert.That(t, int(m.distance[at]) < len(m.open), "%v, seed %d: cell %d is %d from the goal", size,
+					seed, at, m.distance[at])
 				for d := up; d < directions; d++ {
 					to := m.beside(at, d)
 					assert.That(t, (to >= 0 || !m.isOpen(at, d)) && (to < 0 ||
@@ -381,19 +374,15 @@ func TestSuggestionsLeadToTheGoal(t *testing.T) {
 		want := int(gridOf(t, GridworldOptions{Width: 12, Height: 9}, int64(seed)).maze.distance[0])
 		total, steps := 0.0, 0
 		for done := false; !done; steps++ {
-			m := s.Call(protocol.TypeEnvPlanReq, fmt.Sprintf(`{"episode_id":%q}`, id))
+			m := s.Call(protocol.TypeEnvPlanReq, about(id))
 			o := s.step(id, m.Get("/suggested_actions/0/type"))
 			done, total = o.Done, total+*o.Reward
-			if done && fmt.Sprint(o.State["position"]) != fmt.Sprint(o.State["goal"]) {
-				t.Errorf("it ended at %v, the goal is %v", o.State["position"], o.State["goal"])
-			}
+			assert.That(t, !done || fmt.Sprint(o.State["position"]) == fmt.Sprint(o.State["goal"]),
+				"it ended at %v, the goal is %v", o.State["position"], o.State["goal"])
 		}
 		assert.That(t, steps == want && total >= 0.999-0.01*float64(want-1) && total <= 1.001-0.01*float64(want-1),
 			"seed %d: %d steps of %d, reward %g", seed, steps, want, total)
-		if m := s.Call(protocol.TypeEnvPlanReq, fmt.Sprintf(`{"episode_id":%q}`,
-			id)); m.Get("/suggested_actions/0/type") != "" {
-			t.Errorf("a suggestion after the end: %s", m.Line)
-		}
+		s.Call(protocol.TypeEnvPlanReq, about(id)).Has(t, "/suggested_actions/0/type", "")
 	}
 }
 
@@ -435,9 +424,7 @@ func TestGridRender(t *testing.T) {
 	for _, mode := range []string{"", `,"mode":"rgb_array"`, `,"mode":"hologram"`} {
 		m := s.Call(protocol.TypeEnvRenderReq, fmt.Sprintf(`{"episode_id":%q%s}`, id, mode))
 		raw, err := base64.StdEncoding.DecodeString(m.Get("/render/data"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		img, err := png.Decode(bytes.NewReader(raw))
 		must.That(t, err == nil && m.Get("/render/mime") == "image/png", "%v: %.200s", err, m.Line)
 		b := img.Bounds()
@@ -469,9 +456,7 @@ func TestBrokenSavedMazes(t *testing.T) {
 		{`{`, `[`},
 	} {
 		bad := strings.Replace(string(good), change[0], change[1], 1)
-		if bad == string(good) {
-			t.Fatalf("%s has no %s", good, change[0])
-		}
+		must.That(t, bad != string(good), "%s has no %s", good, change[0])
 		_, err := g.Restore(t.Context(), Reset{Seed: seed}, []byte(bad))
 		assert.That(t, err != nil, "%s was taken", bad)
 	}

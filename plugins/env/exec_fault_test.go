@@ -33,9 +33,9 @@ func TestExecTimeout(t *testing.T) {
 	got := s.state(a, "count")
 	assert.That(t, got == "2", "the state is %s: not looked at again", got)
 	s.act(b, `{"type":"release"}`) // now the program sends the late answer
-	if out := s.act(a, `{"type":"add","value":5}`); out.Reward != 0.25 || s.state(a, "count") != "7" {
-		t.Errorf("after a late answer: %+v, count %s", out, s.state(a, "count"))
-	}
+	out := s.act(a, `{"type":"add","value":5}`)
+	assert.That(t, out.Reward == 0.25 && s.state(a, "count") == "7", "after a late answer: %+v, count %s", out,
+		s.state(a, "count"))
 }
 
 // TestExecCancel: a cancelled request does not end its episode.
@@ -106,9 +106,9 @@ func TestExecDeath(t *testing.T) {
 		t.Errorf("close: %v", err)
 	}
 	c := s.begin(5, `{}`)
-	if got := s.state(c, "count"); got != "5" || len(s.notes("starts")) != 2 {
-		t.Errorf("after a new start: count %s, %d starts", got, len(s.notes("starts")))
-	}
+	got := s.state(c, "count")
+	assert.That(t, got == "5" && len(s.notes("starts")) == 2, "after a new start: count %s, %d starts", got,
+		len(s.notes("starts")))
 }
 
 // TestExecBackoff: a program that dies at once is started again at once the first time, then after longer and longer
@@ -152,10 +152,9 @@ func TestExecNoRestart(t *testing.T) {
 		t.Fatal("it lives")
 	}
 	_, err := s.Reset(t.Context(), Reset{})
-	if e := execCode(t, err, protocol.CodeResetDenied); !strings.Contains(e.Message, "restart: false") ||
-		len(s.notes("starts")) != 1 {
-		t.Errorf("%v, %d starts", e, len(s.notes("starts")))
-	}
+	e := execCode(t, err, protocol.CodeResetDenied)
+	assert.That(t, strings.Contains(e.Message, "restart: false") && len(s.notes("starts")) == 1, "%v, %d starts", e,
+		len(s.notes("starts")))
 }
 
 func TestExecThatDoesNotStart(t *testing.T) {
@@ -241,10 +240,7 @@ func TestExecThatDoesNotEnd(t *testing.T) {
 	go func() { closed <- s.Close(ctx) }()
 	s.await("ended", 1)
 	cancel()
-	if err := <-closed; err != nil {
-		t.Error(err)
-	}
-	if _, err := w.AppendState(t.Context(), nil); err == nil || !strings.Contains(err.Error(), errExecClosed.Error()) {
-		t.Errorf("after the end: %v", err)
-	}
+	assert.OK(t, <-closed)
+	_, err := w.AppendState(t.Context(), nil)
+	assert.That(t, err != nil && strings.Contains(err.Error(), errExecClosed.Error()), "after the end: %v", err)
 }

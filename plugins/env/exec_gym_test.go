@@ -214,9 +214,8 @@ func TestExecGymWithoutPictures(t *testing.T) {
 
 func TestExecGymNoSuchThing(t *testing.T) {
 	_, err := newGymStage(t, "NoSuchThing-v0").Reset(t.Context(), Reset{})
-	if e := execCode(t, err, ""); !strings.Contains(e.Message, "NoSuchThing") {
-		t.Error(e)
-	}
+	e := execCode(t, err, "")
+	assert.That(t, strings.Contains(e.Message, "NoSuchThing"), "%v", e)
 }
 
 // TestExecGymREADME: the README shows a pipe to the adapter that works without the host.
@@ -249,9 +248,8 @@ func gymConfig(t *testing.T, text string) {
 		t.Errorf("%+v, %v", opts, err)
 	}
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[ExecOptions]()) {
-		if !strings.Contains(block, " "+field.Tag.Get("yaml")+":") {
-			t.Errorf("the README does not show %s", field.Tag.Get("yaml"))
-		}
+		assert.That(t, strings.Contains(block, " "+field.Tag.Get("yaml")+":"), "the README does not show %s",
+			field.Tag.Get("yaml"))
 	}
 }
 

@@ -50,10 +50,8 @@ func newExecStage(t testing.TB, mode string, opts ExecOptions) *execStage {
 	}))(t)
 	s.external = e.(*external)
 	t.Cleanup(func() {
-		if err := errors.Join(s.Close(context.Background()), launcher.Close()); err != nil &&
-			!errors.Is(err, os.ErrClosed) {
-			t.Error(err)
-		}
+		err := errors.Join(s.Close(context.Background()), launcher.Close())
+		assert.That(t, err == nil || errors.Is(err, os.ErrClosed), "%v", err)
 	})
 	return s
 }
@@ -77,9 +75,7 @@ func (s *execStage) begin(seed int64, options string) *execWorld {
 		Seed: seed, Options: execObject(s.t, options),
 		Push: func(*protocol.EnvStatePush) {},
 	})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.OK(s.t, err)
 	return w.(*execWorld)
 }
 
@@ -92,9 +88,7 @@ func execObject(t testing.TB, text string) protocol.Object {
 func (s *execStage) act(w *execWorld, action string) Outcome {
 	s.t.Helper()
 	out, err := w.Step(s.t.Context(), Action{Whole: execObject(s.t, action)})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.OK(s.t, err)
 	return out
 }
 
@@ -123,9 +117,7 @@ func execCode(t testing.TB, err error, code protocol.ErrorCode) *protocol.Error 
 func (s *execStage) state(w *execWorld, key string) string {
 	s.t.Helper()
 	raw, err := w.AppendState(s.t.Context(), nil)
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	must.OK(s.t, err)
 	val, _ := execObject(s.t, string(raw)).Get(key)
 	return string(val)
 }
@@ -133,9 +125,7 @@ func (s *execStage) state(w *execWorld, key string) string {
 // notes returns the lines that the program wrote into a file.
 func (s *execStage) notes(name string) []string {
 	text, err := os.ReadFile(filepath.Join(s.dir, name))
-	if err != nil && !os.IsNotExist(err) {
-		s.t.Fatal(err)
-	}
+	must.That(s.t, err == nil || os.IsNotExist(err), "%v", err)
 	lines := strings.Split(string(text), "\n")
 	return lines[:len(lines)-1]
 }
@@ -149,9 +139,8 @@ func (s *execStage) await(name string, lines int) {
 func TestExecEpisode(t *testing.T) {
 	s := newExecStage(t, "", ExecOptions{EnvName: "world"})
 	s.grace = hosttest.Patience
-	if s.Name() != "world" || len(s.notes("starts")) > 0 {
-		t.Fatalf("%s started before its first use: %v", s.Name(), s.notes("starts"))
-	}
+	must.That(t, s.Name() == "world" && len(s.notes("starts")) == 0, "%s started before its first use: %v", s.Name(),
+		s.notes("starts"))
 	var all sync.WaitGroup
 	for range 20 { // many first requests at once wait for one start of the program
 		all.Go(func() {
@@ -216,9 +205,7 @@ func TestExecAnswersInAnyOrder(t *testing.T) {
 	default:
 	}
 	s.act(b, `{"type":"release"}`)
-	if err := <-held; err != nil {
-		t.Error(err)
-	}
+	assert.OK(t, <-held)
 	x, y := s.state(a, "count"), s.state(b, "count")
 	assert.That(t, x == "2" && y == "3", "counts %s and %s", x, y)
 }
@@ -264,15 +251,12 @@ func TestExecSandbox(t *testing.T) {
 			got := strings.ReplaceAll(s.state(w, "value")+s.state(w, "problem"), "%!s(<nil>)", "")
 			// Without namespaces the file can be seen, but not read.
 			shut := name == "closed" && got == `"PermissionError"`
-			if got != tc.want && !shut && (name != "closed" || runtime.GOOS == "linux") {
-				t.Errorf("reads %s, want %s", got, tc.want)
-			}
+			assert.That(t, got == tc.want || shut || name == "closed" && runtime.GOOS != "linux", "reads %s, want %s",
+				got, tc.want)
 			if s.act(w, `{"type":"env","name":"A2E_TEST"}`); s.state(w, "value") != `"yes"` {
 				t.Errorf("environment: %s", s.state(w, "value"))
 			}
-			if got := s.notes("starts")[0]; got != start {
-				t.Errorf("argv[0] is %s", got)
-			}
+			assert.Equal(t, s.notes("starts")[0], start, "argv[0]")
 		})
 	}
 }
@@ -289,9 +273,7 @@ func TestExecOptions(t *testing.T) {
 		`{command: [a], timeout: 1m, start_timeout: 2.5, network_disabled: false, restart: false, cwd: x, env: {A: b}, read: [y], env_name: z}`: "",
 	} {
 		parsed, err := config.ParseOptions("a2e.yaml", []byte(text), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		var opts ExecOptions
 		if err := parsed.Decode(&opts); err != nil {
 			t.Errorf("%s: %v", text, err)
@@ -306,9 +288,7 @@ func TestExecOptions(t *testing.T) {
 		if _, err := e.Reset(t.Context(), Reset{}); err == nil {
 			t.Errorf("%s: began without a launcher", text)
 		}
-		if err := e.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
+		assert.OK(t, e.Close(t.Context()))
 	}
 	if _, err := newExec(ExecOptions{Command: []string{"a"}}, host.Env{}); err == nil {
 		t.Error("made without a launcher")

@@ -38,9 +38,7 @@ func hostAt(t testing.TB, dir string, make func(host.Env) *Plugin, do func(*stag
 	st := newStage(t, p)
 	do(st)
 	st.Close()
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
+	assert.OK(t, s.Close())
 }
 
 // TestEpisodesSurviveARestart: an episode goes on in the next host exactly where it was, with the same random numbers.
@@ -70,24 +68,22 @@ func TestEpisodesSurviveARestart(t *testing.T) {
 	for part := 1; part < 3; part++ {
 		hostAt(t, dir, make, func(s *stage) {
 			got = append(got, play(s, id, 10*part, 10*part+10)...)
-			if exp := s.experiences(fmt.Sprintf(`{"episode_id":%q}`, id)); len(exp) != 10*part+10 {
+			if exp := s.experiences(about(id)); len(exp) != 10*part+10 {
 				t.Errorf("%d experiences after %d steps", len(exp), 10*part+10)
 			} else {
 				for i, x := range exp {
-					if x["step"] != float64(i+1) {
-						t.Errorf("experience %d is of step %v", i, x["step"])
-					}
+					assert.That(t, x["step"] == float64(i+1), "experience %d is of step %v", i, x["step"])
 				}
 			}
 		})
 	}
 	assert.That(t, fmt.Sprint(got) == fmt.Sprint(want), "with restarts\n%v\nwithout\n%v", got, want)
 	hostAt(t, dir, make, func(s *stage) { // a closed episode is gone, in this host and in the next one
-		s.Call(protocol.TypeEnvCloseReq, fmt.Sprintf(`{"episode_id":%q}`, id))
-		s.Refused(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, id), protocol.CodeUnknownEpisode)
+		s.Call(protocol.TypeEnvCloseReq, about(id))
+		s.Refused(protocol.TypeEnvObserveReq, about(id), protocol.CodeUnknownEpisode)
 	})
 	hostAt(t, dir, make, func(s *stage) {
-		s.Refused(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, id), protocol.CodeUnknownEpisode)
+		s.Refused(protocol.TypeEnvObserveReq, about(id), protocol.CodeUnknownEpisode)
 		m := s.Call(protocol.TypeEnvBatchStepReq, batchFields(t, []string{other, other},
 			[]string{`{"type":"up"}`, `{"type":"up"}`}))
 		assert.That(t, m.Get("/results/1/obs/step_num") == "2", "a batch that takes an episode up: %s", m.Line)
@@ -113,12 +109,12 @@ func TestEndedEpisodesSurviveToo(t *testing.T) {
 		}
 		s.Call(protocol.TypeEnvStepReq, stepFields(ended, `{"type":"push","end":true}`))
 		s.Call(protocol.TypeEnvStepReq, stepFields(failed, `{"type":"fail"}`))
-		s.Call(protocol.TypeEnvCloseReq, fmt.Sprintf(`{"episode_id":%q}`, closed))
+		s.Call(protocol.TypeEnvCloseReq, about(closed))
 	})
 	assert.That(t, fmt.Sprint(r.closed) == fmt.Sprint([]string{closed}) && len(r.left) == 4 && r.finished,
 		"closed %v, left %v, finished %v", r.closed, r.left, r.finished)
 	hostAt(t, dir, make, func(s *stage) {
-		m := s.Call(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, open))
+		m := s.Call(protocol.TypeEnvObserveReq, about(open))
 		assert.That(t, m.Get("/obs/reward") == "1" && m.Get("/obs/state/seed") == "77" &&
 			m.Get("/obs/state/options/a/0") == "1" && m.Get("/obs/done") == "false", "the open one: %s", m.Line)
 		s.Refused(protocol.TypeEnvStepReq, stepFields(cut, `{"type":"say"}`), protocol.CodeEpisodeDone, "truncated")
@@ -137,13 +133,12 @@ func TestOthersEpisodesAreLeftAlone(t *testing.T) {
 	hostAt(t, dir, func(e host.Env) *Plugin { return pluginOf(t, Options{}, e) },
 		func(s *stage) { id = s.begin("counter") })
 	hostAt(t, dir, func(e host.Env) *Plugin { return pluginOf(t, Options{Env: "gridworld"}, e) }, func(s *stage) {
-		s.Refused(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, id), protocol.CodeUnknownEpisode)
+		s.Refused(protocol.TypeEnvObserveReq, about(id), protocol.CodeUnknownEpisode)
 	})
 	hostAt(t, dir, func(e host.Env) *Plugin { return pluginOf(t, Options{MaxEpisodes: 1}, e) }, func(s *stage) {
 		mine := s.begin("counter")
-		s.Refused(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, id), protocol.CodeResetDenied,
-			"max_episodes")
-		s.Call(protocol.TypeEnvCloseReq, fmt.Sprintf(`{"episode_id":%q}`, mine))
+		s.Refused(protocol.TypeEnvObserveReq, about(id), protocol.CodeResetDenied, "max_episodes")
+		s.Call(protocol.TypeEnvCloseReq, about(mine))
 		o := s.step(id, "inc")
 		assert.That(t, o.StepNum == 1, "%+v", o)
 	})
@@ -167,7 +162,7 @@ func TestAHostThatIsKilled(t *testing.T) {
 	for range 3 {
 		killed.step(id, "inc")
 	}
-	killed.Call(protocol.TypeEnvCloseReq, fmt.Sprintf(`{"episode_id":%q}`, closed))
+	killed.Call(protocol.TypeEnvCloseReq, about(closed))
 	dead.Store(true)
 	look := func(steps, experiences int) {
 		t.Helper()
@@ -176,16 +171,16 @@ func TestAHostThatIsKilled(t *testing.T) {
 		assert.That(t, o.StepNum == steps && o.State["count"] == float64(steps), "%+v", o)
 		exp := next.experiences(`{}`)
 		assert.That(t, len(exp) == experiences, "%d experiences of %d", len(exp), experiences)
-		next.Refused(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, closed), protocol.CodeUnknownEpisode)
+		next.Refused(protocol.TypeEnvObserveReq, about(closed), protocol.CodeUnknownEpisode)
 	}
 	look(4, 4)
 	hosttest.Eventually(t, "the save", func() bool { return savedSteps(t, s, id) == 4 })
 	look(5, 5)
 	hostAt(t, dir, func(e host.Env) *Plugin { return pluginOf(t, Options{}, e) }, func(n *stage) {
-		n.Call(protocol.TypeEnvCloseReq, fmt.Sprintf(`{"episode_id":%q}`, later))
+		n.Call(protocol.TypeEnvCloseReq, about(later))
 	})
 	newStage(t, pluginOf(t, Options{}, host.Env{Store: open})).Refused(protocol.TypeEnvObserveReq,
-		fmt.Sprintf(`{"episode_id":%q}`, later), protocol.CodeUnknownEpisode,
+		about(later), protocol.CodeUnknownEpisode,
 		later) // although a journal that is still there has its beginning
 	next := newStage(t, pluginOf(t, Options{}, host.Env{Store: open}))
 	lines := func() (n int) {
@@ -417,7 +412,7 @@ func TestAStoreThatFails(t *testing.T) {
 	id := s.begin("counter")
 	s.step(id, "inc")
 	s.Refused(protocol.TypeEnvObserveReq, `{"episode_id":"x"}`, protocol.CodeUnknownEpisode, "the disk is gone")
-	exp := s.experiences(fmt.Sprintf(`{"episode_id":%q}`, id))
+	exp := s.experiences(about(id))
 	assert.That(t, len(exp) == 1, "%d in memory", len(exp))
 	s.Refused(protocol.TypeEnvExpListReq, `{}`, protocol.CodeRuntimeError, "the disk is gone")
 }
@@ -443,12 +438,12 @@ func TestExportAndImport(t *testing.T) {
 		assert.That(t, err == nil && counts[kindEpisode] == 2 && counts[kindExperiences] == 1, "%v, %v", counts, err)
 	}
 	must.OK(t, to.Export(t.Context(), &second))
-	if drop := func(b *bytes.Buffer) string {
+	drop := func(b *bytes.Buffer) string {
 		_, rest, _ := strings.Cut(b.String(), "\n")
 		return rest
-	}; drop(&first) != drop(&second) || !strings.Contains(first.String(), id) {
-		t.Errorf("exported\n%s\nand after the import\n%s", first.String(), second.String())
 	}
+	assert.That(t, drop(&first) == drop(&second) && strings.Contains(first.String(), id),
+		"exported\n%s\nand after the import\n%s", first.String(), second.String())
 	must.OK(t, to.Close())
 	hostAt(t, dir, make, func(s *stage) {
 		o := s.step(id, "up")
@@ -488,9 +483,7 @@ func TestBrokenRecords(t *testing.T) {
 	}); err == nil {
 		t.Error("a record of no kind was taken")
 	}
-	if err := s.Write(t.Context(), func(tx *store.Tx) error { return part.Clear(t.Context(), tx) }); err != nil {
-		t.Error(err)
-	}
+	assert.OK(t, s.Write(t.Context(), func(tx *store.Tx) error { return part.Clear(t.Context(), tx) }))
 	var out bytes.Buffer
 	if err := s.Export(t.Context(), &out); err != nil || strings.Contains(out.String(), "env.") {
 		t.Errorf("after the clear: %s, %v", out.String(), err)
@@ -550,7 +543,7 @@ func TestNoExperienceIsDropped(t *testing.T) {
 		for range recentBytes/2/(maxState-5000) + 10 {
 			st.step(id, "say")
 		}
-		exp := st.experiences(fmt.Sprintf(`{"episode_id":%q}`, first))
+		exp := st.experiences(about(first))
 		assert.That(t, len(exp) == 1, "%d experiences of an episode of one step", len(exp))
 		st.Close()
 	})

@@ -186,7 +186,9 @@ func (w *roomWorld) AppendState(_ context.Context, dst []byte) ([]byte, error) {
 
 func (w *roomWorld) Modes() []string { return []string{"text"} }
 
-func (w *roomWorld) Render(context.Context, string) (jsontext.Value, error) { return textPicture("a room"), nil }
+func (w *roomWorld) Render(context.Context, string) (jsontext.Value, error) {
+	return textPicture("a room"), nil
+}
 
 func (w *roomWorld) Save() (jsontext.Value, error) {
 	return json.Marshal(append([]string{}, w.heard...))
@@ -241,17 +243,13 @@ func TestPushes(t *testing.T) {
 	if p := s.push(req, 3); p.EventType != "clock" || p.StepID != 2 || p.Reward != nil {
 		t.Errorf("a push between steps: %+v", p)
 	}
-	if m := s.Call(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, id)); m.Get("/obs/done") != "false" {
-		t.Errorf("observe: %s", m.Line)
-	}
+	s.Call(protocol.TypeEnvObserveReq, about(id)).Has(t, "/obs/done", "false")
 	w.push(&protocol.EnvStatePush{EventType: "bell", Reason: "4", Terminal: true})
 	w.push(&protocol.EnvStatePush{EventType: "late", Reason: "5"})
 	if p := s.push(req, 4); !p.Terminal {
 		t.Errorf("the last push: %+v", p)
 	}
-	if m := s.Call(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, id)); m.Get("/obs/done") != "true" {
-		t.Errorf("observe after the end: %s", m.Line)
-	}
+	s.Call(protocol.TypeEnvObserveReq, about(id)).Has(t, "/obs/done", "true")
 	s.Refused(protocol.TypeEnvStepReq, stepFields(id, `{"type":"say"}`), protocol.CodeEpisodeDone)
 	s.Close()
 	for _, m := range s.Messages() {
@@ -268,10 +266,8 @@ func TestAFloodOfPushes(t *testing.T) {
 	req := s.Go(protocol.TypeEnvResetReq, `{"env_name":"room"}`)
 	var resp protocol.EnvResetResponse
 	s.Answer(req).Decode(t, &resp)
-	if m := s.Call(protocol.TypeEnvStepReq, stepFields(resp.Obs.EpisodeID,
-		`{"type":"push","n":5000,"end":true}`)); m.Get("/obs/done") != "true" {
-		t.Errorf("the step that ends it: %s", m.Line)
-	}
+	s.Call(protocol.TypeEnvStepReq, stepFields(resp.Obs.EpisodeID,
+		`{"type":"push","n":5000,"end":true}`)).Has(t, "/obs/done", "true")
 	if p := s.push(req, 4_999); !p.Terminal {
 		t.Errorf("the last push: %+v", p)
 	}

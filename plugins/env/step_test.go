@@ -69,7 +69,7 @@ func TestBatchTakesNoStepBeforeItIsChecked(t *testing.T) {
 	m := s.Refused(protocol.TypeEnvBatchStepReq, batchFields(t, []string{open, open}, []string{inc, inc}),
 		protocol.CodeEpisodeDone, "step 1 of the batch", "took 1 of 2 steps")
 	assert.That(t, m.Get("/detail/failed/0") == "1", "failed: %s", m.Line)
-	exp := s.experiences(fmt.Sprintf(`{"episode_id":%q}`, open))
+	exp := s.experiences(about(open))
 	assert.That(t, len(exp) == 1, "%d steps were taken", len(exp))
 	if m := s.Call(protocol.TypeEnvBatchStepReq, `{"episode_ids":[],"actions":[]}`); !strings.Contains(string(m.Line),
 		`"results":[]`) {
@@ -113,23 +113,17 @@ func TestPipelinedStepsKeepTheirOrder(t *testing.T) {
 			fmt.Sprintf(`{"type":"say","text":"%d"}`, i))))
 	}
 	batch := s.Go(protocol.TypeEnvBatchStepReq, batchFields(t, []string{slow}, []string{`{"type":"say","text":"b"}`}))
-	look := s.Go(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, slow))
+	look := s.Go(protocol.TypeEnvObserveReq, about(slow))
 	o := s.step(quick, "say")
 	assert.That(t, o.StepNum == 1, "the other episode: %+v", o)
 	n := len(s.Answers(rest[0]))
 	assert.That(t, n == 0, "a step overtook the one before it")
 	close(r.gate)
 	for i, id := range append([]string{first}, rest...) {
-		if m := s.Answer(id); m.Get("/obs/step_num") != fmt.Sprint(i+1) {
-			t.Errorf("step %d: %s", i+1, m.Line)
-		}
+		s.Answer(id).Has(t, "/obs/step_num", fmt.Sprint(i+1))
 	}
-	if m := s.Answer(batch); m.Get("/results/0/obs/step_num") != "6" {
-		t.Errorf("the batch: %s", m.Line)
-	}
-	if m := s.Answer(look); m.Get("/obs/state/heard/5") != "b" {
-		t.Errorf("the look: %s", m.Line)
-	}
+	s.Answer(batch).Has(t, "/results/0/obs/step_num", "6")
+	s.Answer(look).Has(t, "/obs/state/heard/5", "b")
 }
 
 // TestConcurrentSteps: no step is lost when several clients take single steps and batches of many episodes at once.
@@ -145,7 +139,7 @@ func TestConcurrentSteps(t *testing.T) {
 		all.Go(func() {
 			for _, id := range ids {
 				s.step(id, "noop")
-				s.Call(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, id))
+				s.Call(protocol.TypeEnvObserveReq, about(id))
 				s.Call(protocol.TypeEnvBatchStepReq, batchFields(t, ids,
 					slices.Repeat([]string{`{"type":"noop"}`}, len(ids))))
 			}
@@ -154,7 +148,7 @@ func TestConcurrentSteps(t *testing.T) {
 	all.Wait()
 	const each = sides + sides*episodes
 	for _, id := range ids {
-		m := s.Call(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, id))
+		m := s.Call(protocol.TypeEnvObserveReq, about(id))
 		assert.That(t, m.Get("/obs/step_num") == fmt.Sprint(each), "not %d steps: %s", each, m.Line)
 	}
 	exp := s.experiences(`{"limit":100000}`)
@@ -180,19 +174,15 @@ func TestStepsThatFail(t *testing.T) {
 			id := s.begin("room")
 			s.step(id, "say")
 			s.Refused(protocol.TypeEnvStepReq, stepFields(id, fmt.Sprintf(`{"type":%q}`, tc.action)), tc.code, tc.say)
-			if m := s.Call(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`,
-				id)); m.Get("/obs/step_num") != "1" || m.Get("/obs/done") != fmt.Sprint(tc.ended != "") {
-				t.Errorf("after it: %s", m.Line)
-			}
+			s.Call(protocol.TypeEnvObserveReq, about(id)).Has(t, "/obs/step_num", "1", "/obs/done",
+				fmt.Sprint(tc.ended != ""))
 			if tc.ended == "" {
 				o := s.step(id, "say")
 				assert.That(t, o.StepNum == 2, "after it: %+v", o)
 				return
 			}
 			s.Refused(protocol.TypeEnvStepReq, stepFields(id, `{"type":"say"}`), protocol.CodeEpisodeDone, tc.ended)
-			if m := s.Call(protocol.TypeEnvCloseReq, fmt.Sprintf(`{"episode_id":%q}`, id)); m.Get("/closed") != "true" {
-				t.Errorf("close: %s", m.Line)
-			}
+			s.Call(protocol.TypeEnvCloseReq, about(id)).Has(t, "/closed", "true")
 		})
 	}
 }
@@ -238,16 +228,15 @@ func TestStepsAreCounted(t *testing.T) {
 	}))
 	s.Call(protocol.TypeEnvStepReq, stepFields(id, `{"type":"say"}`)) // refused: the episode has ended
 	s.Call(protocol.TypeEnvStepReq, stepFields(id, `{"type":"jump"}`))
-	s.Call(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, id))
+	s.Call(protocol.TypeEnvObserveReq, about(id))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	must.That(t, len(c.all) == 3, "%d records: %+v", len(c.all), c.all)
 	for i, r := range c.all {
 		good := i < 2
-		if r.Kind != host.KindEnv || r.Component != "room" || r.Success != good || r.Duration <= 0 ||
-			good != (r.Reward != nil) || good && *r.Reward != float64(i+1) || r.Correlation == "" {
-			t.Errorf("record %d: %+v", i, r)
-		}
+		assert.That(t, r.Kind == host.KindEnv && r.Component == "room" && r.Success == good && r.Duration > 0 &&
+			good == (r.Reward != nil) && (!good || *r.Reward == float64(i+1)) && r.Correlation != "", "record %d: %+v",
+			i, r)
 	}
 }
 
@@ -261,11 +250,10 @@ func TestIdleEpisodesAreReaped(t *testing.T) {
 		idle, busy := s.begin("room"), s.begin("room")
 		for range 10 {
 			time.Sleep(20 * time.Second)
-			s.Call(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, busy))
+			s.Call(protocol.TypeEnvObserveReq, about(busy))
 		}
-		if n := r.count(&r.closed); n != 1 || r.closed[0] != idle {
-			t.Errorf("closed: %v", r.closed)
-		}
+		n := r.count(&r.closed)
+		assert.That(t, n == 1 && r.closed[0] == idle, "closed: %v", r.closed)
 		s.Refused(protocol.TypeEnvStepReq, stepFields(idle, `{"type":"say"}`), protocol.CodeUnknownEpisode, "idle",
 			"1m0s")
 		slow := s.Go(protocol.TypeEnvStepReq, stepFields(busy, `{"type":"wait"}`))
@@ -277,9 +265,7 @@ func TestIdleEpisodesAreReaped(t *testing.T) {
 		m := s.Answer(slow)
 		assert.That(t, m.Code == "", "the slow step: %s", m.Line)
 		time.Sleep(200 * time.Second)
-		if n := r.count(&r.closed); n != 3 {
-			t.Errorf("%d were closed in the end", n)
-		}
+		assert.Equal(t, r.count(&r.closed), 3, "closed in the end")
 		s.Close()
 	})
 }
@@ -390,10 +376,9 @@ func TestWhatAWorldGets(t *testing.T) {
 		s := &actionSpace{types: tc.types}
 		obj := must.Get(protocol.ParseObject([]byte(tc.action)))(t)
 		a, wrong := s.parse(obj, -1)
-		if wrong != nil || a.Type != tc.kind || string(a.Payload.Raw()) != tc.payload ||
-			string(a.Whole.Raw()) != tc.action {
-			t.Errorf("%s: %q %s %s %+v", tc.action, a.Type, a.Payload.Raw(), a.Whole.Raw(), wrong)
-		}
+		assert.That(t, wrong == nil && a.Type == tc.kind && string(a.Payload.Raw()) == tc.payload &&
+			string(a.Whole.Raw()) == tc.action, "%s: %q %s %s %+v", tc.action, a.Type, a.Payload.Raw(), a.Whole.Raw(),
+			wrong)
 	}
 }
 
@@ -443,11 +428,11 @@ func testAutoreset(t *testing.T, s *stage, name, mode, act string, most int) {
 		}
 		seeds[o.Metadata["seed"]] = true
 		ends++
-		s.Refused(protocol.TypeEnvObserveReq, fmt.Sprintf(`{"episode_id":%q}`, before), protocol.CodeUnknownEpisode)
+		s.Refused(protocol.TypeEnvObserveReq, about(before), protocol.CodeUnknownEpisode)
 	}
 	want := map[string]int{"next_step": 4 * most / (most + 1), "same_step": 4}[mode]
 	assert.That(t, ends == want, "%d episodes ended, should be %d", ends, want)
-	exp := s.experiences(fmt.Sprintf(`{"episode_id":%q}`, first.EpisodeID))
+	exp := s.experiences(about(first.EpisodeID))
 	assert.That(t, len(exp) == most && exp[most-1]["step"] == float64(most), "the experiences of the first episode: %v",
 		exp)
 	twice := fmt.Sprintf(`{"episode_ids":[%[1]q,%[1]q],"actions":[%[2]s,%[2]s],"autoreset":"next_step"}`, ids[0], act)
@@ -465,10 +450,9 @@ func TestAutoresetThatIsDenied(t *testing.T) {
 	var resp protocol.EnvBatchStepResponse
 	m := s.Call(protocol.TypeEnvBatchStepReq, batch)
 	m.Decode(t, &resp)
-	if len(resp.Results) != 1 || *resp.Results[0].Obs.Reward != 1 || !resp.Results[0].Obs.Truncated ||
-		resp.Results[0].Obs.Metadata["autoreset"] != false || resp.Results[0].Obs.Metadata["heard"] != 1.0 {
-		t.Errorf("%s", m.Line)
-	}
+	assert.That(t, len(resp.Results) == 1 && *resp.Results[0].Obs.Reward == 1 && resp.Results[0].Obs.Truncated &&
+		resp.Results[0].Obs.Metadata["autoreset"] == false && resp.Results[0].Obs.Metadata["heard"] == 1.0, "%s",
+		m.Line)
 	s.Refused(protocol.TypeEnvBatchStepReq, batch, protocol.CodeUnknownEpisode)
 }
 
@@ -490,9 +474,9 @@ func TestResetOptions(t *testing.T) {
 		return maze, way
 	}
 	plain, walk := play(`{}`)
-	if m, w := play(`{"layout_seed":5}`); m != plain || w == walk {
-		t.Error("layout_seed as the seed made another maze, or the slips that its own numbers make")
-	}
+	m, w := play(`{"layout_seed":5}`)
+	assert.That(t, m == plain && w != walk, "layout_seed as the seed made another maze, or the slips that its own "+
+		"numbers make")
 	one, first := play(`{"layout_seed":9,"dynamics_seed":1}`)
 	if two, second := play(`{"layout_seed":9,"dynamics_seed":2}`); one != two || first == second {
 		t.Error("another dynamics_seed changed the maze, or no slip")
@@ -508,9 +492,8 @@ func TestResetOptions(t *testing.T) {
 		s.Refused(protocol.TypeEnvResetReq, `{"env_name":"gridworld","options":`+options+`}`,
 			protocol.CodeSchemaViolation, want)
 	}
-	if m := s.Call(protocol.TypeEnvSpaceReq, `{"env_name":"gridworld"}`); m.Get("/reset_options/properties/layout_seed/type") != "integer" {
-		t.Errorf("the space: %s", m.Line)
-	}
+	s.Call(protocol.TypeEnvSpaceReq, `{"env_name":"gridworld"}`).Has(t, "/reset_options/properties/layout_seed/type",
+		"integer")
 	s = newStage(t, pluginOf(t, Options{}, host.Env{}))
 	s.Refused(protocol.TypeEnvResetReq, `{"env_name":"counter","options":{"goal":3}}`, protocol.CodeSchemaViolation,
 		"/options/goal")

@@ -34,10 +34,8 @@ func TestWallWorkspaceEscapes(t *testing.T) {
 	} {
 		out := takeStep(t, world, text)
 		s := lookAt(t, world)
-		if out.Done || s.Last.Success || s.Last.ErrorCode != string(protocol.CodeToolDenied) || s.Last.Error == "" ||
-			world.steps != i+1 {
-			t.Errorf("%s: %+v, last %+v, step %d", text, out, s.Last, world.steps)
-		}
+		assert.That(t, !out.Done && !s.Last.Success && s.Last.ErrorCode == string(protocol.CodeToolDenied) &&
+			s.Last.Error != "" && world.steps == i+1, "%s: %+v, last %+v, step %d", text, out, s.Last, world.steps)
 	}
 }
 
@@ -254,17 +252,13 @@ func TestWorkspaceIsSavedAndRestored(t *testing.T) {
 	next := makeWorkspace(t, opts, e)
 	back := must.Get(next.Restore(t.Context(), Reset{EpisodeID: "e"}, saved))(t)
 	after := lookAt(t, back)
-	if strings.Join(after.paths(), " ") != strings.Join(before.paths(), " ") || after.Task != before.Task ||
-		string(after.Last.Data) != string(before.Last.Data) || after.Done {
-		t.Errorf("restored %+v, saved %+v", after, before)
-	}
+	assert.That(t, strings.Join(after.paths(), " ") == strings.Join(before.paths(), " ") && after.Task == before.Task &&
+		string(after.Last.Data) == string(before.Last.Data) && !after.Done, "restored %+v, saved %+v", after, before)
 	if out := takeStep(t, back.(*workspaceWorld), `{"type":"submit"}`); out.Reward != 0 || !out.Done ||
 		verdictOf(t, out, "score") != 1.0 { // it had this score before, so the step earns nothing
 		t.Errorf("%+v", out)
 	}
-	if err := back.Close(t.Context()); err != nil {
-		t.Error(err)
-	}
+	assert.OK(t, back.Close(t.Context()))
 	if _, err := os.Stat(world.folder.path); !os.IsNotExist(err) {
 		t.Errorf("the folder is still there: %v", err)
 	}
@@ -332,9 +326,7 @@ func TestWorkspaceFolders(t *testing.T) {
 	}
 	takeStep(t, made.(*workspaceWorld), `{"type":"run_command","command":["sh","-c","mkdir ro; touch ro/x; chmod 500 ro"]}`)
 	for range 2 {
-		if err := made.Close(context.Background()); err != nil {
-			t.Error(err)
-		}
+		assert.OK(t, made.Close(context.Background()))
 	}
 	if _, err := os.Stat(path); !os.IsNotExist(err) {
 		t.Errorf("the folder is still there: %v", err)

@@ -225,9 +225,7 @@ func sameTree(t *testing.T, want, got string) {
 			all = append(all, rel+" "+info.Mode().Type().String()+" "+text)
 			return nil
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.OK(t, err)
 		return all
 	}
 	a, b := strings.Join(describe(want), "\n"), strings.Join(describe(got), "\n")
@@ -368,17 +366,13 @@ func TestWallRewardsOfPrograms(t *testing.T) {
 		}
 		t.Run(task+"/honest", func(t *testing.T) {
 			t.Parallel()
-			if got := rewardOf(t, patient, task, map[string]string{"main.py": honestSum}); got != most {
-				t.Errorf("it earns %v", got)
-			}
+			assert.Equal(t, rewardOf(t, patient, task, map[string]string{"main.py": honestSum}), most)
 		})
 		for name, program := range cheats {
 			t.Run(task+"/"+name, func(t *testing.T) {
 				t.Parallel()
 				program := strings.ReplaceAll(program, "TASK", filepath.Join(dir, task))
-				if got := rewardOf(t, w, task, map[string]string{"main.py": program}); got != 0 {
-					t.Errorf("it earns %v", got)
-				}
+				assert.Equal(t, rewardOf(t, w, task, map[string]string{"main.py": program}), 0)
 				for _, name := range []string{"expected.txt", "check"} {
 					info, err := os.Stat(filepath.Join(dir, task, name))
 					if name == "check" && task == "cases" {
@@ -402,9 +396,7 @@ func rewardOf(t *testing.T, w *workspace, task string, files map[string]string, 
 		takeStep(t, world, `{"type":"run_command","command":["sh","-c",`+quoted(t, command)+`]}`)
 	}
 	out := takeStep(t, world, `{"type":"submit"}`)
-	if err := world.Close(t.Context()); err != nil {
-		t.Error(err)
-	}
+	assert.OK(t, world.Close(t.Context()))
 	return out.Reward
 }
 
@@ -457,16 +449,12 @@ func TestWallRewardsOfFolders(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if got := rewardOf(t, w, "judged", tc.files, tc.commands...); got != 0 {
-				t.Errorf("it earns %v", got)
-			}
+			assert.Equal(t, rewardOf(t, w, "judged", tc.files, tc.commands...), 0)
 		})
 	}
 	t.Run("honest", func(t *testing.T) {
-		if got := rewardOf(t, w, "judged", map[string]string{"main.py": honestSum, "words/n": "5 42 2"},
-			"ln -s words/n note.txt"); got != 1 {
-			t.Errorf("it earns %v", got)
-		}
+		assert.Equal(t, rewardOf(t, w, "judged", map[string]string{"main.py": honestSum, "words/n": "5 42 2"},
+			"ln -s words/n note.txt"), 1)
 	})
 }
 

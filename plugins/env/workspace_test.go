@@ -255,9 +255,7 @@ func TestWorkspaceTaskIsSolved(t *testing.T) {
 			if s := lookAt(t, world); !s.Done || s.Last.Type != "submit" || !slices.Equal(s.paths(), before.paths()) {
 				t.Errorf("after the end: %+v, before it %v", s, before.paths())
 			}
-			if err := world.Close(t.Context()); err != nil {
-				t.Error(err)
-			}
+			assert.OK(t, world.Close(t.Context()))
 		})
 	}
 }

@@ -82,10 +82,9 @@ func TestStatus(t *testing.T) {
 	} {
 		d := s.one(tc.name)
 		reason, _ := d.Metadata["blocked_reason"].(string)
-		if d.Status != tc.status || tc.status == protocol.SkillBlocked && !strings.Contains(reason, tc.says) ||
-			tc.status != protocol.SkillBlocked && reason != "" {
-			t.Errorf("%s is %s: %v", tc.name, d.Status, d.Metadata)
-		}
+		assert.That(t, d.Status == tc.status && (tc.status != protocol.SkillBlocked ||
+			strings.Contains(reason, tc.says)) && (tc.status == protocol.SkillBlocked || reason == ""), "%s is %s: %v",
+			tc.name, d.Status, d.Metadata)
 		if tc.says == "" {
 			s.well(tc.name, `{}`)
 			continue
@@ -316,10 +315,9 @@ func TestRights(t *testing.T) {
 		})
 		one := s.plugin.library.current(true).byName["x"]
 		job, err := (&skillCall{Plugin: s.plugin, skill: one, args: &arguments{}}).job()
-		if err != nil || job.Network != tc.network || job.Write != tc.write || job.Workspace != s.work ||
-			job.Dir != filepath.Join(s.work, ".a2e", "skills", "x") || job.File != "go.sh" {
-			t.Errorf("%+v: %+v, %v", tc, job, err)
-		}
+		assert.That(t, err == nil && job.Network == tc.network && job.Write == tc.write && job.Workspace == s.work &&
+			job.Dir == filepath.Join(s.work, ".a2e", "skills", "x") && job.File == "go.sh", "%+v: %+v, %v", tc, job,
+			err)
 	}
 }
 
@@ -339,12 +337,9 @@ func TestRecorded(t *testing.T) {
 	s.refused("z", `{}`, protocol.CodeUnknownSkill)
 	got := strings.Join(c.seen, " ")
 	assert.That(t, got == "skill x turn 7 true", "it counted %s", got)
-	if w := s.one("x").Metadata["routing_weight"]; w != 1.5 {
-		t.Errorf("its weight is %v", w)
-	}
-	if w := s.one("y").Metadata["routing_weight"]; w != nil {
-		t.Errorf("a neutral weight is told: %v", w)
-	}
+	assert.Equal(t, s.one("x").Metadata["routing_weight"], 1.5, "its weight")
+	w := s.one("y").Metadata["routing_weight"]
+	assert.That(t, w == nil, "a neutral weight is told: %v", w)
 }
 
 // counter is a plugin that records calls and has a weight for each component.
@@ -392,11 +387,9 @@ func TestAgentBySampling(t *testing.T) {
 		return m
 	}
 	first := answer(`{"tool":"read_file","arguments":{"path":"notes.txt"}}`)
-	if line := string(first.Line); !strings.Contains(line, "Read notes.txt.") ||
-		!strings.Contains(line, "Tidies up.") || !strings.Contains(line, `\"subject\"`) ||
-		strings.Contains(line, "write_file") {
-		t.Errorf("it asks %s", line)
-	}
+	line := string(first.Line)
+	assert.That(t, strings.Contains(line, "Read notes.txt.") && strings.Contains(line, "Tidies up.") &&
+		strings.Contains(line, `\"subject\"`) && !strings.Contains(line, "write_file"), "it asks %s", line)
 	second := answer(`{"tool":"write_file","arguments":{"path":"notes.txt","content":"gone"}}`)
 	assert.Contains(t, string(second.Line), "about tides")
 	third := answer(`{"subject":"tides"}`)
@@ -439,9 +432,7 @@ func TestAgentByEndpoint(t *testing.T) {
 			o.LLM, o.AllowLLMOverride = agent.LLM{URL: server.URL, Model: "own", APIKey: config.NewSecret(key)}, allowed
 			o.TrustWorkspace = true
 		})
-		if got := s.well("tidy", `{"file":"f"}`).Get("/data/data/subject"); got != "x" {
-			t.Errorf("it gives %s", got)
-		}
+		assert.Equal(t, s.well("tidy", `{"file":"f"}`).Get("/data/data/subject"), "x")
 		override := func(config, credentials string) hosttest.Message {
 			return s.Call(protocol.TypeSkillCallReq,
 				fmt.Sprintf(`{"name":"tidy","llm_override":{"provider_name":"p","provider_config":%s,"provider_credentials":%s}}`, config, credentials))
@@ -468,9 +459,7 @@ func TestAgentByEndpoint(t *testing.T) {
 			assert.That(t, !strings.Contains(string(line.Line), "sk-"), "a key is told: %s", line.Line)
 		}
 	}
-	if got := strings.Join(keys, ", "); got != "Bearer "+key+" false, Bearer "+key+" false, Bearer "+key+" true, Bearer sk-own true" {
-		t.Errorf("the keys sent are %s", got)
-	}
+	assert.Equal(t, strings.Join(keys, ", "), "Bearer "+key+" false, Bearer "+key+" false, Bearer "+key+" true, Bearer sk-own true", "the keys sent are")
 }
 
 // TestOverrides: instructions that a refinement has set replace the skill's own. The model of the config does not carry
@@ -497,9 +486,7 @@ func TestOverrides(t *testing.T) {
 		"greet": text("Greet {who}.", "Greet {who} loudly."),
 		"think": text("Think.", "Think twice."),
 	}})
-	if got := s.text("greet", `{"who":"Ada"}`); got != "Greet Ada loudly." {
-		t.Errorf("it says %q", got)
-	}
+	assert.Equal(t, s.text("greet", `{"who":"Ada"}`), "Greet Ada loudly.")
 	if got := s.one("greet").Instructions; got == nil || *got != "Greet {who} loudly." {
 		t.Errorf("listed is %v", got)
 	}
@@ -512,9 +499,7 @@ func TestOverrides(t *testing.T) {
 	assert.That(t, strings.Contains(string(m.Line), "Think twice."), "it asks %s", m)
 	s.Send(`{"a2e":"1.0","type":"mcp/sample/resp","id":"r","req_id":"` + m.ID +
 		`","role":"assistant","content":{"type":"text","text":"done"},"model":"m","stop_reason":"endTurn"}`)
-	if m := s.Answer(id); m.Get("/data/success") != "true" {
-		t.Errorf("%s", m)
-	}
+	s.Answer(id).Has(t, "/data/success", "true")
 }
 
 // TestAgentTurns: the config limits the turns, whatever a skill says.
@@ -531,10 +516,10 @@ func TestAgentTurns(t *testing.T) {
 		})
 		before := asked
 		m := s.ask("tidy", `{}`)
-		if want := min(most, 3); m.Get("/data/success") != "false" || asked-before != want ||
-			!strings.Contains(m.Get("/data/error"), "within "+protocol.Count(want, "turn")) {
-			t.Errorf("at most %d: it asked %d times: %s", most, asked-before, m.Line)
-		}
+		want := min(most, 3)
+		assert.That(t, m.Get("/data/success") == "false" && asked-before == want &&
+			strings.Contains(m.Get("/data/error"), "within "+protocol.Count(want, "turn")),
+			"at most %d: it asked %d times: %s", most, asked-before, m.Line)
 	}
 }
 

@@ -116,8 +116,9 @@ func hostileSchemas() map[string]hostileFront {
 		"schema that is a text":  {"name: x\ndescription: d\ninputs: text", "should be a mapping such as", 4},
 		"inputs twice":           {schema("  - {name: a}\n  - {name: a}"), "appears twice", 6},
 		"inputs without a name":  {schema("  - {type: string, x: y}"), "each entry needs a name", 5},
-		"a wrong default":        {schema("  x: {type: integer, default: many}"), "is not a JSON Schema that can be used", 4},
-		"a number beyond all":    {schema("  x: {type: number, maximum: .inf}"), "cannot be written in JSON", 4},
+		"a wrong default": {schema("  x: {type: integer, default: many}"),
+			"is not a JSON Schema that can be used", 4},
+		"a number beyond all": {schema("  x: {type: number, maximum: .inf}"), "cannot be written in JSON", 4},
 	}
 }
 
@@ -136,7 +137,8 @@ func hostileValues() map[string]hostileFront {
 		"description a mapping": {"name: x\ndescription: {a: b}", "must be a string, not a mapping", 3},
 		"laughs":                {"name: x\n" + bomb, "aliases stand for more", 6},
 		"a circle":              {"name: x\na: &a [*a]", "an alias stands within its own anchor", 3},
-		"deep":                  {"name: x\na: " + strings.Repeat("[", 5000) + strings.Repeat("]", 5000), "not valid YAML", 3},
+		"deep": {"name: x\na: " + strings.Repeat("[", 5000) + strings.Repeat("]", 5000),
+			"not valid YAML", 3},
 		"deep mappings": {
 			"name: x\na: " + strings.Repeat("{a: ", 40) + "b" + strings.Repeat("}", 40),
 			"not valid YAML", 3,
@@ -294,10 +296,9 @@ func TestWallHostileFiles(t *testing.T) {
 			all, err := CheckFolder(filepath.Join(top, "skills"))
 			must.That(t, err == nil && len(all) == 2, "%v, %v", all, err)
 			bad := all[0]
-			if tc.want != "" && (len(bad.Problems) == 0 || bad.Problems[0].Line != tc.line ||
-				!strings.Contains(bad.Problems[0].Text, tc.want)) {
-				t.Errorf("should be told of line %d: %s; it is told %v", tc.line, tc.want, bad.Problems)
-			}
+			assert.That(t, tc.want == "" || len(bad.Problems) != 0 && bad.Problems[0].Line == tc.line &&
+				strings.Contains(bad.Problems[0].Text, tc.want), "should be told of line %d: %s; it is told %v",
+				tc.line, tc.want, bad.Problems)
 			assert.That(t, len(all[1].Problems) == 0 && all[1].Name == "x", "the good one is hidden: %+v", all[1])
 		})
 	}
@@ -488,10 +489,8 @@ func TestWallHostileTexts(t *testing.T) {
 		"nth/SKILL.md": md("name: nth\ndescription: d", "First: $ARGUMENTS[0]"),
 	}, nil)
 	assert.Equal(t, s.text("nth", `{"args":"a b"}`), "First: a", "it")
-	if got := s.text("env", `{"args":"$A2E_TEST_SECRET"}`); got != "${A2E_TEST_SECRET} $A2E_TEST_SECRET "+
-		"{{A2E_TEST_SECRET}} {{env.A2E_TEST_SECRET}} ${env:A2E_TEST_SECRET} !`env` $(env) $A2E_TEST_SECRET" {
-		t.Errorf("it gives %s", got)
-	}
+	assert.Equal(t, s.text("env", `{"args":"$A2E_TEST_SECRET"}`), "${A2E_TEST_SECRET} $A2E_TEST_SECRET "+
+		"{{A2E_TEST_SECRET}} {{env.A2E_TEST_SECRET}} ${env:A2E_TEST_SECRET} !`env` $(env) $A2E_TEST_SECRET")
 	got := s.refused("bomb", fmt.Sprintf(`{"x":%q}`, strings.Repeat("y", 500_000)), protocol.CodeSkillError)
 	assert.That(t, strings.Contains(got, "would have more than 1048576 bytes"), "the bomb: %s", got)
 	got = s.text("twice", `{"a":"{{b}} $ARGUMENTS ${b}","b":"{{a}}"}`)

@@ -115,8 +115,10 @@ func hostileScripts(mark string) map[string]hostile {
 			script: `x=xxxxxxxxxxxxxxxx; while :; do x=$x$x; done`, change: small,
 			code: "out_of_memory",
 		},
-		"fork bomb":          {script: `f() { f | f & }; f; ` + sleep, limit: short, orLost: true, code: "timeout", gone: mark},
-		"forks":              {script: `while :; do ` + sleep + ` & done`, limit: short, orLost: true, code: "timeout", gone: mark},
+		"fork bomb": {script: `f() { f | f & }; f; ` + sleep, limit: short, orLost: true, code: "timeout",
+			gone: mark},
+		"forks": {script: `while :; do ` + sleep + ` & done`, limit: short, orLost: true, code: "timeout",
+			gone: mark},
 		"endless loop":       {script: `while :; do :; done`, limit: short, code: "timeout"},
 		"sleeps":             {script: `exec ` + sleep, limit: short, code: "timeout", gone: mark},
 		"closes its streams": {script: `exec <&- >&- 2>&-; ` + sleep, limit: short, code: "timeout", gone: mark},
@@ -190,10 +192,8 @@ func validJSON(t *testing.T, _ *place, r *Result, _ []string) {
 }
 
 func fewEvents(t *testing.T, _ *place, _ *Result, lines []string) {
-	if len(lines) < logBurst || len(lines) > 15_000 || !strings.Contains(lines[len(lines)-1],
-		"more lines that came too fast") {
-		t.Errorf("%d events, the last: %s", len(lines), lines[len(lines)-1])
-	}
+	assert.That(t, len(lines) >= logBurst && len(lines) <= 15_000 && strings.Contains(lines[len(lines)-1],
+		"more lines that came too fast"), "%d events, the last: %s", len(lines), lines[len(lines)-1])
 }
 
 func noSecret(t *testing.T, p *place, r *Result, lines []string) {

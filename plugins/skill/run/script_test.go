@@ -25,9 +25,10 @@ func TestScriptContract(t *testing.T) {
 		"result is null":    {`echo '{"x":1}'; echo '{"result":null}'`, `null`, "", nil},
 		"last object":       {`echo '{"a":1}'; echo '{"b":2}'`, `{"b":2}`, "", nil},
 		"result over other": {`echo '{"result":1}'; echo '{"b":2}'`, `1`, "", nil},
-		"plain text":        {`echo one; echo two`, `"one\ntwo"`, "", []string{"log info stdout one", "log info stdout two"}},
-		"no last newline":   {`printf 'a b'`, `"a b"`, "", []string{"log info stdout a b"}},
-		"nothing":           {`:`, ``, "", nil},
+		"plain text": {`echo one; echo two`, `"one\ntwo"`, "", []string{"log info stdout one",
+			"log info stdout two"}},
+		"no last newline": {`printf 'a b'`, `"a b"`, "", []string{"log info stdout a b"}},
+		"nothing":         {`:`, ``, "", nil},
 		"object over lines": {
 			`printf '{\n "a": 1\n}\n'`, "{\n \"a\": 1\n}", "",
 			[]string{"log info stdout {", `log info stdout  "a": 1`, "log info stdout }"},
@@ -191,9 +192,7 @@ func TestScriptRights(t *testing.T) {
 	if p.launcher.Mechanism() == sandbox.MechanismSubreaper {
 		return // without namespaces, a folder in an open folder cannot be closed, so the script can change itself
 	}
-	if err != nil || string(r.Data) != own(p, `wrote\nown\n`) {
-		t.Errorf("a skill in the workspace: %+v, %v", r, err)
-	}
+	assert.That(t, err == nil && string(r.Data) == own(p, `wrote\nown\n`), "a skill in the workspace: %+v, %v", r, err)
 }
 
 // TestScriptEnv: the environment of a script has the skill's folder, and no variable of the host.

@@ -110,10 +110,9 @@ func TestWasm(t *testing.T) {
 			t.Fatalf("%s, %v", r.Data, err)
 		}
 		for i, s := range c.steps {
-			if went[i] != s.want && (!strings.HasPrefix(went[i], "error: ") || !strings.Contains(went[i], s.want)) ||
-				strings.Contains(went[i], "geheim") {
-				t.Errorf("write %v: %s: %s, want %s", c.write, s.do, went[i], s.want)
-			}
+			assert.That(t, (went[i] == s.want || strings.HasPrefix(went[i], "error: ") &&
+				strings.Contains(went[i], s.want)) && !strings.Contains(went[i], "geheim"), "write %v: %s: %s, want %s",
+				c.write, s.do, went[i], s.want)
 		}
 	}
 	for name, want := range map[string]bool{"up": true, "planted": false} {
@@ -138,10 +137,8 @@ func TestWasmAnswers(t *testing.T) {
 		assert.That(t, err == nil && (string(r.Data) == want || r.Failed && *r.ExitCode == 2 &&
 			strings.Contains(r.Failure, want)),
 			"%s: %+v, %v", args, r, err)
-		if strings.Contains(args, "echo") && asLines(lines) != "progress 10 begun\nlog info stderr to stderr" &&
-			asLines(lines) != "log info stderr to stderr\nprogress 10 begun" {
-			t.Error(lines)
-		}
+		assert.That(t, !strings.Contains(args, "echo") || asLines(lines) == "progress 10 begun\nlog info stderr to "+
+			"stderr" || asLines(lines) == "log info stderr to stderr\nprogress 10 begun", "%v", lines)
 	}
 }
 
