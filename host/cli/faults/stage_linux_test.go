@@ -1,4 +1,7 @@
-// Package faults_test causes every fault of README.md, on the real binary.
+// Package faults_test causes each fault of README.md on the real binary, and checks what a user sees: the answers with
+// their codes, the log, the exit status, and what is kept. host/hosttest/sim causes the same faults at random and checks
+// that nothing is lost and that each request is answered once; host/once_test.go and the files that it names do this for
+// the engine alone, where a test moves the clock and plugins misbehave.
 package faults_test
 
 import (

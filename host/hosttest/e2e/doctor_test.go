@@ -99,6 +99,18 @@ func readReport(t *testing.T, text []byte) (r report) {
 	return r
 }
 
+// of returns the line of a name in a section.
+func of(t *testing.T, r report, section, name string) reportLine {
+	t.Helper()
+	for _, c := range r.in(section) {
+		if c.Name == name {
+			return c
+		}
+	}
+	t.Fatalf("nothing is said of %q: %+v", name, r)
+	return reportLine{}
+}
+
 func exitCode(err error) int {
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		return exit.ExitCode()

@@ -20,6 +20,26 @@ import (
 	"a2e/host/hosttest/must"
 )
 
+// shMCP is an MCP server that needs only a shell. It lists the tools in $TOOLS.
+const shMCP = `
+TOOLS=${TOOLS:-'{"name":"add","inputSchema":{"type":"object"}}'}
+while read -r line; do
+  id=$(printf %s "$line" | sed -n 's/.*"id": *\([0-9]*\).*/\1/p')
+  case $line in
+  *'"initialize"'*)
+    r='"protocolVersion":"2025-06-18","capabilities":{"tools":{},"resources":{},"prompts":{}}'
+    r=$r',"serverInfo":{"name":"tiny server","version":"1.2"}'
+    ;;
+  *'"tools/list"'*) r="\"tools\":[$TOOLS]" ;;
+  *'"resources/list"'*) r='"resources":[{"uri":"a://b","name":"the doc"}]' ;;
+  *'"resources/templates/list"'*) r='"resourceTemplates":[]' ;;
+  *'"prompts/list"'*) r='"prompts":[{"name":"greet"},{"name":"part"}]' ;;
+  *) r= ;;
+  esac
+  [ -z "$id" ] || printf '{"jsonrpc":"2.0","id":%s,"result":{%s}}\n' "$id" "$r"
+done
+`
+
 // mcpClient starts the binary as an MCP client does, and connects to it.
 func mcpClient(t *testing.T, dir string, args ...string) (*mcp.ClientSession, *exec.Cmd) {
 	t.Helper()

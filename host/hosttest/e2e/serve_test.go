@@ -187,28 +187,6 @@ func TestEndOfStdinLetsCallsFinishAndLeavesNothing(t *testing.T) {
 	hosttest.Eventually(t, "what the call left is gone", func() bool { return processes(t, m) == 0 })
 }
 
-// TestStderrThatNobodyReads: a parent that pipes stderr and never reads it does not freeze the host.
-func TestStderrThatNobodyReads(t *testing.T) {
-	t.Parallel()
-	dir := workDir(t)
-	writeConfig(t, dir, "plugins: [{name: plans, type: planning}]\n")
-	r, w, err := os.Pipe()
-	must.OK(t, err)
-	defer r.Close()
-	cmd := command(t, dir, "./a2e", "serve", "--log-level", "trace")
-	cmd.Stderr = w
-	var in bytes.Buffer
-	const n = 5000 // each refused handshake logs a line: together far more than the pipe holds
-	for i := range n {
-		fmt.Fprintf(&in, `{"type":"handshake/req","id":"%d","agent_caps":["memory"]}`+"\n", i)
-	}
-	cmd.Stdin = &in
-	out, err := cmd.Output()
-	w.Close()
-	must.OK(t, err)
-	assert.Equal(t, bytes.Count(out, []byte(`"reason":"no_caps"`)), n, "… of … handshakes were answered")
-}
-
 func TestTokenShowsNowhere(t *testing.T) {
 	t.Parallel()
 	const token = "s3cr3t-t0ken-of-the-test"

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/must"
 	"a2e/protocol"
@@ -57,8 +59,10 @@ func TestADamagedStoreSaysSo(t *testing.T) {
 	}
 	t.Logf("%d served, %d refused", served, refused)
 	assert.That(t, served != 0 && refused != 0, "the damage was not of both kinds")
-	_, err := h.Ping(t.Context())
-	assert.That(t, err == nil, "%v", err)
+	var echoed protocol.ToolCallResponse
+	err := h.Call(t.Context(), protocol.TypeToolCallReq, jsontext.Value(`{"tool_name":"echo","arguments":{"text":"x"}}`),
+		&echoed)
+	assert.That(t, err == nil && echoed.Data.Success, "%v: %+v", err, echoed)
 }
 
 // TestHandshakeTellsOfADamagedStore: a capability that needs the store is not offered if the store is damaged. The

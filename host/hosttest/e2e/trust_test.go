@@ -469,7 +469,6 @@ type attack struct {
 	args   []string          // none = serve
 	lines  []string          // that an agent sends
 	files  map[string]string // more files of the folder
-	kept   bool              // the memory store has an entry
 	harm   func(p *place, o outcome) bool
 }
 
@@ -742,12 +741,6 @@ func (a *attack) prepare(t *testing.T) *place {
 	if strings.Contains(a.config, "skills_path") {
 		put(t, p.out, block{mark: "with: x/SKILL.md", text: "---\nname: of-the-stranger\ndescription: d\n---\nDo " +
 			"it.\n"})
-	}
-	if a.kept {
-		p.run(t, []string{"--config", os.DevNull}, []string{
-			greeting, `{"type":"memory/init/req","id":"2"}`,
-			remembr,
-		}).want(t, 0, "")
 	}
 	for name, text := range a.files {
 		put(t, p.dir, block{mark: "with: " + name, text: text})

@@ -11,6 +11,11 @@
 //	judge.go    checks of the output: exactly one answer for each request, in its dialect
 //	model.go    the state that must exist after the end of a host
 //
+// It is the place for promises that must hold under random trouble: each request is answered once, acknowledged
+// changes are kept, no process or secret is left, and a host that goes on for long does not grow. The table in
+// host/cli/faults has what a user sees of each fault, the tests of the engine (host/once_test.go) what needs a clock
+// that the test moves.
+//
 // A seed always draws the same lines and faults in the same order. The ids that hosts make and
 // the scheduling of the kernel differ in each run.
 package sim

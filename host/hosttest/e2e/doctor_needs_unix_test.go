@@ -1,3 +1,5 @@
+//go:build unix
+
 package e2e_test
 
 import (
@@ -5,7 +7,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -17,18 +18,6 @@ func doctorReport(t *testing.T, dir string, code int, args ...string) report {
 	t.Helper()
 	out := run(t, dir, nil, append([]string{"doctor", "--json"}, args...)...).want(t, code, "")
 	return readReport(t, []byte(out.stdout))
-}
-
-// of returns the line of a name in a section.
-func of(t *testing.T, r report, section, name string) reportLine {
-	t.Helper()
-	for _, c := range r.in(section) {
-		if c.Name == name {
-			return c
-		}
-	}
-	t.Fatalf("nothing is said of %q: %+v", name, r)
-	return reportLine{}
 }
 
 // needsConfig names many things that do not exist. %URL% is the address of a server, %OUT% a file outside.
@@ -99,9 +88,6 @@ func needsDir(t *testing.T, file string) string {
 // and a fix. It starts nothing.
 func TestDoctorLooksAtWhatTheConfigNames(t *testing.T) {
 	t.Parallel()
-	if runtime.GOOS == "windows" {
-		t.Skip("the programs are scripts of a shell")
-	}
 	dir := needsDir(t, "c.yaml")
 	r := doctorReport(t, dir, 1, "-c", "c.yaml")
 	for _, c := range []struct{ of, level, place, text, fix string }{
@@ -141,9 +127,6 @@ func TestDoctorLooksAtWhatTheConfigNames(t *testing.T) {
 // TestDoctorLive: --live starts the programs and calls the servers, each within its time limit.
 func TestDoctorLive(t *testing.T) {
 	t.Parallel()
-	if runtime.GOOS == "windows" {
-		t.Skip("the programs are scripts of a shell")
-	}
 	dir := needsDir(t, "c.yaml")
 	writeFile(t, dir, "mute.yaml", "mcpServers: {mute: {command: sleep, args: ['60']}}\n")
 	r := doctorReport(t, dir, 1, "-c", "c.yaml", "--live")
