@@ -82,7 +82,7 @@ func (p *Plugin) readCursor(ctx context.Context, text string, of []byte) (*curso
 	}
 	const hint = "send next_cursor of an answer to the same request as it is, or none to start over"
 	if len(text) > maxCursor {
-		return nil, violation("/cursor", "is not a cursor of this host: %s", hint)
+		return nil, protocol.Wrong("/cursor", "is not a cursor of this host: %s", hint)
 	}
 	secret, err := p.secret(ctx)
 	if err != nil {
@@ -92,10 +92,10 @@ func (p *Plugin) readCursor(ctx context.Context, text string, of []byte) (*curso
 	raw, err := base64.RawURLEncoding.DecodeString(strings.TrimPrefix(text, cursorMark))
 	if err != nil || len(raw) < signature || !hmac.Equal(raw[:signature], sign(secret, raw[signature:])) ||
 		json.Unmarshal(raw[signature:], c) != nil {
-		return nil, violation("/cursor", "is not a cursor of this host: %s", hint)
+		return nil, protocol.Wrong("/cursor", "is not a cursor of this host: %s", hint)
 	}
 	if !hmac.Equal(c.Of, of) {
-		return nil, violation("/cursor", "belongs to another request: %s. Only limit and refresh_ttl may change "+
+		return nil, protocol.Wrong("/cursor", "belongs to another request: %s. Only limit and refresh_ttl may change "+
 			"between pages", hint)
 	}
 	return c, nil

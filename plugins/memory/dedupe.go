@@ -14,6 +14,7 @@ import (
 	"a2e/host"
 	"a2e/host/state/store"
 	"a2e/plugins/memory/embed"
+	"a2e/protocol"
 )
 
 const maxDedupe = 1_000 // entries of one request that may have dedupe set
@@ -119,7 +120,7 @@ func (p *Plugin) dedupe(ctx context.Context, n name, b *batch) error {
 			continue
 		}
 		if len(places) > maxDedupe {
-			return violation("/entries", "has %d entries with dedupe; send at most %d in one request", len(places),
+			return protocol.Wrong("/entries", "has %d entries with dedupe; send at most %d in one request", len(places),
 				maxDedupe)
 		}
 		s, err := p.repositoryOf(ctx, tier, true)

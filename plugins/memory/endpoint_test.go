@@ -293,7 +293,8 @@ func search(t *testing.T, p *Plugin, st store.Store, query string) (*want, []hit
 	t.Helper()
 	n := must.Get(nameOf("default", nil))(t)
 	w := &want{pick: &pick{name: n, now: p.now()}, cursor: new(cursor), limit: 10}
-	if note := p.understand(t.Context(), w, query); note != "" {
+	vectors, note := p.embedTexts(t.Context(), []string{query})
+	if w.ask(query, vectors[0]); note != "" {
 		t.Fatal(note)
 	}
 	var hits []hit

@@ -48,11 +48,6 @@ type incoming struct {
 	merged int             // the version that it was merged with; 0 = none, -1 = the merge failed
 }
 
-// violation returns a `schema_violation` of one field.
-func violation(path, format string, args ...any) error {
-	return protocol.Violation(protocol.FieldError{Path: path, Message: fmt.Sprintf(format, args...)})
-}
-
 // parseEntry checks an entry of a request. Its error says which field is wrong.
 func parseEntry(obj protocol.Object, maxBytes int) (*incoming, error) {
 	in := &incoming{given: make(map[string]bool, obj.Len())}
@@ -94,8 +89,8 @@ func conditional() []string { return []string{"if_version", "merge", "dedupe"} }
 func inNamespace(n name, of protocol.Object) error {
 	v, _ := of.Get("namespace")
 	if text, is := v.Str(); is && text != n.namespace {
-		return violation("/namespace", "is %.64q, and the memory_id stands for %.64q; memory/init/req gives that of "+
-			"another namespace", text, n.namespace)
+		return protocol.Wrong("/namespace", "is %.64q, and the memory_id stands for %.64q; memory/init/req gives that "+
+			"of another namespace", text, n.namespace)
 	}
 	return nil
 }

@@ -39,11 +39,11 @@ func parseFilter(filter protocol.Object) (all []condition, err error) {
 		at := "/filter/" + pointerEscaped(string(name))
 		path, err := parsePath(string(name))
 		if err != nil {
-			return nil, violation(at, "%v", err)
+			return nil, protocol.Wrong(at, "%v", err)
 		}
 		if slices.Contains([]string{"$and", "$or", "$not", "$nor"}, path[0]) {
-			return nil, violation(at, "%.64q is not a field; all conditions of a filter must hold, and there are no "+
-				"others", name)
+			return nil, protocol.Wrong(at, "%.64q is not a field; all conditions of a filter must hold, and there are "+
+				"no others", name)
 		}
 		if value.Kind() != '{' {
 			all, err = appendCondition(all, at, path, "eq", value)
@@ -54,10 +54,10 @@ func parseFilter(filter protocol.Object) (all []condition, err error) {
 		}
 		given, err := protocol.ParseObject(value)
 		if err != nil {
-			return nil, violation(at, "%v", err)
+			return nil, protocol.Wrong(at, "%v", err)
 		}
 		if given.Len() == 0 {
-			return nil, violation(at, "names no operator; there are %s", strings.Join(operators(), ", "))
+			return nil, protocol.Wrong(at, "names no operator; there are %s", strings.Join(operators(), ", "))
 		}
 		for op, value := range given.All() {
 			if all, err = appendCondition(all, at, path, string(op), value); err != nil {
@@ -66,7 +66,7 @@ func parseFilter(filter protocol.Object) (all []condition, err error) {
 		}
 	}
 	if len(all) > maxConditions {
-		return nil, violation("/filter", "has %d conditions; send at most %d", len(all), maxConditions)
+		return nil, protocol.Wrong("/filter", "has %d conditions; send at most %d", len(all), maxConditions)
 	}
 	return all, nil
 }
@@ -110,28 +110,28 @@ func appendCondition(all []condition, at string, path []string, op string, value
 	at += "/" + pointerEscaped(op)
 	switch kind := value.Kind(); {
 	case !slices.Contains(operators(), c.op):
-		return nil, violation(at, "%.64q is not an operator (a field within this one is written with a dot: "+
+		return nil, protocol.Wrong(at, "%.64q is not an operator (a field within this one is written with a dot: "+
 			"user.age); %s", op, schema.Suggest(c.op, "operators", operators()))
 	case c.op == "exists" && kind != 't' && kind != 'f':
-		return nil, violation(at, "should be true or false")
+		return nil, protocol.Wrong(at, "should be true or false")
 	case c.op == "in" && kind != '[':
-		return nil, violation(at, "should be a list of values")
+		return nil, protocol.Wrong(at, "should be a list of values")
 	case slices.Contains([]string{"gt", "gte", "lt", "lte"}, c.op) && kind != '0' && kind != '"':
-		return nil, violation(at, "should be a number or a string, which have an order")
+		return nil, protocol.Wrong(at, "should be a number or a string, which have an order")
 	}
 	values := []jsontext.Value{jsontext.Value(value)}
 	if c.op == "in" {
 		if err := json.Unmarshal(value, &values); err != nil {
-			return nil, violation(at, "%v", err)
+			return nil, protocol.Wrong(at, "%v", err)
 		}
 		if len(values) > maxIn {
-			return nil, violation(at, "has %d values; send at most %d", len(values), maxIn)
+			return nil, protocol.Wrong(at, "has %d values; send at most %d", len(values), maxIn)
 		}
 	}
 	for _, v := range values {
 		form, err := comparableForm(v)
 		if err != nil {
-			return nil, violation(at, "%v", err)
+			return nil, protocol.Wrong(at, "%v", err)
 		}
 		c.values = append(c.values, form)
 	}

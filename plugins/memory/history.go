@@ -1,8 +1,6 @@
 package memory
 
 import (
-	"github.com/go-json-experiment/json/jsontext"
-
 	"a2e/host/state/store"
 )
 
@@ -93,14 +91,9 @@ func remove(tx *store.Tx, where string, args ...any) (deleted int, err error) {
 
 // versionRecord is a former version of an entry as an export has it.
 type versionRecord struct {
-	Namespace string            `json:"namespace"`
-	Scope     map[string]string `json:"scope"`
-	Owner     string            `json:"owner"`
-	entry
-	CreatedAt float64 `json:"created_at"`
-	UpdatedAt float64 `json:"updated_at"`
-	Version   int     `json:"version"`
-	Folder    string  `json:"folder,omitzero"`
+	record
+	Version int    `json:"version"`
+	Folder  string `json:"folder,omitzero"`
 }
 
 const selectHistory = `SELECT n.namespace, n.scope, s.tier, s.owner, e.sent, h.content, h.tags, h.source, h.weight,
@@ -110,22 +103,12 @@ const selectHistory = `SELECT n.namespace, n.scope, s.tier, s.owner, e.sent, h.c
 	ORDER BY h.id`
 
 func (r *versionRecord) columns() []any {
-	return []any{
-		&r.Namespace, store.JSON(&r.Scope), &r.Tier, &r.Owner, (*[]byte)(&r.Key), (*[]byte)(&r.Content),
-		store.JSON(&r.Tags), &r.Source, &r.Weight, &r.TTL,
-		&r.CreatedAt, &r.UpdatedAt, &r.Version, &r.Folder,
-	}
+	return append(r.record.columns(), &r.Version, &r.Folder)
 }
 
 // importPast stores a former version if its entry exists with a later version.
 func importPast(r *versionRecord, tx *store.Tx) error {
-	if r.Content == nil {
-		r.Content = jsontext.Value("null")
-	}
-	if err := r.check(maxImport); err != nil {
-		return err
-	}
-	n, err := nameOf(r.Namespace, r.Scope)
+	n, err := r.take()
 	if err != nil {
 		return err
 	}

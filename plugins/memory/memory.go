@@ -107,12 +107,12 @@ func New(instance string, opts Options, env host.Env) (*Plugin, error) {
 		return nil, fmt.Errorf("plugin %q: %w", instance, err)
 	}
 	env = env.WithDefaults()
-	return &Plugin{
+	p := &Plugin{
 		name: instance, opts: opts, env: env, embedder: embedder, names: make(map[string]name),
-		working: make(map[string]*repository),
-		sharing: make(map[string][]string),
-		tidying: tidying{done: make(chan struct{})},
-	}, nil
+		working: make(map[string]*repository), sharing: make(map[string][]string),
+	}
+	p.tidying.ctx, p.tidying.stop = context.WithCancel(context.Background())
+	return p, nil
 }
 
 // Needs implements host.Needer: the endpoint of the embeddings.
@@ -176,7 +176,7 @@ func (p *Plugin) knowing(fields ...string) func(context.Context, protocol.Object
 func (p *Plugin) inPlace(ctx context.Context, obj protocol.Object, next func() (any, error)) (any, error) {
 	for _, field := range conditional() {
 		if v, there := obj.Get(field); there && v.Kind() != 'n' {
-			return nil, violation("/"+field, "belongs in each of the entries, not beside them")
+			return nil, protocol.Wrong("/"+field, "belongs in each of the entries, not beside them")
 		}
 	}
 	if n, err := p.find(ctx, obj.Text("memory_id")); err == nil {
@@ -250,10 +250,10 @@ func (p *Plugin) init(_ context.Context, req *protocol.MemoryInitRequest, _ host
 		return nil, err
 	}
 	if len(n.namespace) > maxNamespace {
-		return nil, violation("/namespace", "has %d bytes; %d are allowed", len(n.namespace), maxNamespace)
+		return nil, protocol.Wrong("/namespace", "has %d bytes; %d are allowed", len(n.namespace), maxNamespace)
 	}
 	if len(n.scope) > maxScope {
-		return nil, violation("/scope", "has %d bytes as JSON; %d are allowed", len(n.scope), maxScope)
+		return nil, protocol.Wrong("/scope", "has %d bytes as JSON; %d are allowed", len(n.scope), maxScope)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -301,7 +301,8 @@ func tiersOf(tier protocol.MemoryTier) ([]protocol.MemoryTier, error) {
 		return tiers(), nil
 	}
 	if !slices.Contains(tiers(), tier) {
-		return nil, violation("/tier", "there is no tier %.64q; there are working, episodic, semantic, and \"\" for all", tier)
+		return nil, protocol.Wrong("/tier", "there is no tier %.64q; there are working, episodic, semantic, and "+
+			`"" for all`, tier)
 	}
 	return []protocol.MemoryTier{tier}, nil
 }

@@ -238,7 +238,7 @@ func (s *scan) exact(estimates []near) ([]near, error) {
 // vectorsOf reads the vectors of entries, ordered by entry.
 func vectorsOf(tx *store.Tx, ids []int64, size int) (all []loose, err error) {
 	err = tx.Each("SELECT entry, vector FROM memory_vectors WHERE entry IN (SELECT CAST(value AS BIGINT) FROM "+
-		"json_each($1)) ORDER BY entry", []any{listOf(ids)}, func(scan func(...any) error) error {
+		"json_each($1)) ORDER BY entry", []any{store.JSON(ids)}, func(scan func(...any) error) error {
 		var l loose
 		var raw []byte
 		err := scan(&l.entry, &raw)

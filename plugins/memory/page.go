@@ -32,16 +32,16 @@ func (p *Plugin) list(ctx context.Context, w *want) (*protocol.MemoryRetrieveRes
 	var durable, working listed
 	var all, rest, page []ref
 	found := make(map[ref]*row)
-	err := p.each(ctx, w, func(tx *store.Tx, _ *repository, isWorking bool, spaces []space) (err error) {
+	err := p.each(ctx, w, func(tx *store.Tx, s *repository, spaces []space) (err error) {
 		here, below := &durable, w.Durable
-		if isWorking {
+		if s.working {
 			here, below = &working, w.Working
 		}
 		*here = listed{}
 		if here.idList, err = w.ids(tx, spaces, below, w.end(), true); err != nil {
 			return err
 		}
-		if here.refs, err = refsOf(tx, here.ids, isWorking); err != nil || isWorking {
+		if here.refs, err = refsOf(tx, here.ids, s.working); err != nil || s.working {
 			return err
 		}
 		all = merge(durable, working)
@@ -97,7 +97,7 @@ func (p *Plugin) list(ctx context.Context, w *want) (*protocol.MemoryRetrieveRes
 // refsOf reads the refs of entries, which merge and fitting use.
 func refsOf(tx *store.Tx, ids []int64, working bool) (refs []ref, err error) {
 	err = tx.Each("SELECT id, updated_at, bytes FROM memory_entries WHERE id IN (SELECT CAST(value AS BIGINT) FROM "+
-		"json_each($1)) ORDER BY id DESC", []any{listOf(ids)}, func(scan func(...any) error) error {
+		"json_each($1)) ORDER BY id DESC", []any{store.JSON(ids)}, func(scan func(...any) error) error {
 		r := ref{working: working}
 		err := scan(&r.id, &r.updated, &r.bytes)
 		refs = append(refs, r)
@@ -154,19 +154,11 @@ func load(tx *store.Tx, w *want, page []ref, working bool, found map[ref]*row) e
 		return nil
 	}
 	all, err := rows(tx, w.now, "WHERE e.id IN (SELECT CAST(value AS BIGINT) FROM json_each($1))",
-		listOf(slices.Collect(maps.Keys(ids))))
+		store.JSON(slices.Collect(maps.Keys(ids))))
 	for _, r := range all {
 		found[ids[r.id]] = r
 	}
 	return err
-}
-
-// tierOf returns a tier of the working repository, or one of the shared repository.
-func tierOf(working bool) protocol.MemoryTier {
-	if working {
-		return protocol.TierWorking
-	}
-	return protocol.TierEpisodic
 }
 
 // finish puts the hits into an answer, and the next cursor if there are more.
@@ -210,7 +202,7 @@ func (p *Plugin) namespaces(ctx context.Context, w *want, depth int) (*protocol.
 		w.prefix = new(string)
 	}
 	sums := make(map[string]int)
-	if err := p.each(ctx, w, func(_ *store.Tx, _ *repository, _ bool, spaces []space) error {
+	if err := p.each(ctx, w, func(_ *store.Tx, _ *repository, spaces []space) error {
 		for _, s := range spaces {
 			names := strings.Split(s.namespace, "/")
 			if depth > 0 && len(names) > depth {
@@ -248,7 +240,7 @@ func (p *Plugin) namespaces(ctx context.Context, w *want, depth int) (*protocol.
 // history answers a request for the history of keys: their versions in one list, the newest first.
 func (p *Plugin) history(ctx context.Context, w *want) (*protocol.MemoryRetrieveResponse, error) {
 	var hits []hit
-	if err := p.each(ctx, w, func(tx *store.Tx, _ *repository, _ bool, spaces []space) error {
+	if err := p.each(ctx, w, func(tx *store.Tx, _ *repository, spaces []space) error {
 		for _, s := range spaces {
 			for _, key := range w.keys {
 				now, err := current(tx, s.id, key, w.now)
@@ -280,10 +272,10 @@ func (p *Plugin) history(ctx context.Context, w *want) (*protocol.MemoryRetrieve
 
 // refresh restarts the time to live of hits that expire. Those that have expired meanwhile stay expired.
 func (p *Plugin) refresh(ctx context.Context, w *want, hits []hit) error {
-	for _, working := range []bool{false, true} {
+	for _, tiers := range byRepository(tiers()) {
 		var ids []int64
 		for _, h := range hits {
-			if h.TTL > 0 && working == (h.Tier == protocol.TierWorking) {
+			if h.TTL > 0 && slices.Contains(tiers, h.Tier) {
 				ids = append(ids, h.id)
 				h.expires = h.expiry(w.now)
 			}
@@ -291,13 +283,13 @@ func (p *Plugin) refresh(ctx context.Context, w *want, hits []hit) error {
 		if len(ids) == 0 {
 			continue
 		}
-		s, err := p.repositoryOf(ctx, tierOf(working), false)
+		s, err := p.repositoryOf(ctx, tiers[0], false)
 		if err != nil || s == nil {
 			return err
 		}
 		if err := s.store.Write(ctx, func(tx *store.Tx) error {
 			_, err := tx.Exec("UPDATE memory_entries SET expires_at = $1 + ttl WHERE id IN (SELECT CAST(value AS "+
-				"BIGINT) FROM json_each($2)) AND expires_at > $3", w.now, listOf(ids), w.now)
+				"BIGINT) FROM json_each($2)) AND expires_at > $3", w.now, store.JSON(ids), w.now)
 			return err
 		}); err != nil {
 			return err

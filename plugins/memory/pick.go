@@ -47,18 +47,18 @@ func (p *Plugin) picked(n name, sess *host.Session, sel *protocol.MemorySelectio
 	}
 	switch {
 	case len(sel.Keys) > maxBatch:
-		return nil, violation("/keys", "has %d keys; send at most %d in one request", len(sel.Keys), maxBatch)
+		return nil, protocol.Wrong("/keys", "has %d keys; send at most %d in one request", len(sel.Keys), maxBatch)
 	case len(sel.Tags) > maxTagFilter:
-		return nil, violation("/tags", "has %d tags; send at most %d in one request", len(sel.Tags), maxTagFilter)
+		return nil, protocol.Wrong("/tags", "has %d tags; send at most %d in one request", len(sel.Tags), maxTagFilter)
 	case len(sel.AllTags) > maxTagFilter:
-		return nil, violation("/all_tags", "has %d tags; send at most %d in one request", len(sel.AllTags),
+		return nil, protocol.Wrong("/all_tags", "has %d tags; send at most %d in one request", len(sel.AllTags),
 			maxTagFilter)
 	case sel.Since < 0:
-		return nil, violation("/since", "is %v; it should be seconds since 1970", sel.Since)
+		return nil, protocol.Wrong("/since", "is %v; it should be seconds since 1970", sel.Since)
 	case sel.Until < 0:
-		return nil, violation("/until", "is %v; it should be seconds since 1970", sel.Until)
+		return nil, protocol.Wrong("/until", "is %v; it should be seconds since 1970", sel.Until)
 	case w.prefix != nil && len(*w.prefix) > maxNamespace:
-		return nil, violation("/namespace_prefix", "has %d bytes; %d are allowed", len(*w.prefix), maxNamespace)
+		return nil, protocol.Wrong("/namespace_prefix", "has %d bytes; %d are allowed", len(*w.prefix), maxNamespace)
 	}
 	var err error
 	if w.tiers, err = tiersOf(sel.Tier); err != nil {
@@ -71,7 +71,7 @@ func (p *Plugin) picked(n name, sess *host.Session, sel *protocol.MemorySelectio
 	for i, key := range sel.Keys {
 		c, err := canonical(jsontext.Value(key.Raw()))
 		if err != nil {
-			return nil, violation(fmt.Sprintf("/keys/%d", i), "%v", err)
+			return nil, protocol.Wrong(fmt.Sprintf("/keys/%d", i), "%v", err)
 		}
 		w.keys = append(w.keys, c)
 	}
@@ -92,14 +92,13 @@ type space struct {
 	entries   int
 }
 
-// inSpaces calls do with the spaces of the tiers that are not empty and belong to the memory or, with a
-// prefix, to a namespace at or below it.
-func (p *Plugin) inSpaces(tx *store.Tx, w *pick, among []protocol.MemoryTier, do func([]space) error) error {
-	var all []space
+// spaces returns the spaces of the tiers that are not empty and belong to the memory or, with a prefix, to a
+// namespace at or below it.
+func (p *Plugin) spaces(tx *store.Tx, w *pick, among []protocol.MemoryTier) (all []space, err error) {
 	for _, tier := range among {
 		owner, err := p.owner(tx, tier, w.sess)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		query := "SELECT s.id, n.namespace, s.entries FROM memory_spaces s JOIN memory_names n USING (memory_id) " +
 			"WHERE s.tier = $1 AND s.owner = $2 AND s.entries > 0 AND "
@@ -119,10 +118,10 @@ func (p *Plugin) inSpaces(tx *store.Tx, w *pick, among []protocol.MemoryTier, do
 			return err
 		})
 		if err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return do(all)
+	return all, nil
 }
 
 // isBelow reports whether a namespace is the prefix or below it: users/7 is below users, users2 is not.
@@ -197,15 +196,15 @@ func (w *pick) where(s space) (id, query string, args store.Args) {
 		args.Add(allOf[0])
 	} else if len(allOf) > 1 {
 		add("e.id IN (SELECT entry FROM memory_tags WHERE space = $1 AND tag IN (SELECT value FROM json_each(%s)) "+
-			"GROUP BY entry HAVING count(*) = %s)", listOf(allOf), len(allOf))
+			"GROUP BY entry HAVING count(*) = %s)", store.JSON(allOf), len(allOf))
 	}
 	if len(anyOf) > 0 {
 		add("e.id IN (SELECT entry FROM memory_tags WHERE space = $1 AND tag IN (SELECT value FROM json_each(%s)))",
-			listOf(anyOf))
+			store.JSON(anyOf))
 	}
 	if len(w.keys) > 0 {
 		add("substr(e.key, 1, 500) IN (SELECT substr(value, 1, 500) FROM json_each(%[1]s)) AND e.key IN (SELECT "+
-			"value FROM json_each(%[1]s))", listOf(w.keys))
+			"value FROM json_each(%[1]s))", store.JSON(w.keys))
 	}
 	if w.source != "" {
 		add("e.source = %s AND e.source <> ''", w.source)
@@ -304,7 +303,7 @@ func (w *pick) narrow(tx *store.Tx, s space, below int64, where string, args sto
 	if err != nil || len(ids[0]) > maxNarrow {
 		return where, args, err
 	}
-	where += " AND e.id IN (SELECT CAST(value AS BIGINT) FROM json_each(" + args.Add(listOf(ids[0])) +
+	where += " AND e.id IN (SELECT CAST(value AS BIGINT) FROM json_each(" + args.Add(store.JSON(ids[0])) +
 		") UNION ALL SELECT id FROM memory_entries WHERE space = $1 AND bytes > 8192"
 	if numbers {
 		where += " UNION ALL SELECT id FROM memory_entries WHERE space = $1 AND glob('*[0-9][eE][-+0-9]*', content)"

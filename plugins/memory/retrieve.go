@@ -31,7 +31,7 @@ type want struct {
 	minScore float64 // least relevance of a hit
 	refresh  bool    // restart the time to live of the entries found
 
-	query   string // "" = none; the fields below follow from it
+	// of a query
 	words   *embed.Query
 	vector  embed.Vector
 	allowed map[int64]bool // entries that a search looks at; nil = all
@@ -104,69 +104,48 @@ func checkRetrieve(req *protocol.MemoryRetrieveRequest) error {
 		sel.Since > 0 || sel.Until > 0 || req.Query != "" || req.MinScore > 0 || req.RefreshTTL
 	switch {
 	case req.Limit < 0:
-		return violation("/limit", "is %d; it should be 0 or more", req.Limit)
+		return protocol.Wrong("/limit", "is %d; it should be 0 or more", req.Limit)
 	case req.Offset < 0 || req.Offset > maxOffset:
-		return violation("/offset", "is %d; it should be from 0 to %d. cursor goes on from an answer without an end",
-			req.Offset, maxOffset)
+		return protocol.Wrong("/offset", "is %d; it should be from 0 to %d. cursor goes on from an answer without "+
+			"an end", req.Offset, maxOffset)
 	case req.Offset > 0 && req.Cursor != "":
-		return violation("/offset", "does not go with cursor: a cursor is a place already")
+		return protocol.Wrong("/offset", "does not go with cursor: a cursor is a place already")
 	case req.MaxDepth < 0 || req.MaxDepth > 0 && !req.ListNamespaces:
-		return violation("/max_depth", "is %d; it should be 1 or more, beside list_namespaces: true", req.MaxDepth)
+		return protocol.Wrong("/max_depth", "is %d; it should be 1 or more, beside list_namespaces: true", req.MaxDepth)
 	case req.ListNamespaces && (conditions || req.History || len(sel.Keys) > 0):
-		return violation("/list_namespaces", "goes with tier, namespace_prefix, max_depth, limit, offset and cursor "+
-			"alone")
+		return protocol.Wrong("/list_namespaces", "goes with tier, namespace_prefix, max_depth, limit, offset and "+
+			"cursor alone")
 	case req.History && (conditions || len(sel.Keys) == 0 || len(sel.Keys) > maxHistoryKeys ||
 		sel.NamespacePrefix != nil || req.Cursor != ""):
-		return violation("/history", "goes with 1 to %d keys, tier, limit and offset alone", maxHistoryKeys)
+		return protocol.Wrong("/history", "goes with 1 to %d keys, tier, limit and offset alone", maxHistoryKeys)
 	}
 	return nil
 }
 
-// understand prepares a query. note says why it has no vector, see embedTexts.
-func (p *Plugin) understand(ctx context.Context, w *want, query string) (note string) {
-	vectors, note := p.embedTexts(ctx, []string{query[:min(len(query), maxQuery)]})
-	w.ask(query, vectors[0])
-	return note
-}
-
 // ask sets the query and its vector.
 func (w *want) ask(query string, vector embed.Vector) {
-	w.query = query[:min(len(query), maxQuery)]
-	w.words = embed.NewQuery(w.query, maxQueryWords)
-	w.vector = vector
+	w.words, w.vector = embed.NewQuery(query[:min(len(query), maxQuery)], maxQueryWords), vector
 }
 
-// each calls do for each repository that holds tiers of the request, with their spaces.
-func (p *Plugin) each(ctx context.Context, w *want, do func(tx *store.Tx, s *repository, working bool,
-	spaces []space) error,
-) error {
-	durable := slices.DeleteFunc(slices.Clone(w.tiers),
-		func(t protocol.MemoryTier) bool { return t == protocol.TierWorking })
-	if len(durable) < len(w.tiers) {
-		s, err := p.repositoryOf(ctx, protocol.TierWorking, false)
-		if err != nil {
-			return err
-		}
-		if s != nil {
+// each calls do for each repository that holds tiers of the request, that of the working tier first, with
+// their spaces.
+func (p *Plugin) each(ctx context.Context, w *want, do func(*store.Tx, *repository, []space) error) error {
+	for _, tiers := range slices.Backward(byRepository(w.tiers)) {
+		s, err := p.repositoryOf(ctx, tiers[0], false)
+		if err == nil && s != nil {
 			err = p.read(ctx, s, w, func(tx *store.Tx) error {
-				return p.inSpaces(tx, w.pick, []protocol.MemoryTier{protocol.TierWorking},
-					func(spaces []space) error { return do(tx, s, true, spaces) })
+				spaces, err := p.spaces(tx, w.pick, tiers)
+				if err != nil {
+					return err
+				}
+				return do(tx, s, spaces)
 			})
 		}
 		if err != nil {
 			return err
 		}
 	}
-	if len(durable) == 0 {
-		return nil
-	}
-	s, err := p.repositoryOf(ctx, protocol.TierEpisodic, false)
-	if err != nil {
-		return err
-	}
-	return p.read(ctx, s, w, func(tx *store.Tx) error {
-		return p.inSpaces(tx, w.pick, durable, func(spaces []space) error { return do(tx, s, false, spaces) })
-	})
+	return nil
 }
 
 // read calls do in a read transaction, after it has removed expired entries so that no count includes them.
@@ -197,13 +176,14 @@ func (p *Plugin) read(ctx context.Context, s *repository, w *want, do func(tx *s
 
 // search answers a request with a query.
 func (p *Plugin) search(ctx context.Context, w *want, query string) (*protocol.MemoryRetrieveResponse, error) {
-	note := p.understand(ctx, w, query)
+	vectors, note := p.embedTexts(ctx, []string{query[:min(len(query), maxQuery)]})
+	w.ask(query, vectors[0])
 	given := make(map[int64]bool, len(w.Ranked))
 	for _, id := range w.Ranked {
 		given[id] = true
 	}
 	var hits []hit
-	err := p.each(ctx, w, func(tx *store.Tx, s *repository, _ bool, spaces []space) error {
+	err := p.each(ctx, w, func(tx *store.Tx, s *repository, spaces []space) error {
 		here, err := s.find(tx, w, spaces)
 		hits = append(hits, here...)
 		return err

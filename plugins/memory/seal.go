@@ -3,7 +3,6 @@ package memory
 import (
 	"context"
 	"encoding/binary"
-	"math"
 	"math/rand/v2"
 
 	"a2e/host/state/store"
@@ -47,7 +46,7 @@ func (s *repository) sealBehind(ctx context.Context) {
 // sealOne makes one segment of the vectors of the entries ids; size is their number of dimensions.
 func sealOne(tx *store.Tx, space int64, ids []int64, size int) error {
 	if _, err := tx.Exec("DELETE FROM memory_loose WHERE space = $1 AND entry IN (SELECT CAST(value AS BIGINT) FROM "+
-		"json_each($2))", space, listOf(ids)); err != nil {
+		"json_each($2))", space, store.JSON(ids)); err != nil {
 		return err
 	}
 	all, err := vectorsOf(tx, ids, size)
@@ -92,7 +91,7 @@ func centreOf(tx *store.Tx, vectors []embed.Vector) (id int64, centre []float32,
 		sample[i] = 1 + rand.Int64N(now)
 	}
 	found, err := store.Column[[]byte](tx, "SELECT vector FROM memory_vectors WHERE seq IN (SELECT CAST(value AS "+
-		"BIGINT) FROM json_each($1)) ORDER BY seq", listOf(sample))
+		"BIGINT) FROM json_each($1)) ORDER BY seq", store.JSON(sample))
 	if err != nil {
 		return 0, nil, err
 	}
@@ -103,10 +102,7 @@ func centreOf(tx *store.Tx, vectors []embed.Vector) (id int64, centre []float32,
 	}
 	centre = embed.Centre(vectors)
 	background := embed.BackgroundOf(vectors)
-	raw = raw[:0]
-	for _, f := range centre {
-		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(f))
-	}
+	raw, _ = binary.Append(nil, binary.LittleEndian, centre) // fails only for other types
 	id, err = tx.Insert("INSERT INTO memory_centres (at, centre, mean, spread) VALUES ($1, $2, $3, $4) RETURNING id",
 		now, raw, background.Mean, background.Spread)
 	return id, centre, err
@@ -114,9 +110,7 @@ func centreOf(tx *store.Tx, vectors []embed.Vector) (id int64, centre []float32,
 
 func floatsOf(raw []byte) []float32 {
 	out := make([]float32, len(raw)/4)
-	for i := range out {
-		out[i] = math.Float32frombits(binary.LittleEndian.Uint32(raw[4*i:]))
-	}
+	_, _ = binary.Decode(raw, binary.LittleEndian, out) // fails only for other sizes
 	return out
 }
 
@@ -146,7 +140,7 @@ func unseal(tx *store.Tx, space int64) error {
 		}
 		if _, err := tx.Exec("INSERT INTO memory_loose SELECT space, entry FROM memory_vectors WHERE space = $1 AND "+
 			"entry IN (SELECT CAST(value AS BIGINT) FROM json_each($2)) ON CONFLICT DO NOTHING", space,
-			listOf(ids)); err != nil {
+			store.JSON(ids)); err != nil {
 			return err
 		}
 		if _, err := tx.Exec("DELETE FROM memory_segments WHERE id = $1", id); err != nil {

@@ -34,11 +34,7 @@ func (s *repository) search(tx *store.Tx, w *want, spaces []int64) ([]hit, error
 	for _, c := range closest {
 		ids = append(ids, c.entry)
 	}
-	hits, err := s.candidates(tx, w, words, spaces, ids)
-	if err != nil {
-		return nil, err
-	}
-	return hits, nil
+	return s.candidates(tx, w, words, spaces, ids)
 }
 
 // candidates reads the entries of ids and computes how well each matches the query.
@@ -51,7 +47,7 @@ func (s *repository) candidates(tx *store.Tx, w *want, words *words, spaces, ids
 	var hits []hit
 	err = tx.Each("SELECT "+columns+", v.vector"+fromEntries+"LEFT JOIN memory_vectors v ON v.entry = e.id WHERE "+
 		"e.id IN (SELECT CAST(value AS BIGINT) FROM json_each($1)) ORDER BY e.id",
-		[]any{listOf(slices.Compact(ids))}, func(scan func(...any) error) error {
+		[]any{store.JSON(slices.Compact(ids))}, func(scan func(...any) error) error {
 			var vector []byte
 			r := new(row)
 			err := scan(append(r.columns(), &vector)...)

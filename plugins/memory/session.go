@@ -35,6 +35,13 @@ func (p *Plugin) diskRepository(st store.Store) *repository {
 	return p.disk
 }
 
+// onDisk returns the repository of the shared store; nil = nothing has used it yet.
+func (p *Plugin) onDisk() *repository {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.disk
+}
+
 // workingRepository returns the repository of a session's working tier, which is in memory.
 func (p *Plugin) workingRepository(ctx context.Context, sess *host.Session, make bool) (*repository, error) {
 	if sess == nil {
@@ -49,6 +56,7 @@ func (p *Plugin) workingRepository(ctx context.Context, sess *host.Session, make
 			return nil, err
 		}
 		s = newRepository(st)
+		s.working = true
 		p.working[sess.ID] = s
 	}
 	return s, nil
@@ -121,7 +129,7 @@ func (p *Plugin) ScopeMemory(ctx context.Context, child string, scope protocol.M
 		return fmt.Errorf("a child's memory is set within a request")
 	}
 	if child == "" || child == sess.AgentID {
-		return violation("/agent_id", "a child agent needs an id of its own, not %q", child)
+		return protocol.Wrong("/agent_id", "a child agent needs an id of its own, not %q", child)
 	}
 	s, err := p.repositoryOf(ctx, protocol.TierEpisodic, true)
 	if err != nil {
@@ -146,7 +154,7 @@ func (p *Plugin) ScopeMemory(ctx context.Context, child string, scope protocol.M
 		case protocol.MemorySnapshot:
 			return p.copyMemory(tx, parent, child, working)
 		}
-		return violation("/memory_scope", "there is no scope %.64q; there are shared, isolated, snapshot", scope)
+		return protocol.Wrong("/memory_scope", "there is no scope %.64q; there are shared, isolated, snapshot", scope)
 	})
 	if err == nil && scope == protocol.MemoryShared {
 		p.mu.Lock()

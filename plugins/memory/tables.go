@@ -1,7 +1,6 @@
 package memory
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"sync/atomic"
@@ -62,14 +61,38 @@ type agentRecord struct {
 	Uses  string `json:"uses"`
 }
 
-// entryRecord is an entry as an export has it, with its memory, owner and vector.
-type entryRecord struct {
+// record is the part of an export that current entries and former versions have in common.
+type record struct {
 	Namespace string            `json:"namespace"`
 	Scope     map[string]string `json:"scope"`
 	Owner     string            `json:"owner"` // of an episodic entry: the agent id
 	entry
 	CreatedAt float64 `json:"created_at"`
 	UpdatedAt float64 `json:"updated_at"`
+}
+
+// columns returns the fields in the order in which both queries select them.
+func (r *record) columns() []any {
+	return []any{
+		&r.Namespace, store.JSON(&r.Scope), &r.Tier, &r.Owner, (*[]byte)(&r.Key), (*[]byte)(&r.Content),
+		store.JSON(&r.Tags), &r.Source, &r.Weight, &r.TTL, &r.CreatedAt, &r.UpdatedAt,
+	}
+}
+
+// take checks an imported record, and returns the name of its memory.
+func (r *record) take() (name, error) {
+	if r.Content == nil {
+		r.Content = jsontext.Value("null")
+	}
+	if err := r.check(maxImport); err != nil {
+		return name{}, err
+	}
+	return nameOf(r.Namespace, r.Scope)
+}
+
+// entryRecord is an entry as an export has it, with its memory, owner and vector.
+type entryRecord struct {
+	record
 	ExpiresAt float64 `json:"expires_at,omitzero"` // 0 = updated_at + ttl; set where a read postponed it
 	Folder    string  `json:"folder,omitzero"`
 	Version   int     `json:"version,omitzero"` // 0 = 1: an export of an older a2e has no versions
@@ -101,9 +124,7 @@ func exportEntries(tx *store.Tx, emit func(any) error) error {
 		LEFT JOIN memory_vectors v ON v.entry = e.id
 		ORDER BY e.id`, nil, func(scan func(...any) error) error {
 		var r entryRecord
-		if err := scan(&r.Namespace, store.JSON(&r.Scope), &r.Tier, &r.Owner, (*[]byte)(&r.Key), (*[]byte)(&r.Content),
-			store.JSON(&r.Tags), &r.Source, &r.Weight, &r.TTL,
-			&r.CreatedAt, &r.UpdatedAt, &r.ExpiresAt, &r.Version, &r.Folder, &r.Vector); err != nil {
+		if err := scan(append(r.columns(), &r.ExpiresAt, &r.Version, &r.Folder, &r.Vector)...); err != nil {
 			return err
 		}
 		if r.ExpiresAt == r.expiry(r.UpdatedAt) {
@@ -114,17 +135,11 @@ func exportEntries(tx *store.Tx, emit func(any) error) error {
 }
 
 func importEntry(tx *store.Tx, raw jsontext.Value) error {
-	r := entryRecord{entry: entry{Weight: 1}}
+	r := entryRecord{record: record{entry: entry{Weight: 1}}}
 	if err := json.Unmarshal(raw, &r); err != nil {
 		return err
 	}
-	if r.Content == nil {
-		r.Content = jsontext.Value("null")
-	}
-	if err := r.check(maxImport); err != nil {
-		return err
-	}
-	n, err := nameOf(r.Namespace, r.Scope)
+	n, err := r.take()
 	if err != nil {
 		return err
 	}
@@ -192,9 +207,10 @@ func Owners(ctx context.Context, s store.Store) (all []Owner, err error) {
 
 // repository is the memory in one store: the shared store, or that of a session.
 type repository struct {
-	store store.Store
-	index *index
-	keyed atomic.Bool // memory_unkeyed is empty
+	store   store.Store
+	working bool // it has the working tier of a session
+	index   *index
+	keyed   atomic.Bool // memory_unkeyed is empty
 
 	tidy    atomic.Bool  // the word indexes have nothing to merge
 	storing atomic.Int64 // store requests under way
@@ -309,12 +325,6 @@ func (r *row) expired(now float64) bool { return r.expires != 0 && r.expires <= 
 func rows(tx *store.Tx, now float64, query string, args ...any) ([]*row, error) {
 	found, err := store.Rows(tx, "SELECT "+columns+fromEntries+query, args, (*row).columns)
 	return slices.DeleteFunc(found, func(r *row) bool { return r.expired(now) }), err
-}
-
-// listOf returns values as JSON, for json_each in a query.
-func listOf[T cmp.Ordered](values []T) string {
-	raw, _ := json.Marshal(values) // strings and numbers: no error
-	return string(raw)
 }
 
 // answer returns the row as the agent gets it.

@@ -17,9 +17,9 @@ const (
 // many store requests the same segments would be merged again and again.
 type tidying struct {
 	mu      sync.Mutex
-	running bool // guarded by mu
-	closed  bool // guarded by mu
-	done    chan struct{}
+	running bool               // guarded by mu
+	ctx     context.Context    // ends with close
+	stop    context.CancelFunc // called with mu held
 	workers sync.WaitGroup
 }
 
@@ -31,7 +31,7 @@ func (t *tidying) start(s *repository) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.running || t.closed {
+	if t.running || t.ctx.Err() != nil {
 		return
 	}
 	t.running = true
@@ -39,7 +39,7 @@ func (t *tidying) start(s *repository) {
 		for again := true; again; {
 			tidied := t.run(s, indexes)
 			t.mu.Lock()
-			again = tidied && !s.tidy.Load() && !t.closed // store requests meanwhile started no merge
+			again = tidied && !s.tidy.Load() && t.ctx.Err() == nil // store requests meanwhile started no merge
 			t.running = again
 			t.mu.Unlock()
 		}
@@ -52,7 +52,7 @@ func (t *tidying) run(s *repository, indexes *store.SQLite) (tidied bool) {
 	wait, seen := idleTime, s.stored.Load()
 	for {
 		select {
-		case <-t.done:
+		case <-t.ctx.Done():
 			return false
 		case <-time.After(wait):
 		}
@@ -74,10 +74,7 @@ func (t *tidying) run(s *repository, indexes *store.SQLite) (tidied bool) {
 // close stops the merging and waits for its end.
 func (t *tidying) close() {
 	t.mu.Lock()
-	if !t.closed {
-		t.closed = true
-		close(t.done)
-	}
+	t.stop()
 	t.mu.Unlock()
 	t.workers.Wait()
 }

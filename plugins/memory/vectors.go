@@ -116,9 +116,7 @@ const maxBackfill = 64
 
 // catchUp makes some of the keys that older entries lack, and starts the merging of the word indexes.
 func (p *Plugin) catchUp(ctx context.Context) {
-	p.mu.Lock()
-	s := p.disk
-	p.mu.Unlock()
+	s := p.onDisk()
 	if s == nil {
 		return
 	}
@@ -130,9 +128,7 @@ func (p *Plugin) catchUp(ctx context.Context) {
 
 // backfill makes the vectors of entries that were stored while the endpoint was down.
 func (p *Plugin) backfill(ctx context.Context) {
-	p.mu.Lock()
-	s := p.disk
-	p.mu.Unlock()
+	s := p.onDisk()
 	if s == nil {
 		return
 	}
@@ -238,11 +234,7 @@ func restart(tx *store.Tx, m embed.Model) error {
 
 // storeTrouble turns an error of the store into one for the agent: a full store becomes CodeMemoryFull.
 func storeTrouble(err error) error {
-	var known *protocol.Error
-	if err == nil || errors.As(err, &known) {
-		return err
-	}
-	if errors.Is(err, store.ErrFull) {
+	if _, known := errors.AsType[*protocol.Error](err); !known && errors.Is(err, store.ErrFull) {
 		return protocol.Errorf(protocol.CodeMemoryFull, "the request was not done: %s", strings.TrimSpace(err.Error()))
 	}
 	return err

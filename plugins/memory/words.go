@@ -151,7 +151,7 @@ func lookUp(tx *store.Tx, query *embed.Query, spaces []int64) (*words, error) {
 	w := &words{tx: tx, spaces: spaces, query: query}
 	total := 0
 	if _, err := tx.Get("SELECT coalesce(sum(entries), 0) FROM memory_spaces WHERE id IN (SELECT CAST(value AS "+
-		"BIGINT) FROM json_each($1))", []any{listOf(spaces)}, &total); err != nil {
+		"BIGINT) FROM json_each($1))", []any{store.JSON(spaces)}, &total); err != nil {
 		return nil, err
 	}
 	if err := w.findEntries(); err != nil {
@@ -219,7 +219,7 @@ func (w *words) count(t *term) (int, error) {
 	if w.oldest == 0 {
 		oldest := "SELECT min((SELECT min(id) FROM memory_entries WHERE space = CAST(value AS BIGINT))) " +
 			"FROM json_each($1)"
-		if _, err := w.tx.Get(oldest, []any{listOf(w.spaces)}, &w.oldest); err != nil {
+		if _, err := w.tx.Get(oldest, []any{store.JSON(w.spaces)}, &w.oldest); err != nil {
 			return 0, err
 		}
 	}

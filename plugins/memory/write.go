@@ -57,7 +57,8 @@ func (p *Plugin) store(ctx context.Context, req *protocol.MemoryStoreRequest,
 		return nil, err
 	}
 	if len(req.Entries) > maxBatch {
-		return nil, violation("/entries", "has %d entries; send at most %d in one request", len(req.Entries), maxBatch)
+		return nil, protocol.Wrong("/entries", "has %d entries; send at most %d in one request", len(req.Entries),
+			maxBatch)
 	}
 	count := len(req.Entries)
 	b := &batch{entries: make([]*incoming, count), refused: make([]error, count), versions: make([]int, count)}
@@ -329,13 +330,13 @@ func (p *Plugin) forget(ctx context.Context, req *protocol.MemoryForgetRequest,
 	case err != nil:
 		return nil, err
 	case req.All && w.bounded():
-		return nil, violation("/all", "does not go with keys, tags, all_tags, filter, source, folder, since or until, "+
-			"which say what to forget")
+		return nil, protocol.Wrong("/all", "does not go with keys, tags, all_tags, filter, source, folder, since or "+
+			"until, which say what to forget")
 	case req.All && !req.Confirm:
-		return nil, violation("/confirm", "should be true beside all: true: each entry of the memory would be "+
+		return nil, protocol.Wrong("/confirm", "should be true beside all: true: each entry of the memory would be "+
 			"deleted, of the tier and namespaces named")
 	case req.Confirm && !req.All:
-		return nil, violation("/confirm", "goes with all: true alone")
+		return nil, protocol.Wrong("/confirm", "goes with all: true alone")
 	}
 	resp := &protocol.MemoryForgetResponse{}
 	if !req.All && !w.bounded() {
@@ -368,12 +369,11 @@ func (p *Plugin) forgetSome(ctx context.Context, s *repository, w *pick, tiers [
 	}
 	var found idList
 	var among []space
-	if err := s.store.Read(ctx, func(tx *store.Tx) error {
-		return p.inSpaces(tx, w, tiers, func(spaces []space) (err error) {
-			among = spaces
-			found, err = w.ids(tx, spaces, below, forgetBatch, false)
-			return err
-		})
+	if err := s.store.Read(ctx, func(tx *store.Tx) (err error) {
+		if among, err = p.spaces(tx, w, tiers); err == nil {
+			found, err = w.ids(tx, among, below, forgetBatch, false)
+		}
+		return err
 	}); err != nil {
 		return 0, -1, err
 	}
@@ -388,7 +388,7 @@ func (p *Plugin) forgetSome(ctx context.Context, s *repository, w *pick, tiers [
 	}
 	err = s.store.Write(ctx, func(tx *store.Tx) (err error) { // an entry stored again meanwhile has another id
 		deleted, err = remove(tx, "id IN (SELECT CAST(value AS BIGINT) FROM json_each($1)) AND (expires_at IS NULL "+
-			"OR expires_at > $2)", listOf(found.ids), w.now) // expired entries do not count as deleted
+			"OR expires_at > $2)", store.JSON(found.ids), w.now) // expired entries do not count as deleted
 		for _, s := range among {
 			err = errors.Join(err, seal(tx, s.id))
 		}

@@ -74,10 +74,7 @@ func Quantise(v []float32) Vector {
 func (v Vector) Bytes() []byte {
 	for _, c := range v {
 		if c > math.MaxInt8 || c < -math.MaxInt8 {
-			out := make([]byte, 0, 2*len(v))
-			for _, c := range v {
-				out = binary.LittleEndian.AppendUint16(out, uint16(c))
-			}
+			out, _ := binary.Append(nil, binary.LittleEndian, []int16(v)) // fails only for other types
 			return out
 		}
 	}

@@ -36,7 +36,6 @@ type Endpoint struct {
 	Size    int              // dimensions; 0 = those of the first answer
 	Timeout time.Duration    // of one request; 0 = 10 s
 	Batch   int              // texts in one request; 0 = 64
-	Client  *http.Client     // nil = a new one; its redirect policy is not used
 	Now     func() time.Time // nil = time.Now
 }
 
@@ -53,7 +52,7 @@ func NewEndpoint(e Endpoint) (Embedder, error) {
 	server, err := openai.New(openai.Options{
 		URL: e.URL, Path: "embeddings", APIKey: e.APIKey, Timeout: cmp.Or(e.Timeout, defaultTimeout),
 		Tries: maxTries, Pause: 200 * time.Millisecond, LongestPause: 2 * time.Second, LongestWait: shortWait,
-		AllowPrivate: true, Client: e.Client, Now: e.Now,
+		AllowPrivate: true, Now: e.Now,
 	})
 	switch {
 	case err != nil:
@@ -146,7 +145,7 @@ func (e *endpoint) enter() error {
 func (e *endpoint) leave(ctx context.Context, err error) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	fault := (*openai.Fault)(nil)
+	fault, _ := errors.AsType[*openai.Fault](err)
 	switch {
 	case err == nil:
 		e.until, e.failure = time.Time{}, ""
@@ -160,7 +159,7 @@ func (e *endpoint) leave(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		e.until, e.failure = e.now().Add(pause), "it took longer than the caller waits"
 		return context.Cause(ctx)
-	case errors.As(err, &fault) && ofInput(fault.Status):
+	case fault != nil && ofInput(fault.Status):
 		e.until, e.failure = time.Time{}, ""
 	default:
 		e.until, e.failure = e.now().Add(pause), err.Error()

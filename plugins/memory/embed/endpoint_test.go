@@ -179,7 +179,7 @@ func TestEndpointTries(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t, c.answer)
-			e := connect(t, Endpoint{URL: s.URL, APIKey: testKey, Client: s.Client()})
+			e := connect(t, Endpoint{URL: s.URL, APIKey: testKey})
 			v, err := e.Embed(t.Context(), []string{"one", "two"})
 			assert.That(t, (err == nil) == (c.err == "") && (err == nil || strings.Contains(err.Error(), c.err) &&
 				v == nil),

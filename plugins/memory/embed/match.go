@@ -322,7 +322,10 @@ func commonPrefix(a, b []rune) int {
 // alike returns the likeness of two words that share their first p letters. It recognises misspellings,
 // equal beginnings and parts of compounds.
 func alike(a, b []rune, p int) float64 {
-	short, long := min(len(a), len(b)), max(len(a), len(b))
+	if len(a) > len(b) {
+		a, b = b, a
+	}
+	short, long := len(a), len(b)
 	if short < 4 {
 		return 0
 	}
@@ -339,7 +342,7 @@ func alike(a, b []rune, p int) float64 {
 			return max(like, 0.9-1.2/float64(short))
 		}
 	}
-	if short >= 5 && long > short && (p == short || contains(longer(a, b), shorter(a, b))) {
+	if short >= 5 && long > short && (p == short || contains(b, a)) {
 		like = max(like, 0.4+0.4*float64(short)/float64(long))
 	}
 	return like
@@ -362,20 +365,6 @@ func contains(word, part []rune) bool {
 		word = word[1:]
 	}
 	return false
-}
-
-func longer(a, b []rune) []rune {
-	if len(a) > len(b) {
-		return a
-	}
-	return b
-}
-
-func shorter(a, b []rune) []rune {
-	if len(a) > len(b) {
-		return b
-	}
-	return a
 }
 
 // edits returns how many letters have to be inserted, deleted, replaced or swapped with the
