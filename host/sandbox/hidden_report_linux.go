@@ -1,10 +1,8 @@
 package sandbox
 
 import (
-	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 )
 
 // HiddenAt returns the point at which a path of the machine leaves what a child with this policy sees:
@@ -28,35 +26,21 @@ func (l *Launcher) HiddenAt(policy *Policy, path string) string {
 // leaves follows a path as a child does. It returns the path, with the links so far resolved, at which
 // it leaves the view, or "" if it does not.
 func (v *view) leaves(path string) string {
-	done, rest := "/", components(path)
-	for links := 0; len(rest) > 0; {
-		next := filepath.Join(done, rest[0])
-		rest = rest[1:]
-		info, err := os.Lstat(next)
-		if err != nil {
-			return "" // nothing is there
+	hidden := ""
+	real, ok := walk(path, func(at, text string, rest []string) bool {
+		if !v.shows(at) && !slices.Contains(v.grants, grant{Access: accessLink, Source: text, Target: at}) {
+			hidden = filepath.Join(append([]string{at}, rest...)...)
+			return false
 		}
-		if info.Mode()&os.ModeSymlink == 0 {
-			done = next
-			continue
-		}
-		text, err := os.Readlink(next)
-		if links++; err != nil || links > maxLinks {
-			return ""
-		}
-		if !v.shows(next) && !slices.Contains(v.grants, grant{Access: accessLink, Source: text, Target: next}) {
-			return filepath.Join(append([]string{next}, rest...)...)
-		}
-		if !filepath.IsAbs(text) {
-			text = filepath.Join(done, text)
-		}
-		done, rest = "/", append(components(text), rest...)
-		path = filepath.Join(append([]string{"/"}, rest...)...)
+		return true
+	})
+	switch {
+	case !ok || v.shows(real):
+		return hidden
+	case real == filepath.Clean(path):
+		return path // as it was given
 	}
-	if v.shows(done) {
-		return ""
-	}
-	return path
+	return real
 }
 
 // shows reports whether a child finds the machine's own file under this path. The path has no links on
@@ -71,9 +55,4 @@ func (v *view) shows(path string) bool {
 	return inner.Access != "" && inner.Source == inner.Target && !slices.ContainsFunc(v.grants, func(g grant) bool {
 		return g.Access == accessHide && within(g.Target, path) && len(g.Target) > len(inner.Target)
 	})
-}
-
-// components returns the names in an absolute path.
-func components(path string) []string {
-	return strings.FieldsFunc(filepath.Clean(path), func(r rune) bool { return r == '/' })
 }

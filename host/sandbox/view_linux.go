@@ -235,47 +235,61 @@ func (v *view) add(a access, path string) {
 	v.grants = append(v.grants, grant{Access: a, Source: real, Target: real})
 }
 
-// maxLinks is the maximum number of symbolic links on one path, as in the kernel.
-const maxLinks = 40
-
 // follow adds the links on a path to the view and returns the path to which they lead, or "". A link
 // in a folder that children may change is followed only to places in the same folder; otherwise a
 // child could grant itself any path.
 func (v *view) follow(path string) string {
-	done, rest := "/", strings.Split(strings.Trim(filepath.Clean(path), "/"), "/")
 	bound := ""
+	real, ok := walk(path, func(at, text string, _ []string) bool {
+		if bound == "" {
+			bound = v.changeable(at)
+		}
+		link := grant{Access: accessLink, Source: text, Target: at}
+		if !slices.Contains(v.grants, link) && !v.covers(at, accessRead) {
+			v.grants = append(v.grants, link)
+		}
+		return true
+	})
+	if !ok || bound != "" && !within(bound, real) {
+		return ""
+	}
+	return real
+}
+
+// maxLinks is the maximum number of symbolic links on one path, as in the kernel.
+const maxLinks = 40
+
+// walk resolves the links on an absolute path. It calls link for each one, with its place, its text and
+// the names that follow it on the path; link returns false to end the walk. ok is false if the walk was
+// ended, if nothing is there, or if there are too many links.
+func walk(path string, link func(at, text string, rest []string) bool) (real string, ok bool) {
+	done, rest := "/", components(path)
 	for links := 0; len(rest) > 0; {
 		next := filepath.Join(done, rest[0])
 		rest = rest[1:]
 		info, err := os.Lstat(next)
 		if err != nil {
-			return ""
+			return "", false
 		}
 		if info.Mode()&os.ModeSymlink == 0 {
 			done = next
 			continue
 		}
 		text, err := os.Readlink(next)
-		if links++; err != nil || links > maxLinks {
-			return ""
-		}
-		if bound == "" {
-			bound = v.changeable(next)
-		}
-		link := grant{Access: accessLink, Source: text, Target: next}
-		if !slices.Contains(v.grants, link) && !v.covers(next, accessRead) {
-			v.grants = append(v.grants, link)
+		if links++; err != nil || links > maxLinks || !link(next, text, rest) {
+			return "", false
 		}
 		if !filepath.IsAbs(text) {
 			text = filepath.Join(done, text)
 		}
-		done = "/"
-		rest = append(strings.Split(strings.Trim(filepath.Clean(text), "/"), "/"), rest...)
+		done, rest = "/", append(components(text), rest...)
 	}
-	if bound != "" && !within(bound, done) {
-		return ""
-	}
-	return done
+	return done, true
+}
+
+// components returns the names in an absolute path.
+func components(path string) []string {
+	return strings.FieldsFunc(filepath.Clean(path), func(r rune) bool { return r == '/' })
 }
 
 // changeable returns the folder that children may change and that contains a path, or "" if there is

@@ -194,8 +194,7 @@ func (f *Front) decline(result *fleet.Result) *fleet.Result {
 
 // reason returns the text of an error for a peer, without its code.
 func reason(err error) string {
-	var e *protocol.Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*protocol.Error](err); ok {
 		return e.Message
 	}
 	return err.Error()

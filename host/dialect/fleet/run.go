@@ -197,9 +197,9 @@ func outcome(ctx context.Context, t *task, result *fleet.Result, err error) *fle
 		}
 		return r
 	}
-	var refusal *protocol.Error
+	_, refused := errors.AsType[*protocol.Error](err)
 	switch {
-	case errors.As(err, &refusal):
+	case refused:
 		return fleet.Blocked(t.Task.TaskID, reason(err)) // no worker has begun
 	case err != nil:
 		return stopped(t, err)

@@ -244,8 +244,8 @@ func away(code string) bool {
 
 // unavailable reports whether an error says that the server is away.
 func unavailable(err error) bool {
-	var own *protocol.Error
-	return errors.As(err, &own) && own.Code == protocol.CodeStoreUnavailable
+	own, ok := errors.AsType[*protocol.Error](err)
+	return ok && own.Code == protocol.CodeStoreUnavailable
 }
 
 // newPace returns the waiting times between tries while the server is away.

@@ -5,6 +5,7 @@ package auth
 import (
 	"crypto/sha256"
 	"crypto/subtle"
+	"slices"
 	"strings"
 
 	"a2e/protocol/fleet"
@@ -72,12 +73,9 @@ func (t Tokens) AdmitFor(token string, agent *fleet.Agent) (agentID string, ok b
 
 // below reports whether a name lies below the agent of a token, as the names that AdmitFor makes.
 func (t Tokens) below(name string) bool {
-	for i := range t {
-		if t[i].AgentID != "" && strings.HasPrefix(name, t[i].AgentID+"/") {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(t, func(one Token) bool {
+		return one.AgentID != "" && strings.HasPrefix(name, one.AgentID+"/")
+	})
 }
 
 // AdmitClient is Admit for a protocol in which a client names its program instead of an agent. If the
@@ -113,10 +111,5 @@ func WrongName(name string) string {
 
 // Name reports whether a token is for this agent alone.
 func (t Tokens) Name(agentID string) bool {
-	for i := range t {
-		if t[i].AgentID == agentID && agentID != "" {
-			return true
-		}
-	}
-	return false
+	return agentID != "" && slices.ContainsFunc(t, func(one Token) bool { return one.AgentID == agentID })
 }

@@ -43,9 +43,7 @@ func (k link) String() string { return string(k[:]) }
 
 // noLink is the `prev` of the very first entry.
 func noLink() (k link) {
-	for i := range k {
-		k[i] = '0'
-	}
+	copy(k[:], strings.Repeat("0", hashLen))
 	return k
 }
 

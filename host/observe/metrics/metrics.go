@@ -62,7 +62,10 @@ func New(o Options) *Metrics {
 		gauge("a2e_processes", "Child processes that run, without what they start themselves.", o.Processes),
 		gauge("a2e_requests_open", "Requests that have no answer yet.", open),
 		gauge("a2e_requests_waiting", "Those of them that wait to begin.", waiting),
-		gauge("a2e_build_info", "The version of this host.", func() int { return 1 }, "version", o.Version),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "a2e_build_info", Help: "The version of this host.",
+			ConstLabels: prometheus.Labels{"version": o.Version},
+		}, func() float64 { return 1 }),
 	)
 	m.Handler = promhttp.HandlerFor(prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
 		all, err := page.Gather()
@@ -75,11 +78,8 @@ func New(o Options) *Metrics {
 // refuse the page.
 const twice = "go_memstats_alloc_bytes_total"
 
-func gauge(name, help string, value func() int, label ...string) prometheus.Collector {
+func gauge(name, help string, value func() int) prometheus.Collector {
 	opts := prometheus.GaugeOpts{Name: name, Help: help}
-	if len(label) == 2 {
-		opts.ConstLabels = prometheus.Labels{label[0]: label[1]}
-	}
 	return prometheus.NewGaugeFunc(opts, func() float64 { return float64(value()) })
 }
 

@@ -132,15 +132,13 @@ func (r *restore) gone(dir *os.Root, base string, c change) error {
 		return err
 	}
 	defer unlock()
-	if c.old.mode != aFolder {
-		if err := unchanged(dir, base, c); err != nil {
-			return err
-		}
+	if c.old.mode == aFolder {
+		return emptied(dir, base, "")
 	}
-	if c.old.mode != aFolder {
-		return dir.Remove(base)
+	if err := unchanged(dir, base, c); err != nil {
+		return err
 	}
-	return emptied(dir, base, "")
+	return dir.Remove(base)
 }
 
 // emptied removes a folder and the empty folders in it.

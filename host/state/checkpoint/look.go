@@ -173,14 +173,10 @@ func (k *Keeper) hides(name string) bool {
 	return false
 }
 
-// isRepository reports whether a name is that of a version control folder, which is not kept.
-func isRepository(base string) bool {
-	switch base {
-	case ".git", ".jj", ".hg", ".svn":
-		return true
-	}
-	return false
-}
+// repositories returns the names of version control folders, which are not kept.
+func repositories() []string { return []string{".git", ".hg", ".jj", ".svn"} }
+
+func isRepository(base string) bool { return slices.Contains(repositories(), base) }
 
 // sort decides which of the names are kept.
 func (k *Keeper) sort(names seen) (*state, error) {
@@ -210,7 +206,7 @@ func (k *Keeper) sort(names seen) (*state, error) {
 		}
 	}
 	for dir, mode := range dirs {
-		for _, base := range []string{".git", ".hg", ".jj", ".svn"} {
+		for _, base := range repositories() {
 			if mode != 0 && dir != "." && !k.hides(dir) {
 				nested[dir+"/"+base] = true
 			}

@@ -96,7 +96,7 @@ func PostgresConfig(address string) (c *pgx.ConnConfig, schema, place string, er
 	if query.Has("schema") {
 		schema = query.Get("schema")
 	}
-	if !isSchemaName(schema) || len(schema) > 2 && schema[:3] == "pg_" {
+	if !isSchemaName(schema) || strings.HasPrefix(schema, "pg_") {
 		return nil, "", "", fmt.Errorf("names the schema %.80q; it should be up to 63 of the characters a-z 0-9 _, "+
 			"begin with no digit and not with pg_", schema)
 	}
@@ -115,7 +115,7 @@ func PostgresConfig(address string) (c *pgx.ConnConfig, schema, place string, er
 		Scheme: "postgres", Host: net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port))),
 		Path: "/" + c.Database, RawQuery: "schema=" + schema,
 	}
-	if len(c.Host) > 0 && c.Host[0] == '/' {
+	if strings.HasPrefix(c.Host, "/") {
 		shown.Host, shown.RawQuery = "", "host="+c.Host+"&schema="+schema
 	}
 	return c, schema, shown.String(), nil
@@ -283,7 +283,7 @@ func (c *pgConn) query(ctx context.Context, query string, args []any) (*sql.Rows
 // run implements session.
 func (c *pgConn) run(text string) error {
 	c.goesOn()
-	c.committing = c.committing || len(text) > 6 && text[len(text)-6:] == "COMMIT"
+	c.committing = c.committing || strings.HasSuffix(text, "COMMIT")
 	return c.Raw(func(link any) error { return link.(*pgLink).run(c.ctx, text) })
 }
 
