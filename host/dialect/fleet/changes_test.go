@@ -68,7 +68,7 @@ func TestFilesChanged(t *testing.T) {
 		check(t, do(p, strings.Replace(dispatch(c.brief, "low", ""), `"brief":"work"`, `"brief":"`+c.brief+`"`, 1),
 			c.brief), "/artifacts/files_changed", c.files)
 	}
-	a := p.Wait("an announce", func(m hosttest.Message) bool { return m.Type == fleet.TypeAnnounce })
+	a := announced(p)
 	assert.Equal(t, a.Get("/session/repo_state"), `{"branch":"trunk","clean":false}`, "repo_state: %s", a.Line)
 	all := announces(p)
 	var states []string

@@ -111,7 +111,7 @@ func TestSteer(t *testing.T) {
 	}
 	p := open(t, workers, front.Options{})
 	p.SendRaw(dispatch("runs", "low", "") + "\n")
-	a := p.Wait("an announce", func(m hosttest.Message) bool { return m.Type == fleet.TypeAnnounce })
+	a := announced(p)
 	assert.Equal(t, a.Get("/capabilities/extensions"), `["cancel","steer"]`, "announce: %s", a.Line)
 	workers.awaitStart(t, "runs")
 	check(t, do(p, dispatch("waits", "low", "")+"\n"+steer("waits", "and rest")+"\n"+steer("runs",

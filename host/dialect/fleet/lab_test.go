@@ -220,6 +220,11 @@ func resultNo(t testing.TB, p *hosttest.Pair, id string, n int) hosttest.Message
 	})
 }
 
+// announced waits for the first announce.
+func announced(p *hosttest.Pair) hosttest.Message {
+	return p.Wait("an announce", func(m hosttest.Message) bool { return m.Type == fleet.TypeAnnounce })
+}
+
 // announces returns the announces that the host has sent so far.
 func announces(p *hosttest.Pair) (all []hosttest.Message) {
 	for _, m := range p.Messages() {
