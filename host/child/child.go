@@ -50,8 +50,7 @@ const (
 	maxShown         = 200      // bytes of a line of stdout that the log shows
 )
 
-// Options say who receives the output of a process, and how long the host waits for it. Line, Go and Name must be
-// set.
+// Options say who receives the output of a process, and how long the host waits for it. Line, Go and Name must be set.
 type Options struct {
 	Name    string            // in errors and the log, such as "the worker"
 	Line    func(line []byte) // takes a line of stdout without its end; valid until it returns
@@ -113,8 +112,7 @@ func (e *Ended) Error() string {
 	return text
 }
 
-// New makes a process that does not run yet. It will be killed when ctx ends, and then Ended.Cause is the cause of
-// ctx.
+// New makes a process that does not run yet. It will be killed when ctx ends, and then Ended.Cause is the cause of ctx.
 func New(ctx context.Context, opts Options) *Process {
 	if opts.Now == nil {
 		opts.Now = time.Now

@@ -304,8 +304,7 @@ func TestPending(t *testing.T) {
 	assert.That(t, !ok && p.Len() == 0, "taken after the end")
 }
 
-// TestPendingEndsWhileAdded: End returns each request that Add has accepted, also one that is added at the same
-// moment.
+// TestPendingEndsWhileAdded: End returns each request that Add has accepted, also one that is added at the same moment.
 func TestPendingEndsWhileAdded(t *testing.T) {
 	for range 300 {
 		var p child.Pending[int, int]

@@ -35,8 +35,7 @@ type Program struct {
 	Write     []string          // further folders that it may change, relative to the workspace or absolute
 	Network   bool              // let it use the network
 
-	// Launcher returns what starts the program. Look asks it what the sandbox hides; nil = the sandbox hides
-	// nothing.
+	// Launcher returns what starts the program. Look asks it what the sandbox hides; nil = the sandbox hides nothing.
 	Launcher func() (*sandbox.Launcher, error)
 }
 
@@ -161,8 +160,7 @@ func (p *Program) Look() (string, error) {
 	return policy.Path, nil
 }
 
-// script returns the path of the script that a known interpreter is to run, or "" if there is none or it is not
-// known.
+// script returns the path of the script that a known interpreter is to run, or "" if there is none or it is not known.
 func (p *Program) script() string {
 	name := strings.TrimRight(filepath.Base(p.Command[0]), "0123456789.")
 	known := slices.Contains([]string{"python", "node", "ruby", "perl", "sh", "bash"}, name)

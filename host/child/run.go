@@ -10,9 +10,8 @@ import (
 
 // ProcRunner is a plugin that runs programs, for other plugins. Runner finds it.
 type ProcRunner interface {
-	// RunProc runs one program to its end, under the plugin's allow list and
-	// sandbox. A program that ran and failed is no error; a *protocol.Error says
-	// why one could not run or did not end.
+	// RunProc runs one program to its end, under the plugin's allow list and sandbox. A program that ran and failed is
+	// no error; a *protocol.Error says why one could not run or did not end.
 	RunProc(ctx context.Context, run ProcRun) (*ProcResult, error)
 }
 

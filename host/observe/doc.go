@@ -6,6 +6,5 @@
 //	metrics  counters and durations, for /metrics
 //	trace    spans for OpenTelemetry collectors
 //
-// A record of a session, its replay and its page are made by commands: see host/cli/record and
-// host/cli/inspect.
+// A record of a session, its replay and its page are made by commands: see host/cli/record and host/cli/inspect.
 package observe

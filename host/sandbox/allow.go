@@ -61,11 +61,10 @@ type command struct {
 	path string   // real
 }
 
-// NewAllowList looks the commands up in dirs, as returned by SafePath. An entry is a bare name, or a
-// name with fixed first arguments, separated by spaces. Names that are in no folder go to Missing. A
-// name with other characters than letters, digits and "._+-" is an error, as it could be a path or a
-// shell expression. In a strict list, an interpreter or wrapper without the program that it shall run
-// is a *WrapperError; without dirs only the names are checked.
+// NewAllowList looks the commands up in dirs, as returned by SafePath. An entry is a bare name, or a name with fixed
+// first arguments, separated by spaces. Names that are in no folder go to Missing. A name with other characters than
+// letters, digits and "._+-" is an error, as it could be a path or a shell expression. In a strict list, an interpreter
+// or wrapper without the program that it shall run is a *WrapperError; without dirs only the names are checked.
 func NewAllowList(entries, dirs []string, workspace string, strict bool) (*AllowList, error) {
 	a := &AllowList{workspace: realPath(workspace)}
 	same := func(text string) func(command) bool { return func(c command) bool { return c.text == text } }
@@ -126,10 +125,9 @@ func (e *DeniedError) Error() string {
 	return fmt.Sprintf("command %q is refused: %s; allowed are: %s", e.Name, e.Reason, strings.Join(e.Allowed, ", "))
 }
 
-// Resolve returns the real path of an allowed command. words are the program's name and its arguments.
-// The file is checked again: it must still be the same regular executable file outside the workspace.
-// A command with fixed arguments must start in the workspace itself, because they are relative to it.
-// The error is a *DeniedError.
+// Resolve returns the real path of an allowed command. words are the program's name and its arguments. The file is
+// checked again: it must still be the same regular executable file outside the workspace. A command with fixed
+// arguments must start in the workspace itself, because they are relative to it. The error is a *DeniedError.
 func (a *AllowList) Resolve(cwd string, words ...string) (string, error) {
 	name := words[0]
 	if inside, ok := Relative(a.workspace, cwd); ok && filepath.IsAbs(cwd) {
@@ -184,9 +182,8 @@ func (a *AllowList) denied(name, reason string) error {
 	return &DeniedError{Name: name, Reason: reason, Allowed: a.Names()}
 }
 
-// LookPath returns the real path of a program: a bare name is looked up in dirs, an absolute path is
-// used directly. The program must be an executable regular file outside the workspace, and so must the
-// link that leads to it.
+// LookPath returns the real path of a program: a bare name is looked up in dirs, an absolute path is used directly. The
+// program must be an executable regular file outside the workspace, and so must the link that leads to it.
 func LookPath(name string, dirs []string, workspace string) (string, error) {
 	inside := realPath(workspace)
 	if filepath.IsAbs(name) {
@@ -280,12 +277,10 @@ func realPath(path string) string {
 // within reports whether path is dir or lies below it; an empty dir holds nothing.
 func within(dir, path string) bool { return dir != "" && wall.Within(dir, path) }
 
-// ExecStrict is the value of the config option exec that forbids commands which let a request choose
-// what is run.
+// ExecStrict is the value of the config option exec that forbids commands which let a request choose what is run.
 const ExecStrict = "strict"
 
-// WrapperError says that a strict allow list contains an interpreter or wrapper without the program
-// that it shall run.
+// WrapperError says that a strict allow list contains an interpreter or wrapper without the program that it shall run.
 type WrapperError struct{ Entry string }
 
 // Error implements error.

@@ -21,8 +21,7 @@ type cgroups struct {
 // treeControllers returns the controllers that the bounds of a tree need.
 func treeControllers() []string { return []string{"memory", "pids"} }
 
-// openCgroups finds the host's own cgroup and prepares it for trees. The error says why that is not
-// possible.
+// openCgroups finds the host's own cgroup and prepares it for trees. The error says why that is not possible.
 func openCgroups() (*cgroups, error) {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {

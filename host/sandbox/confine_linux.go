@@ -12,8 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dropCapabilities takes all capabilities of root permanently from this thread and from the programs
-// that it starts.
+// dropCapabilities takes all capabilities of root permanently from this thread and from the programs that it starts.
 func dropCapabilities() error {
 	if held, err := holdsCapabilities(); err != nil || !held {
 		return err
@@ -81,10 +80,9 @@ const pidReserve = 300
 // launcherThreads is how many threads of the launcher have a number that limitPIDs counts.
 const launcherThreads = 4
 
-// limitPIDs bounds the number of processes of this PID namespace by bounding their numbers, which also
-// binds root. proc is the namespace's /proc. Before Linux 6.14 the bound applies to the whole machine,
-// so it is not changed. The kernel skips the reserved numbers only after all numbers were used once,
-// so numbering starts behind them.
+// limitPIDs bounds the number of processes of this PID namespace by bounding their numbers, which also binds root. proc
+// is the namespace's /proc. Before Linux 6.14 the bound applies to the whole machine, so it is not changed. The kernel
+// skips the reserved numbers only after all numbers were used once, so numbering starts behind them.
 func (s *frame) limitPIDs(proc int) {
 	if s.Processes <= 0 || !kernelAtLeast(6, 14) {
 		return
@@ -182,8 +180,7 @@ const landlockNeeds = 2
 const (
 	readFileRights = unix.LANDLOCK_ACCESS_FS_EXECUTE | unix.LANDLOCK_ACCESS_FS_READ_FILE
 	readRights     = readFileRights | unix.LANDLOCK_ACCESS_FS_READ_DIR
-	// fileRights are the rights that apply to a file; the kernel refuses a rule for a file with other
-	// rights.
+	// fileRights are the rights that apply to a file; the kernel refuses a rule for a file with other rights.
 	fileRights = readFileRights | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE |
 		unix.LANDLOCK_ACCESS_FS_IOCTL_DEV
 )
@@ -208,8 +205,7 @@ func fileAccess(abi int) uint64 {
 	return rights
 }
 
-// landlockABI returns the kernel's Landlock version, or an error that says why it is missing or too
-// old.
+// landlockABI returns the kernel's Landlock version, or an error that says why it is missing or too old.
 func landlockABI() (int, error) {
 	abi, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	switch {
@@ -257,8 +253,7 @@ func (r *ruleset) allow(path string, rights uint64) error {
 	return r.allowOpen(fd, err, path, rights)
 }
 
-// allowGrant grants rights to the source of a grant, if it exists, and not to another file that took
-// its place.
+// allowGrant grants rights to the source of a grant, if it exists, and not to another file that took its place.
 func (r *ruleset) allowGrant(g grant, rights uint64) error {
 	fd, err := g.open()
 	return r.allowOpen(fd, err, g.Source, rights)
@@ -334,8 +329,7 @@ func (s *frame) restrictFiles() error {
 	return rules.enforce()
 }
 
-// surelyMissing returns the mechanisms that this machine certainly lacks, with the reasons, after a
-// few cheap checks.
+// surelyMissing returns the mechanisms that this machine certainly lacks, with the reasons, after a few cheap checks.
 func surelyMissing() map[string]string {
 	missing := make(map[string]string)
 	if _, err := landlockABI(); err != nil {
@@ -352,9 +346,8 @@ func surelyMissing() map[string]string {
 	return missing
 }
 
-// sysctl returns a setting of the system, or "" if it does not exist. It reads 64 bytes at most. The
-// handshake waits for it: os.ReadFile would take twice as long, because it registers the file for
-// polling.
+// sysctl returns a setting of the system, or "" if it does not exist. It reads 64 bytes at most. The handshake waits
+// for it: os.ReadFile would take twice as long, because it registers the file for polling.
 func sysctl(name string) string {
 	fd, err := unix.Open("/proc/sys/"+name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -366,8 +359,7 @@ func sysctl(name string) string {
 	return strings.TrimSpace(string(text[:max(n, 0)]))
 }
 
-// userNamespacesOff returns an error that names the system setting that forbids user namespaces to
-// this user, or nil.
+// userNamespacesOff returns an error that names the system setting that forbids user namespaces to this user, or nil.
 func userNamespacesOff() error {
 	if _, err := os.Lstat("/proc/self/ns/user"); errors.Is(err, fs.ErrNotExist) {
 		return errors.New("the kernel has no user namespaces")

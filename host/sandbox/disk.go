@@ -33,11 +33,10 @@ const (
 var ErrDisk = errors.New("sandbox: the children's home and temporary folders hold more than children.disk_bytes of " +
 	"the config allows, or folders nested too deep; the fullest of them is emptied")
 
-// Disk bounds what the children of some launchers leave in their homes, their temporary and scratch
-// folders, and the folders of Options.Counted, all together. While children run, each launcher
-// measures every second, less often if measuring takes long, and once more after the last child has
-// ended. Until the next measurement children can exceed the bound. Files without a name, which vanish
-// with their process, and the workspace are not measured.
+// Disk bounds what the children of some launchers leave in their homes, their temporary and scratch folders, and the
+// folders of Options.Counted, all together. While children run, each launcher measures every second, less often if
+// measuring takes long, and once more after the last child has ended. Until the next measurement children can exceed
+// the bound. Files without a name, which vanish with their process, and the workspace are not measured.
 type Disk struct {
 	limit int64
 

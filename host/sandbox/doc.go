@@ -32,16 +32,14 @@
 //	cgroup_linux.go           bounds of a tree       memory_linux.go    the same where there is no cgroup
 //	platform_*.go             what systems differ in
 //
-// Linux offers, strongest first, a PID namespace (inside a user namespace, or as root), or else a
-// child subreaper that hunts its descendants down. The first start finds out what the machine allows;
-// Findings and Probe report it. In mode BestEffort a command starts without the mechanisms that are
-// missing, unless so many are missing that nothing would confine it. Mode Required refuses to start
-// it. README.md says what is enforced in which case.
+// Linux offers, strongest first, a PID namespace (inside a user namespace, or as root), or else a child subreaper that
+// hunts its descendants down. The first start finds out what the machine allows; Findings and Probe report it. In mode
+// BestEffort a command starts without the mechanisms that are missing, unless so many are missing that nothing would
+// confine it. Mode Required refuses to start it. README.md says what is enforced in which case.
 //
-// Other systems have no launcher. macOS and the BSDs start each command in its own session and kill
-// its process group; a process that leaves the group, or outlives a SIGKILL of the host, is not
-// killed. On Windows only the command itself is killed. Files, network and resources are not confined
-// there.
+// Other systems have no launcher. macOS and the BSDs start each command in its own session and kill its process group;
+// a process that leaves the group, or outlives a SIGKILL of the host, is not killed. On Windows only the command itself
+// is killed. Files, network and resources are not confined there.
 //
 // A child gets the variables of Policy.Env on top of a short safe list, file descriptors 0, 1 and 2,
 // and nothing else of the host.

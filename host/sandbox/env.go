@@ -140,9 +140,8 @@ func lookup(environ []string, name string) string {
 	return ""
 }
 
-// CheckEnv returns an error if a request may not set this variable. It refuses names that are not
-// plain identifiers, and names that can change which code a program loads or runs, whatever the value
-// is. The error is an *EnvError.
+// CheckEnv returns an error if a request may not set this variable. It refuses names that are not plain identifiers,
+// and names that can change which code a program loads or runs, whatever the value is. The error is an *EnvError.
 func CheckEnv(name, value string) error {
 	if err := checkEnvSyntax(name, value); err != nil {
 		return err
@@ -187,8 +186,7 @@ func certificateNames() []string {
 	}
 }
 
-// routeNames returns the variables that set proxies for programs and package registries for
-// installers.
+// routeNames returns the variables that set proxies for programs and package registries for installers.
 func routeNames() []string {
 	return []string{
 		"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "NPM_CONFIG_PROXY", "NPM_CONFIG_HTTPS_PROXY",
@@ -285,9 +283,8 @@ func (b baseEnv) addNetwork(all map[string]string, own bool) {
 	}
 }
 
-// Credentials returns the passwords and tokens in a list of URLs, which may have names in front
-// (name=https://…). If a text may contain a secret that cannot be isolated, the whole text is
-// returned.
+// Credentials returns the passwords and tokens in a list of URLs, which may have names in front (name=https://…). If a
+// text may contain a secret that cannot be isolated, the whole text is returned.
 func Credentials(urls string) (secrets []string) {
 	for _, text := range strings.FieldsFunc(urls, func(r rune) bool { return r == ',' || unicode.IsSpace(r) }) {
 		if name, address, ok := strings.Cut(text, "="); ok && !strings.ContainsAny(name, ":/@?") {
@@ -367,8 +364,7 @@ func steering() []string {
 	}
 }
 
-// harmless returns variables, in upper case, that match the lists above but only choose data or a
-// format.
+// harmless returns variables, in upper case, that match the lists above but only choose data or a format.
 func harmless() []string {
 	return []string{
 		"PYTHONUNBUFFERED", "PYTHONIOENCODING", "PYTHONDONTWRITEBYTECODE", "PYTHONHASHSEED", "PYTHONUTF8",

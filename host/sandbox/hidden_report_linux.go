@@ -43,8 +43,7 @@ func (v *view) leaves(path string) string {
 	return real
 }
 
-// shows reports whether a child finds the machine's own file under this path. The path has no links on
-// the way.
+// shows reports whether a child finds the machine's own file under this path. The path has no links on the way.
 func (v *view) shows(path string) bool {
 	for _, own := range []string{"/dev", "/proc"} {
 		if within(own, path) {

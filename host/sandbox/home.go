@@ -13,9 +13,8 @@ import (
 	"time"
 )
 
-// Home says which home and temporary folder a child has. Files that one child leaves there may be run
-// by another one: .bashrc, .npmrc, usercustomize.py. So a child never finds files that a child with
-// fewer rights left.
+// Home says which home and temporary folder a child has. Files that one child leaves there may be run by another one:
+// .bashrc, .npmrc, usercustomize.py. So a child never finds files that a child with fewer rights left.
 type Home string
 
 // The values of Home.
@@ -26,8 +25,7 @@ const (
 	// HomeShared is one folder for all children without network, and another one for all children with
 	// network. It is for programs that an agent starts freely, and holds no secrets.
 	HomeShared Home = "shared"
-	// HomeOwn is empty when the child starts, is visible to no other child, and is removed after the
-	// child.
+	// HomeOwn is empty when the child starts, is visible to no other child, and is removed after the child.
 	HomeOwn Home = "own"
 )
 
@@ -187,8 +185,7 @@ func (h *homeDir) mendLocked() error {
 // shortly after making it.
 const staleAfter = time.Minute
 
-// removeStale removes the private folders of hosts that were killed, or that ended before their folder
-// was empty.
+// removeStale removes the private folders of hosts that were killed, or that ended before their folder was empty.
 func removeStale(ctx context.Context, temp string) {
 	dirs, _ := filepath.Glob(filepath.Join(temp, privatePrefix+"*")) // the only possible error is a bad pattern
 	for _, dir := range dirs {
@@ -284,15 +281,13 @@ func KeepHome(dir, name string) (*KeptHome, error) {
 	return nil, fmt.Errorf("sandbox: home: another host is removing it: %w", err)
 }
 
-// How often, and at which interval, opening a home is tried again while another host tidies or removes
-// it.
+// How often, and at which interval, opening a home is tried again while another host tidies or removes it.
 const (
 	homeTries = 100
 	homePause = 20 * time.Millisecond
 )
 
-// share takes a shared lock on the home's folder. The error is fs.ErrNotExist if the folder was
-// removed meanwhile.
+// share takes a shared lock on the home's folder. The error is fs.ErrNotExist if the folder was removed meanwhile.
 func (k *KeptHome) share() (*os.File, error) {
 	if err := os.MkdirAll(k.Dir(), 0o700); err != nil {
 		return nil, err
@@ -313,8 +308,7 @@ func (k *KeptHome) share() (*os.File, error) {
 	return lock, nil
 }
 
-// tidy removes the folders into which npx unpacks packages: npm would take a half unpacked one for
-// complete.
+// tidy removes the folders into which npx unpacks packages: npm would take a half unpacked one for complete.
 func (k *KeptHome) tidy() {
 	if root, err := os.OpenRoot(k.Dir()); err == nil {
 		_ = root.RemoveAll(filepath.Join(".npm", "_npx")) // npm reports problems with the rest
@@ -343,15 +337,13 @@ func (k *KeptHome) SetReady(ready bool) error {
 	return nil
 }
 
-// Size returns the size of the home in bytes, as far as it can be seen; it counts no further than
-// DefaultDiskBytes.
+// Size returns the size of the home in bytes, as far as it can be seen; it counts no further than DefaultDiskBytes.
 func (k *KeptHome) Size() int64 { return usage(k.Dir(), DefaultDiskBytes) }
 
 // Close says that the caller does not use the home any more. It may be called again.
 func (k *KeptHome) Close() { k.lock.Close() }
 
-// HomeState describes a home that may exist: whether the last start in it succeeded, and whether a
-// host has it open.
+// HomeState describes a home that may exist: whether the last start in it succeeded, and whether a host has it open.
 func HomeState(dir, name string) (ready, used bool) {
 	k := &KeptHome{dir: filepath.Join(dir, name)}
 	if lock, err := LockDir(k.dir); err == nil {
@@ -362,9 +354,8 @@ func HomeState(dir, name string) (ready, used bool) {
 	return k.Ready(), used
 }
 
-// RemoveHomes removes the homes in a folder that were not used for KeepHomesFor, and the longest
-// unused ones beyond MaxHomes, unless a host has them open. Homes that are left when ctx ends are
-// removed at a later call.
+// RemoveHomes removes the homes in a folder that were not used for KeepHomesFor, and the longest unused ones beyond
+// MaxHomes, unless a host has them open. Homes that are left when ctx ends are removed at a later call.
 func RemoveHomes(ctx context.Context, dir string, now time.Time) {
 	entries, _ := os.ReadDir(dir) // nil if the folder does not exist
 	var homes []fs.FileInfo

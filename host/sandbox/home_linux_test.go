@@ -106,8 +106,7 @@ func TestWallHomeBeside(t *testing.T) {
 	}
 }
 
-// TestHomeOfAPolicy: a policy with a home that makes no sense is refused, and a start that fails leaves no home
-// behind.
+// TestHomeOfAPolicy: a policy with a home that makes no sense is refused, and a start that fails leaves no home behind.
 func TestHomeOfAPolicy(t *testing.T) {
 	l, workspace, _ := walled(t, Options{})
 	for name, policy := range map[string]Policy{
@@ -134,9 +133,8 @@ func TestHomeOfAPolicy(t *testing.T) {
 	})
 }
 
-// TestWallKeptHome: files in a home that is kept are there at the next start of the same child, but its temporary
-// files are not. Other children cannot read that home, even if it lies in the workspace, as far as mounts can hide
-// it.
+// TestWallKeptHome: files in a home that is kept are there at the next start of the same child, but its temporary files
+// are not. Other children cannot read that home, even if it lies in the workspace, as far as mounts can hide it.
 func TestWallKeptHome(t *testing.T) {
 	for i, lv := range usable(t) {
 		t.Run(string(lv.mechanism), func(t *testing.T) {

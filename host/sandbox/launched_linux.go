@@ -18,9 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stuckDelay is how long a subreaper may take to end its tree. After that the host ends the tree and
-// the subreaper: the machine may be busy, or a command of the same user may have stopped the
-// subreaper.
+// stuckDelay is how long a subreaper may take to end its tree. After that the host ends the tree and the subreaper: the
+// machine may be busy, or a command of the same user may have stopped the subreaper.
 const stuckDelay = 5 * time.Second
 
 // launched is the host's view of one launcher.
@@ -39,8 +38,7 @@ type launched struct {
 	stuck   *time.Timer   // guarded by mu
 }
 
-// waits reports whether a launcher that has no spec yet is alive: its death would show as the end of
-// its reports.
+// waits reports whether a launcher that has no spec yet is alive: its death would show as the end of its reports.
 func (c *launched) waits() (alive bool) {
 	conn, err := c.reports.SyscallConn()
 	if err != nil {
@@ -60,9 +58,8 @@ func (c *launched) discard() {
 	c.collect()
 }
 
-// begin sends the spec and the command's files to the launcher, and waits for its first report.
-// missing is what the machine lacks according to that report. After an error nothing is left of the
-// launcher.
+// begin sends the spec and the command's files to the launcher, and waits for its first report. missing is what the
+// machine lacks according to that report. After an error nothing is left of the launcher.
 func (c *launched) begin(ctx context.Context, s *spec, files []*os.File) (missing map[string]string, err error) {
 	control := c.control // only kill uses it meanwhile
 	stop := context.AfterFunc(ctx, c.kill)
@@ -102,9 +99,8 @@ func (c *launched) begin(ctx context.Context, s *spec, files []*os.File) (missin
 	return nil, &StartError{Op: op, Path: s.Path, Err: errors.New(what)}
 }
 
-// childOf returns the child of a launcher. It returns 0 if the launcher has no child any more, or if
-// the kernel does not say. If first is set, it is the child of the first thread, otherwise of any
-// thread.
+// childOf returns the child of a launcher. It returns 0 if the launcher has no child any more, or if the kernel does
+// not say. If first is set, it is the child of the first thread, otherwise of any thread.
 func childOf(launcher int, first bool) int {
 	pid := strconv.Itoa(launcher)
 	files := []string{"/proc/" + pid + "/task/" + pid + "/children"}

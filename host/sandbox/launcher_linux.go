@@ -134,8 +134,7 @@ func (s *spec) watch() {
 	}
 }
 
-// newWarden makes the warden that replaces the mount namespace, or returns nil if there is one or the
-// sandbox is off.
+// newWarden makes the warden that replaces the mount namespace, or returns nil if there is one or the sandbox is off.
 func (f *frame) newWarden(t *tree) *warden {
 	if f.Mode == Off || f.ownRoot {
 		return nil
@@ -179,9 +178,8 @@ func (s *spec) prepare() *report {
 	return failed
 }
 
-// early reports whether the walls can be set up before the command is known. Without its own root the
-// granted folders could be replaced by then, and without a user namespace a working directory could
-// need the rights of root.
+// early reports whether the walls can be set up before the command is known. Without its own root the granted folders
+// could be replaced by then, and without a user namespace a working directory could need the rights of root.
 func (f *frame) early() bool { return f.Mode == Off || f.ownRoot && (f.UserNamespace || !f.HostIsRoot) }
 
 // enclose confines this thread and what it starts, in the same way for each command, and starts the
@@ -269,10 +267,9 @@ func failure(op string, err error) *report {
 	return r
 }
 
-// chdir enters the working directory by its path in the view. If the host holds the directory open, it
-// must be that same directory. If the view includes the host's folders and the path no longer leads to
-// the directory, chdir enters it by its descriptor; a command with its own mounts then does not know
-// its path.
+// chdir enters the working directory by its path in the view. If the host holds the directory open, it must be that
+// same directory. If the view includes the host's folders and the path no longer leads to the directory, chdir enters
+// it by its descriptor; a command with its own mounts then does not know its path.
 func (s *spec) chdir() error {
 	switch {
 	case s.Dir == "":
@@ -333,9 +330,8 @@ func (s *frame) confine() error {
 	return err
 }
 
-// refuses returns the error for a machine without a mount namespace, or nil if the command may run
-// without. In mode Required another error names all missing mechanisms. missing is not wrapped,
-// because its number alone says little.
+// refuses returns the error for a machine without a mount namespace, or nil if the command may run without. In mode
+// Required another error names all missing mechanisms. missing is not wrapped, because its number alone says little.
 func (s *frame) refuses(missing error) error {
 	if !s.Firm || s.Mode == Required {
 		return nil
@@ -349,9 +345,8 @@ func (s *frame) refuses(missing error) error {
 // errReplaced says that a folder is not the granted one.
 var errReplaced = errors.New("it was replaced by another folder")
 
-// privateProc mounts a new /proc in a mount namespace of this thread, so that it shows the process
-// numbers of the PID namespace and hides the host's environment. If the machine refuses that, the old
-// /proc stays.
+// privateProc mounts a new /proc in a mount namespace of this thread, so that it shows the process numbers of the PID
+// namespace and hides the host's environment. If the machine refuses that, the old /proc stays.
 func privateProc() {
 	if unix.Unshare(unix.CLONE_NEWNS) != nil {
 		return

@@ -13,8 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// How often the memory of a tree is measured: more often once the tree uses more than 1/busyShare of
-// its limit.
+// How often the memory of a tree is measured: more often once the tree uses more than 1/busyShare of its limit.
 const (
 	idleWatch = 400 * time.Millisecond
 	busyWatch = 50 * time.Millisecond
@@ -117,9 +116,8 @@ func pause(d time.Duration) {
 	_ = unix.Nanosleep(&ts, nil) // a signal ends it early, which does no harm
 }
 
-// used returns the memory of the tree in bytes. It begins with a cheap upper estimate, which is enough
-// if it is within the limit: shared memory counts several times, and all nameless files of the machine
-// count for the tree.
+// used returns the memory of the tree in bytes. It begins with a cheap upper estimate, which is enough if it is within
+// the limit: shared memory counts several times, and all nameless files of the machine count for the tree.
 func (t *tree) used() (int64, error) {
 	if t.memory <= 0 {
 		return 0, nil
@@ -283,8 +281,7 @@ func (s *sources) begin() {
 	}
 }
 
-// namelessDevice returns the device of files without a name, as written in /proc/PID/maps, or "" if it
-// is not known.
+// namelessDevice returns the device of files without a name, as written in /proc/PID/maps, or "" if it is not known.
 func namelessDevice() string {
 	fd, err := unix.MemfdCreate("", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -300,8 +297,7 @@ func namelessDevice() string {
 
 func deviceOf(st *unix.Statx_t) string { return fmt.Sprintf("%02x:%02x", st.Dev_major, st.Dev_minor) }
 
-// nameless returns the memory of all files without a name on the whole machine, including files of
-// tmpfs.
+// nameless returns the memory of all files without a name on the whole machine, including files of tmpfs.
 func (s *sources) nameless() (int64, error) {
 	if s.meminfo < 0 {
 		return 0, nil // this machine does not report it
@@ -366,10 +362,9 @@ type namelessSearch struct {
 	blind  bool                // the tree may hold more than was seen
 }
 
-// held returns the memory of the tree's nameless files, in bytes. An open file shows its size. The
-// size of a file cannot be seen if it is only mapped, waits in the queue of a socket or belongs to a
-// process that hides. With deep such files are searched, and if there is one, the growth of all
-// nameless files of the machine counts for the tree.
+// held returns the memory of the tree's nameless files, in bytes. An open file shows its size. The size of a file
+// cannot be seen if it is only mapped, waits in the queue of a socket or belongs to a process that hides. With deep
+// such files are searched, and if there is one, the growth of all nameless files of the machine counts for the tree.
 func (t *tree) held(h sourceBytes, deep bool) (int64, error) {
 	s := &namelessSearch{
 		device: t.sources.device, deep: deep, files: make(map[uint64]int64), mapped: make(map[uint64]struct{}),

@@ -113,8 +113,7 @@ func private(real string, closed []string) string {
 	return holdsOne(real, homeFiles())
 }
 
-// Private reports whether a folder contains private files, and so should not be shown to a program as
-// a whole.
+// Private reports whether a folder contains private files, and so should not be shown to a program as a whole.
 func Private(dir string) bool { return private(realPath(dir), privateFolders()) != "" }
 
 // holdsFolder returns a reason if a folder is or contains one of the closed folders, or "" otherwise.
@@ -165,12 +164,11 @@ func (e *WorkdirError) Error() string {
 // Unwrap returns Err.
 func (e *WorkdirError) Unwrap() error { return e.Err }
 
-// OpenWorkdir opens a folder of the workspace as the working directory of a program. dir is for
-// Policy.DirFile and the caller closes it; abs is for Policy.Dir. name is relative to the workspace,
-// or absolute and inside it; "" is the workspace itself. Links on the way are followed as long as they
-// stay inside. root is the open workspace, and workspace its absolute path. The child enters exactly
-// the folder that was opened, so a folder that is swapped for a link meanwhile is never entered. The
-// error is a *WorkdirError.
+// OpenWorkdir opens a folder of the workspace as the working directory of a program. dir is for Policy.DirFile and the
+// caller closes it; abs is for Policy.Dir. name is relative to the workspace, or absolute and inside it; "" is the
+// workspace itself. Links on the way are followed as long as they stay inside. root is the open workspace, and
+// workspace its absolute path. The child enters exactly the folder that was opened, so a folder that is swapped for a
+// link meanwhile is never entered. The error is a *WorkdirError.
 func OpenWorkdir(root *os.Root, workspace, name string) (dir *os.File, abs string, err error) {
 	short, failed := cleanWorkdir(workspace, name)
 	if failed != nil {

@@ -36,8 +36,7 @@ func executable(info os.FileInfo) bool {
 // programNames returns the file names that a bare program name stands for.
 func programNames(name string) []string { return []string{name} }
 
-// OwnedByUs reports whether a folder belongs to the user of the host process. On Windows it always
-// reports false.
+// OwnedByUs reports whether a folder belongs to the user of the host process. On Windows it always reports false.
 func OwnedByUs(info os.FileInfo) bool {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	return ok && int(stat.Uid) == os.Geteuid()
@@ -64,8 +63,7 @@ func flock(dir string, how int) (*os.File, error) {
 // fileID identifies a file or folder among all that exist at the same time.
 type fileID struct{ Dev, Ino uint64 }
 
-// diskUsage returns the bytes that a file uses on disk, its identity, and whether it has several
-// names.
+// diskUsage returns the bytes that a file uses on disk, its identity, and whether it has several names.
 func diskUsage(info fs.FileInfo) (bytes int64, id fileID, several bool) {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {

@@ -34,8 +34,7 @@ func executable(info os.FileInfo) bool { return info.Mode().IsRegular() }
 // programNames returns the file names that a bare program name stands for.
 func programNames(name string) []string { return []string{name + ".exe", name} }
 
-// OwnedByUs reports false: a folder cannot be locked here, so what a killed host left behind is not
-// removed.
+// OwnedByUs reports false: a folder cannot be locked here, so what a killed host left behind is not removed.
 func OwnedByUs(os.FileInfo) bool { return false }
 
 // LockDir only opens the folder.

@@ -24,12 +24,10 @@ type Policy struct {
 	// Env are variables that come from a request: names that change which code
 	// a program loads are refused (see CheckEnv).
 	Env map[string]string
-	// HostEnv are variables that the host or its config sets. Only their syntax
-	// is checked. They win over Env.
+	// HostEnv are variables that the host or its config sets. Only their syntax is checked. They win over Env.
 	HostEnv map[string]string
 
-	// Read lists further absolute paths that this child may read, on top of
-	// Options.Read. Only Linux needs it.
+	// Read lists further absolute paths that this child may read, on top of Options.Read. Only Linux needs it.
 	Read []string
 	// Write lists further absolute folders that this child may change.
 	Write []string
@@ -39,13 +37,11 @@ type Policy struct {
 	ReadOnly []string
 	// Home says whose home and temporary folder the child has.
 	Home Home
-	// Scratch, if set, is the absolute folder that is both home and temporary folder of this child. The
-	// caller makes it and may use it for further children; see MakeScratch. After Wait the caller passes
-	// it to Discard.
+	// Scratch, if set, is the absolute folder that is both home and temporary folder of this child. The caller makes it
+	// and may use it for further children; see MakeScratch. After Wait the caller passes it to Discard.
 	Scratch string
-	// HomeDir, if set, is the absolute folder that is the home of this child. The caller keeps it, so that
-	// the child finds its files again at the next start. The temporary folder is removed after the child.
-	// See KeepHome.
+	// HomeDir, if set, is the absolute folder that is the home of this child. The caller keeps it, so that the child
+	// finds its files again at the next start. The temporary folder is removed after the child. See KeepHome.
 	HomeDir string
 
 	// Stdin is read until its end; nil = an empty input. Wait waits for a pending Read, so pass an
@@ -87,19 +83,17 @@ const (
 	Off        Mode = "off"         // do not confine files, network and resources
 )
 
-// Limits bound what a tree may use. Zero is the default, see DefaultLimits; a negative value keeps the
-// limit of the host. Core dumps are always off, and the umask always contains at least 022. Limits are
-// enforced on Linux.
+// Limits bound what a tree may use. Zero is the default, see DefaultLimits; a negative value keeps the limit of the
+// host. Core dumps are always off, and the umask always contains at least 022. Limits are enforced on Linux.
 type Limits struct {
-	// MemoryBytes bounds the memory of all processes of the tree together. The kernel enforces it where
-	// cgroup v2 is writable; elsewhere the launcher looks several times a second and kills the tree, with
-	// ErrMemory. It counts the resident memory of the processes and their page tables, System V IPC, and
-	// files without a name (memfd_create, shared mappings), even if no process has them mapped. The kernel
-	// does not say who owns some of these files: a tree that holds such a file is charged with the growth
-	// of all of them on the whole machine. The launcher does not see other kernel memory, above all the
-	// buffers of pipes and sockets, which only OpenFiles and Processes bound. It does not see files
-	// either: /dev/shm holds up to 64 MB, and if the children's temporary folder is a tmpfs, its files use
-	// memory too.
+	// MemoryBytes bounds the memory of all processes of the tree together. The kernel enforces it where cgroup v2 is
+	// writable; elsewhere the launcher looks several times a second and kills the tree, with ErrMemory. It counts the
+	// resident memory of the processes and their page tables, System V IPC, and files without a name (memfd_create,
+	// shared mappings), even if no process has them mapped. The kernel does not say who owns some of these files: a
+	// tree that holds such a file is charged with the growth of all of them on the whole machine. The launcher does not
+	// see other kernel memory, above all the buffers of pipes and sockets, which only OpenFiles and Processes bound. It
+	// does not see files either: /dev/shm holds up to 64 MB, and if the children's temporary folder is a tmpfs, its
+	// files use memory too.
 	MemoryBytes int64
 	// AddressBytes bounds the address space of each process (RLIMIT_AS). By default there is no bound,
 	// because sanitizers, Node.js with WebAssembly and others reserve a thousand times what they use. The
@@ -148,9 +142,8 @@ const (
 	leastMemoryBytes = 4 << 30
 )
 
-// DefaultLimits returns the default limits of a tree: half of the machine's memory, but at least 4
-// GiB; 2 GiB per file, 16,384 open files and 1,024 processes. Address space and CPU time have no
-// bound: a timeout limits CPU time.
+// DefaultLimits returns the default limits of a tree: half of the machine's memory, but at least 4 GiB; 2 GiB per file,
+// 16,384 open files and 1,024 processes. Address space and CPU time have no bound: a timeout limits CPU time.
 func DefaultLimits() Limits {
 	return Limits{
 		MemoryBytes: max(machineMemory()/2, leastMemoryBytes), FileBytes: defaultFileBytes,

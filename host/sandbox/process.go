@@ -16,8 +16,7 @@ import (
 
 // child is one started tree, as a platform runs it.
 type child interface {
-	// wait blocks until the whole tree is gone. ok is false when it is not known how the command itself
-	// ended.
+	// wait blocks until the whole tree is gone. ok is false when it is not known how the command itself ended.
 	wait() (state State, ok bool, err error)
 	// reaped blocks until the launcher and its resources are gone as well.
 	reaped()

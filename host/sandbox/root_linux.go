@@ -19,8 +19,7 @@ const (
 // devices returns the devices that ordinary programs use.
 func devices() []string { return []string{"null", "zero", "full", "random", "urandom", "tty"} }
 
-// root is a new root file system under construction: a mount namespace that contains only what the
-// view grants.
+// root is a new root file system under construction: a mount namespace that contains only what the view grants.
 type root struct {
 	frame *frame
 	base  int   // the folder that becomes "/"
@@ -325,9 +324,8 @@ func (r *root) cloneDevices() (nodes []branch) {
 	return nodes
 }
 
-// openProc returns a read-only /proc, because some of its files belong to the user of the host, who
-// may be root. It shows this PID namespace if the machine allows that, otherwise the /proc of the
-// host.
+// openProc returns a read-only /proc, because some of its files belong to the user of the host, who may be root. It
+// shows this PID namespace if the machine allows that, otherwise the /proc of the host.
 func (r *root) openProc() (branch, error) {
 	g := grant{Access: accessRead, Source: "/proc", Target: "/proc"}
 	if !r.frame.Namespace {

@@ -43,8 +43,7 @@ var ErrMemory = errors.New("sandbox: more memory was used than children.memory_b
 var ErrProcesses = errors.New("sandbox: more processes and threads were started than children.processes of the " +
 	"config allows")
 
-// ErrLauncher is Wait's error when the launcher itself died or misbehaved, for example because memory
-// ran out.
+// ErrLauncher is Wait's error when the launcher itself died or misbehaved, for example because memory ran out.
 var ErrLauncher = errors.New("sandbox: launcher failed")
 
 // Options configure a Launcher. The zero value works.
@@ -55,8 +54,7 @@ type Options struct {
 	// Home is the HOME that children without network share; "" = a private folder that is made at the
 	// first start and removed by Close.
 	Home string
-	// Environ is the host's environment, from which only a few harmless variables are passed on; nil =
-	// os.Environ().
+	// Environ is the host's environment, from which only a few harmless variables are passed on; nil = os.Environ().
 	Environ []string
 
 	// Launcher is the program that starts and holds the children, on systems that have launchers; it calls
@@ -65,8 +63,7 @@ type Options struct {
 
 	// Mode says what to do when the machine lacks a mechanism; "" is BestEffort.
 	Mode Mode
-	// Workspace is the absolute folder that children may change, besides their
-	// home and temporary folder; "" = none.
+	// Workspace is the absolute folder that children may change, besides their home and temporary folder; "" = none.
 	Workspace string
 	// WorkspaceInfo identifies the folder of the workspace; nil = whatever folder has that path. If
 	// another folder has taken its place, no child starts. Only Linux checks this. The caller must
@@ -167,10 +164,9 @@ func (l *Launcher) Mechanism() Mechanism { return l.start.mechanism() }
 // Path lists the folders that make up the children's PATH.
 func (l *Launcher) Path() []string { return slices.Clone(l.start.path) }
 
-// Command starts the program of the policy. The tree is killed when ctx ends, also after Command has
-// returned. The error is an *EnvError for a refused variable, a *MissingError when the machine lacks
-// required mechanisms, and a *StartError when the program cannot be started. The caller may drop the
-// Process: it is reaped anyway.
+// Command starts the program of the policy. The tree is killed when ctx ends, also after Command has returned. The
+// error is an *EnvError for a refused variable, a *MissingError when the machine lacks required mechanisms, and a
+// *StartError when the program cannot be started. The caller may drop the Process: it is reaped anyway.
 func (l *Launcher) Command(ctx context.Context, policy Policy) (*Process, error) {
 	if err := policy.check(); err != nil {
 		return nil, err
@@ -307,8 +303,7 @@ func (l *Launcher) Probe(ctx context.Context) ([]Finding, error) {
 	return l.start.probe(ctx, l.limits)
 }
 
-// Close kills every tree, waits until all are reaped and removes the private
-// home. It is safe to call again.
+// Close kills every tree, waits until all are reaped and removes the private home. It is safe to call again.
 func (l *Launcher) Close() error {
 	l.mu.Lock()
 	l.closed = true
@@ -329,8 +324,7 @@ func (l *Launcher) Close() error {
 	return l.closeErr
 }
 
-// StartError says why a program could not be started. Err is a syscall.Errno
-// where the system gave one.
+// StartError says why a program could not be started. Err is a syscall.Errno where the system gave one.
 type StartError struct {
 	Op   string // what failed: "exec", "chdir", …
 	Path string // the program

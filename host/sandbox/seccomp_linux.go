@@ -155,10 +155,9 @@ const (
 	ioprioUser = 3
 )
 
-// schedulingRules keep a command from slowing down its launcher, whose threads have numbers up to a
-// limit. All other threads may be named, because C libraries name the threads of a process by their
-// numbers. If other processes of the machine have numbers in the same range, a thread may change only
-// itself, as 0.
+// schedulingRules keep a command from slowing down its launcher, whose threads have numbers up to a limit. All other
+// threads may be named, because C libraries name the threads of a process by their numbers. If other processes of the
+// machine have numbers in the same range, a thread may change only itself, as 0.
 func (w *seccompFilter) schedulingRules() (p []bpf.Instruction) {
 	named := func(arg uint32) []argTest {
 		tests := []argTest{{arg: arg, cond: bpf.JumpNotEqual, val: 0}}
@@ -183,8 +182,7 @@ func (w *seccompFilter) schedulingRules() (p []bpf.Instruction) {
 	return p
 }
 
-// program builds the filter. The calls for the warden come last, after all calls that are refused
-// anyway.
+// program builds the filter. The calls for the warden come last, after all calls that are refused anyway.
 func (w *seccompFilter) program() ([]bpf.RawInstruction, error) {
 	arch := auditArch()
 	if arch == 0 {
@@ -297,10 +295,9 @@ func bareRules() (p []bpf.Instruction) {
 	return p
 }
 
-// socketRules keep a command from the network, or restrict it to the usual kinds of sockets. A socket
-// that can send to a path reaches all socket files, and Landlock can restrict that only from Linux 7.1
-// on. So without a mount namespace a command may only create socket pairs, and only those that stay
-// connected to each other.
+// socketRules keep a command from the network, or restrict it to the usual kinds of sockets. A socket that can send to
+// a path reaches all socket files, and Landlock can restrict that only from Linux 7.1 on. So without a mount namespace
+// a command may only create socket pairs, and only those that stay connected to each other.
 func (w *seccompFilter) socketRules() (p []bpf.Instruction) {
 	family := argTest{cond: bpf.JumpNotEqual, val: unix.AF_UNIX}
 	tests := []argTest{family}
@@ -362,11 +359,10 @@ const setIDBits = unix.S_ISUID | unix.S_ISGID
 // bit that it contains.
 const makeFlags = unix.O_CREAT | unix.O_TMPFILE&^unix.O_DIRECTORY
 
-// setIDRules refuse set-user-ID and set-group-ID bits. A file in the workspace with such a bit would
-// give the host's rights to any user who runs it, and the host may be root. A new folder may still
-// inherit the group bit of the folder above, which gives no rights; setting it is refused for folders
-// as well, because a call does not tell files from folders. The arguments of openat2 lie in memory,
-// where a filter cannot look, so it is in absentCalls.
+// setIDRules refuse set-user-ID and set-group-ID bits. A file in the workspace with such a bit would give the host's
+// rights to any user who runs it, and the host may be root. A new folder may still inherit the group bit of the folder
+// above, which gives no rights; setting it is refused for folders as well, because a call does not tell files from
+// folders. The arguments of openat2 lie in memory, where a filter cannot look, so it is in absentCalls.
 func setIDRules() (p []bpf.Instruction) {
 	bits := func(arg uint32) argTest { return argTest{arg: arg, cond: bpf.JumpBitsSet, val: setIDBits} }
 	making := func(arg uint32) argTest { return argTest{arg: arg, cond: bpf.JumpBitsSet, val: makeFlags} }

@@ -14,8 +14,7 @@ import (
 
 // The descriptors of a launcher's own streams.
 const (
-	// a socket: it carries the frame, the spec with the command's files, then one byte per signal; its end
-	// means kill
+	// a socket: it carries the frame, the spec with the command's files, then one byte per signal; its end means kill
 	fdControl = 0
 	fdReport  = 1 // reports; 2 is the same pipe, for the text of a panic
 	fdFirst   = 3 // the first descriptor that is not the launcher's own
@@ -162,8 +161,7 @@ func decode(r io.Reader, most uint32, message any) error {
 	})))
 }
 
-// cutOff returns the error for input that is not a message, such as the text of a launcher that
-// panicked.
+// cutOff returns the error for input that is not a message, such as the text of a launcher that panicked.
 func cutOff(begun []byte, r io.Reader, err error) error {
 	if len(begun) == 0 {
 		return err

@@ -140,8 +140,7 @@ func (s *starter) begin() {
 	})
 }
 
-// viewOf returns a function that makes, at its first call, the view that children with that network
-// share.
+// viewOf returns a function that makes, at its first call, the view that children with that network share.
 func (s *starter) viewOf(network Network) func() *view {
 	return sync.OnceValue(func() *view {
 		home, tmp, err := s.home.of(network) // get has made it before, or Command would have failed
@@ -197,8 +196,7 @@ func (s *starter) fork(files []*os.File, in cgroup) forkReply {
 	}
 }
 
-// unavailable reports whether an error means that the machine refuses a namespace, rather than that it
-// lacks resources.
+// unavailable reports whether an error means that the machine refuses a namespace, rather than that it lacks resources.
 func unavailable(err error) bool {
 	for _, errno := range []syscall.Errno{
 		syscall.EPERM, syscall.EACCES, syscall.EINVAL, syscall.ENOSYS, syscall.ENOSPC, syscall.EUSERS,
@@ -234,8 +232,7 @@ func (s *starter) start(ctx context.Context, policy *Policy, env []string, stdio
 	return c, nil
 }
 
-// prepare makes a spare launcher for commands with this policy. If that fails, the command itself will
-// report why.
+// prepare makes a spare launcher for commands with this policy. If that fails, the command itself will report why.
 func (s *starter) prepare(policy *Policy) {
 	if frame, err := s.frame(policy); err == nil {
 		s.refill(frame)
@@ -263,8 +260,7 @@ func (s *starter) frame(policy *Policy) (*frame, error) {
 	return f, nil
 }
 
-// firm reports whether the launcher must refuse to run anything if it cannot enforce the walls among
-// the grants.
+// firm reports whether the launcher must refuse to run anything if it cannot enforce the walls among the grants.
 func (s *starter) firm(grants []grant) bool {
 	return !s.opts.Loose && (s.opts.Firm || slices.ContainsFunc(grants,
 		func(g grant) bool { return g.Access == accessHide }))
@@ -314,8 +310,7 @@ func (s *starter) launch(ctx context.Context, frame *frame, command *spec, files
 	return c, err
 }
 
-// take returns the spare launcher if it fits, or a new one. The spare has already done the longest
-// part of a start.
+// take returns the spare launcher if it fits, or a new one. The spare has already done the longest part of a start.
 func (s *starter) take(want *frame) (*launched, error) {
 	select {
 	case c := <-s.spare:
@@ -351,8 +346,7 @@ func (s *starter) forget() {
 	}
 }
 
-// refill makes a spare launcher for the next start, if there is none. The spare gets the frame that
-// most commands need.
+// refill makes a spare launcher for the next start, if there is none. The spare gets the frame that most commands need.
 func (s *starter) refill(last *frame) {
 	usual := *last
 	usual.Console, usual.alone = "", false

@@ -23,8 +23,7 @@ type starter struct {
 	used atomic.Bool
 }
 
-// surelyMissing returns all mechanisms: here a child is only its own process or process group, and
-// nothing confines it.
+// surelyMissing returns all mechanisms: here a child is only its own process or process group, and nothing confines it.
 func surelyMissing() map[string]string {
 	missing := make(map[string]string)
 	for _, f := range mechanisms() {

@@ -58,8 +58,7 @@ func (t *tree) await(w *warden) (last int) {
 	return last
 }
 
-// obey sends the signals that the host asks for. It kills the tree when the host closes the control
-// socket or dies.
+// obey sends the signals that the host asks for. It kills the tree when the host closes the control socket or dies.
 func (t *tree) obey() {
 	<-t.started
 	var buf [16]byte
@@ -170,9 +169,8 @@ func signalDescendants(root int, sig syscall.Signal, but int) {
 	}
 }
 
-// endDescendants kills all processes below root, which is a child of this process. A killed process
-// cannot fork any more, so all are dead when two rounds find no further process. It gives up if the
-// table cannot be read.
+// endDescendants kills all processes below root, which is a child of this process. A killed process cannot fork any
+// more, so all are dead when two rounds find no further process. It gives up if the table cannot be read.
 func endDescendants(root *os.Process) {
 	struck := map[uint64]proc{}
 	for quiet, failed, pause := 0, 0, huntPause; quiet < 2 && failed < 100; pause = min(2*pause, maxHuntPause) {
@@ -193,10 +191,9 @@ func endDescendants(root *os.Process) {
 	}
 }
 
-// crowd limits the processes and threads of a tree where the kernel cannot: only the numbers of a PID
-// namespace and a cgroup bind root. A tree that has more is ended, shortly after it exceeds the limit.
-// A seccomp question before each fork would not work: a signal would interrupt it, and no program
-// expects that of fork.
+// crowd limits the processes and threads of a tree where the kernel cannot: only the numbers of a PID namespace and a
+// cgroup bind root. A tree that has more is ended, shortly after it exceeds the limit. A seccomp question before each
+// fork would not work: a signal would interrupt it, and no program expects that of fork.
 type crowd struct {
 	load    int   // /proc/loadavg
 	limit   int64 // 0 = the kernel enforces the limit, or none
@@ -283,8 +280,7 @@ func descendants(root uint64) (pids []uint64, err error) {
 	return pids, err
 }
 
-// descends reports whether a process is below root. The table may be inconsistent, so the number of
-// steps is limited.
+// descends reports whether a process is below root. The table may be inconsistent, so the number of steps is limited.
 func descends(table map[uint64]proc, pid, root uint64) bool {
 	for range len(table) {
 		p, ok := table[pid]

@@ -77,10 +77,9 @@ func toolNames() []string {
 	}
 }
 
-// toolPaths returns what the programs of a folder need to read: the folder itself, and if its name is
-// one for programs, the folders next to it that belong to them. In a home these are only folders of
-// installed programs, not private ones. No path is returned that is or contains one of the closed
-// folders.
+// toolPaths returns what the programs of a folder need to read: the folder itself, and if its name is one for programs,
+// the folders next to it that belong to them. In a home these are only folders of installed programs, not private ones.
+// No path is returned that is or contains one of the closed folders.
 func toolPaths(dir string, closed []string) []string {
 	paths := []string{dir}
 	if !slices.Contains([]string{"bin", "sbin", "shims", "scripts"}, filepath.Base(dir)) {
@@ -235,9 +234,8 @@ func (v *view) add(a access, path string) {
 	v.grants = append(v.grants, grant{Access: a, Source: real, Target: real})
 }
 
-// follow adds the links on a path to the view and returns the path to which they lead, or "". A link
-// in a folder that children may change is followed only to places in the same folder; otherwise a
-// child could grant itself any path.
+// follow adds the links on a path to the view and returns the path to which they lead, or "". A link in a folder that
+// children may change is followed only to places in the same folder; otherwise a child could grant itself any path.
 func (v *view) follow(path string) string {
 	bound := ""
 	real, ok := walk(path, func(at, text string, _ []string) bool {
@@ -292,8 +290,7 @@ func components(path string) []string {
 	return strings.FieldsFunc(filepath.Clean(path), func(r rune) bool { return r == '/' })
 }
 
-// changeable returns the folder that children may change and that contains a path, or "" if there is
-// none.
+// changeable returns the folder that children may change and that contains a path, or "" if there is none.
 func (v *view) changeable(path string) string {
 	for _, g := range v.grants {
 		if g.Access == accessWrite && g.Source != path && within(g.Source, path) {

@@ -11,11 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// warden changes the mode, owner or times of files for a command without a mount namespace. Landlock
-// does not know these calls, so from the command they would reach every file. The filter passes them
-// to the warden, which allows them only for files that the command may change. It copies the arguments
-// and acts on the file that it has opened, so that files and memory that the command swaps meanwhile
-// do not matter.
+// warden changes the mode, owner or times of files for a command without a mount namespace. Landlock does not know
+// these calls, so from the command they would reach every file. The filter passes them to the warden, which allows them
+// only for files that the command may change. It copies the arguments and acts on the file that it has opened, so that
+// files and memory that the command swaps meanwhile do not matter.
 type warden struct {
 	tree     *tree
 	grants   []grant
@@ -121,8 +120,7 @@ func asErrno(err error) unix.Errno {
 	return unix.EPERM
 }
 
-// understand reads the arguments of a call. An old call in q is replaced by the call that every
-// architecture has.
+// understand reads the arguments of a call. An old call in q is replaced by the call that every architecture has.
 func (w *warden) understand(q *notice, task string) (*fileChange, error) {
 	clock := archModernCall(q)
 	r := &fileChange{dir: int(int32(q.args[0])), path: q.args[1], follow: true}
@@ -159,8 +157,7 @@ func (w *warden) understand(q *notice, task string) (*fileChange, error) {
 	return r, nil
 }
 
-// clock says how two times lie in memory: each has a fraction of a second if unit, which is in
-// nanoseconds, is not 0.
+// clock says how two times lie in memory: each has a fraction of a second if unit, which is in nanoseconds, is not 0.
 type clock struct{ unit int64 }
 
 // times reads two times; address 0 means the current time.

@@ -24,9 +24,8 @@ type Capture struct {
 	file    *File // nil = none yet, or none any more
 }
 
-// NewCapture makes the capture of the output of what (such as a tool) in the session of ctx. The texts of all
-// streams together take at most room bytes of JSON. The text of one stream leaves at least half of room to the
-// other.
+// NewCapture makes the capture of the output of what (such as a tool) in the session of ctx. The texts of all streams
+// together take at most room bytes of JSON. The text of one stream leaves at least half of room to the other.
 func NewCapture(ctx context.Context, k *Keeper, what string, room int) *Capture {
 	return &Capture{keeper: k, ctx: ctx, what: what, room: room}
 }
@@ -130,8 +129,7 @@ func (s *Stream) Text() string {
 	return s.ends.Text(s.room, all)
 }
 
-// Note returns a line for a person that says that something was cut, and where the whole output is; file may be
-// nil.
+// Note returns a line for a person that says that something was cut, and where the whole output is; file may be nil.
 func Note(file *File) string {
 	if file == nil {
 		return "the output was cut, and the rest could not be kept"

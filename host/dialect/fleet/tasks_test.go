@@ -205,8 +205,7 @@ func TestPartial(t *testing.T) {
 	}
 }
 
-// TestInline: fields that are written in the brief, as in the first phase of the RFC, count like fields of the
-// message.
+// TestInline: fields that are written in the brief, as in the first phase of the RFC, count like fields of the message.
 func TestInline(t *testing.T) {
 	p := open(t, &pool{}, front.Options{})
 	brief := `"TASK DISPATCH (inline)\nrequired_mcp: gone\n\nwork"`

@@ -1,5 +1,4 @@
-// Package fleetdb lets a fleet of workers on many machines share one queue of tasks, which a
-// PostgreSQL server keeps.
+// Package fleetdb lets a fleet of workers on many machines share one queue of tasks, which a PostgreSQL server keeps.
 //
 //	Sender ── tasks ──► table tasks ──► Worker ── TASK_DISPATCH ──► a host that speaks the fleet protocol
 //	   ▲                    │  ▲                                        │
@@ -9,11 +8,10 @@
 //	tables.go   the tables (tables/*.sql), and the statements of a worker  look.go  the state of a fleet
 //	send.go     tasks of a sender  result.go  their results  work.go  a worker: its loops
 //
-// A worker takes tasks by one statement, which selects tasks that the worker can do and makes
-// sure that no two workers take the same one (FOR UPDATE SKIP LOCKED). The same transaction
-// stores the results of tasks that it has done. A worker holds its tasks as long as its heartbeat
-// goes on; the tasks of a worker that died go back into the queue. A task ends once, with the
-// first result. Notifications only make this quick: whoever waits also looks at intervals.
+// A worker takes tasks by one statement, which selects tasks that the worker can do and makes sure that no two workers
+// take the same one (FOR UPDATE SKIP LOCKED). The same transaction stores the results of tasks that it has done. A
+// worker holds its tasks as long as its heartbeat goes on; the tasks of a worker that died go back into the queue. A
+// task ends once, with the first result. Notifications only make this quick: whoever waits also looks at intervals.
 package fleetdb
 
 import (

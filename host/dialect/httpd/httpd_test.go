@@ -43,8 +43,7 @@ func do(s *httpd.Server, ctx context.Context, method, path, session, body string
 	return got
 }
 
-// TestIdle: a session lives while it is used or has a stream, and then ends. A stream gets a comment at regular
-// times.
+// TestIdle: a session lives while it is used or has a stream, and then ends. A stream gets a comment at regular times.
 func TestIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := httpd.New(httpd.Options{Serve: echo, Idle: time.Minute, Beat: 10 * time.Second, Loopback: true})

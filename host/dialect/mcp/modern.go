@@ -110,8 +110,7 @@ func withMember(obj jsontext.Value, text string) jsontext.Value {
 	return jsontext.Value("{" + text + "}")
 }
 
-// A modern client is asked in the answer to its request. It sends the request again with its answers to the
-// questions:
+// A modern client is asked in the answer to its request. It sends the request again with its answers to the questions:
 //
 //	tools/call ─► handler asks ─► {inputRequests, requestState}   the handler waits
 //	tools/call {inputResponses, requestState} ─► handler goes on ─► result, or it asks again

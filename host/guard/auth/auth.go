@@ -1,5 +1,4 @@
-// Package auth decides whether a token lets a client in, and as which agent. Every protocol on the
-// host's pipe asks it.
+// Package auth decides whether a token lets a client in, and as which agent. Every protocol on the host's pipe asks it.
 package auth
 
 import (
@@ -17,8 +16,7 @@ type Token struct {
 	AgentID string            // the only agent that it is for; "" = all agents that no other token is for
 }
 
-// Tokens are all tokens of a host. If there are none, everybody is let in, as the agent that they
-// claim to be.
+// Tokens are all tokens of a host. If there are none, everybody is let in, as the agent that they claim to be.
 type Tokens []Token
 
 // New makes a token from its text.
@@ -87,9 +85,8 @@ func (t Tokens) AdmitClient(token, program string) (agentID string, ok bool) {
 	return agentID, ok
 }
 
-// Apart returns the owner of an agent's things: the agent itself if a token is for it alone, or "" for
-// all other agents together. apart is false if no token is for one agent alone; then all agents share
-// their things.
+// Apart returns the owner of an agent's things: the agent itself if a token is for it alone, or "" for all other agents
+// together. apart is false if no token is for one agent alone; then all agents share their things.
 func (t Tokens) Apart(agentID string) (owner string, apart bool) {
 	for i := range t {
 		apart = apart || t[i].AgentID != ""

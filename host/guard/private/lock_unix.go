@@ -13,8 +13,7 @@ import (
 // it. Closing h releases the lock.
 func TryLock(h *os.File) (ok bool, err error) { return tryLock(h, unix.LOCK_EX) }
 
-// TryShare takes a shared lock, for callers that only check whether the lock is held: they do not
-// block each other.
+// TryShare takes a shared lock, for callers that only check whether the lock is held: they do not block each other.
 func TryShare(h *os.File) (ok bool, err error) { return tryLock(h, unix.LOCK_SH) }
 
 func tryLock(h *os.File, how int) (ok bool, err error) {

@@ -11,8 +11,7 @@ import (
 // it. Closing h releases the lock.
 func TryLock(h *os.File) (ok bool, err error) { return tryLock(h, windows.LOCKFILE_EXCLUSIVE_LOCK) }
 
-// TryShare takes a shared lock, for callers that only check whether the lock is held: they do not
-// block each other.
+// TryShare takes a shared lock, for callers that only check whether the lock is held: they do not block each other.
 func TryShare(h *os.File) (ok bool, err error) { return tryLock(h, 0) }
 
 func tryLock(h *os.File, how uint32) (ok bool, err error) {

@@ -37,8 +37,7 @@ func (d *Dir) open(name string, flag int) (*os.File, error) {
 	}
 }
 
-// notRegular returns an error that says what exists in place of a regular file, or err if that is not
-// the problem.
+// notRegular returns an error that says what exists in place of a regular file, or err if that is not the problem.
 func (d *Dir) notRegular(name string, err error) error {
 	if info, lerr := d.root.Lstat(name); lerr == nil && !info.Mode().IsRegular() {
 		return refuse(kindOf(info.Mode()), wantFile)

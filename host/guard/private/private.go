@@ -1,9 +1,8 @@
 // Package private opens files that only this user may use: the host's state.
 //
-// A user who can write to the folder of such a file could replace it by a link, a pipe or a second
-// name of another file, and make the host write there. So a file is opened by its bare name, relative
-// to a handle of its folder, without following links. The checks before its use look at the open file,
-// not at its name.
+// A user who can write to the folder of such a file could replace it by a link, a pipe or a second name of another
+// file, and make the host write there. So a file is opened by its bare name, relative to a handle of its folder,
+// without following links. The checks before its use look at the open file, not at its name.
 package private
 
 import (

@@ -57,8 +57,7 @@ func holds(v any, secret string) bool {
 	return false
 }
 
-// FuzzRedact: no secret is left in a text, however the text is quoted and cut, and a line of JSON stays a line of
-// JSON.
+// FuzzRedact: no secret is left in a text, however the text is quoted and cut, and a line of JSON stays a line of JSON.
 func FuzzRedact(f *testing.F) {
 	f.Add("hunter22", "aab-aaab", "x hunter22 hunter2hunter22", uint8(3))
 	f.Add(`a"b\c<d>&'=/`, "pässwörd😀", "\\\"", uint8(1))

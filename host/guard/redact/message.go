@@ -33,8 +33,7 @@ func plain(line []byte) bool {
 		!containsAny(line, lettersOfASCII())
 }
 
-// addValue adds the secrets of the next value, which has this name. variables = its members are
-// variables or headers.
+// addValue adds the secrets of the next value, which has this name. variables = its members are variables or headers.
 func (s *Set) addValue(dec *jsontext.Decoder, name string, variables bool) error {
 	switch dec.PeekKind() {
 	case '{':
@@ -49,9 +48,8 @@ func (s *Set) addValue(dec *jsontext.Decoder, name string, variables bool) error
 	return err
 }
 
-// readTexts reads a value that is neither object nor list. It returns the decoded text, and also the
-// encoded one if that differs, because the line may be part of another text. If the text is cut off,
-// it returns the existing part.
+// readTexts reads a value that is neither object nor list. It returns the decoded text, and also the encoded one if
+// that differs, because the line may be part of another text. If the text is cut off, it returns the existing part.
 func readTexts(dec *jsontext.Decoder) (texts []string, err error) {
 	raw, err := dec.ReadValue()
 	if err != nil {
@@ -136,8 +134,7 @@ func (s *Set) addList(dec *jsontext.Decoder, name string, variables bool) error 
 	return err
 }
 
-// addItem adds the secrets of a text in a list, after another text: NAME=value, Name: value, or the
-// argument of a flag.
+// addItem adds the secrets of a text in a list, after another text: NAME=value, Name: value, or the argument of a flag.
 func (s *Set) addItem(name, before, text string) {
 	s.addText(name, text, false)
 	if at := strings.IndexAny(text, "=:"); at > 0 && SpeaksOfSecret(text[:at]) &&

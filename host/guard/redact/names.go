@@ -34,12 +34,10 @@ func IsSecret(name, value string) bool {
 // of a secret. The names of variables, headers, flags and members of messages all follow this rule.
 func SpeaksOfSecret(name string) bool { return mayName([]byte(name)) && kindOf(name) == kindSecret }
 
-// mayName reports whether a text may contain the name of a secret. It is a quick check, as few texts
-// do.
+// mayName reports whether a text may contain the name of a secret. It is a quick check, as few texts do.
 func mayName(text []byte) bool { return nameParts().in(text) || containsAny(text, lettersOfASCII()) }
 
-// lettersOfASCII returns the non-ASCII letters whose lower case is an ASCII letter: the Kelvin sign,
-// and İ.
+// lettersOfASCII returns the non-ASCII letters whose lower case is an ASCII letter: the Kelvin sign, and İ.
 func lettersOfASCII() []string { return []string{"\u212a", "\u0130"} }
 
 func containsAny(text []byte, all []string) bool {
@@ -199,8 +197,7 @@ func set(words string) map[string]bool {
 	return all
 }
 
-// plainKeys are the words before "key" that make it no secret: keys of tables, lists, messages and
-// keyboards.
+// plainKeys are the words before "key" that make it no secret: keys of tables, lists, messages and keyboards.
 var plainKeys = sync.OnceValue(func() map[string]bool {
 	return set(`
 		public pub primary foreign sort sorting partition cache group grouping order unique index object hash

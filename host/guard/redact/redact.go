@@ -78,8 +78,7 @@ func (s *Set) AddSecret(value string) {
 	s.stale.Store(true)
 }
 
-// known returns the forms of the values, or nil if there are none. It makes them when they are first
-// needed.
+// known returns the forms of the values, or nil if there are none. It makes them when they are first needed.
 func (s *Set) known() *forms {
 	if s.stale.Load() {
 		s.mu.Lock()
@@ -150,8 +149,7 @@ func (s *Set) AddEnviron(environ []string) {
 	}
 }
 
-// nextText returns the text between the next pair of quotes in a line of JSON, and the rest of the
-// line after it.
+// nextText returns the text between the next pair of quotes in a line of JSON, and the rest of the line after it.
 func nextText(line []byte) (text, rest []byte, ok bool) {
 	begin := bytes.IndexByte(line, '"') + 1
 	if begin == 0 {
@@ -190,8 +188,7 @@ func formsOf(values map[string]struct{}) *forms {
 	return f
 }
 
-// piecesOf returns the lines of a value that are long enough to search for, or the whole value if all
-// are too short.
+// piecesOf returns the lines of a value that are long enough to search for, or the whole value if all are too short.
 func piecesOf(value string) (pieces []string) {
 	for line := range strings.Lines(value) {
 		if line = strings.TrimSpace(line); len(line) >= minSecret {
@@ -256,8 +253,7 @@ func (s *Set) In(text io.Reader) (bool, error) {
 	}
 }
 
-// Text returns a text without the secrets. If it contains none, it returns the same text without an
-// allocation.
+// Text returns a text without the secrets. If it contains none, it returns the same text without an allocation.
 func (s *Set) Text(text string) string {
 	for set := s; set != nil && text != ""; set = set.base {
 		if f := set.known(); f != nil && f.mayBeInText(text) {
@@ -403,9 +399,8 @@ func (s *Set) Longest() (n int) {
 	return n
 }
 
-// Head returns about the first n bytes of a text that may be longer or cut off. No part of a secret
-// that reaches beyond them is shown; for that the text should have at least n+Longest bytes, if there
-// are as many.
+// Head returns about the first n bytes of a text that may be longer or cut off. No part of a secret that reaches beyond
+// them is shown; for that the text should have at least n+Longest bytes, if there are as many.
 func (s *Set) Head(text []byte, n int) []byte {
 	if len(text) <= n {
 		return s.Bytes(text)

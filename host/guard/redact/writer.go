@@ -63,8 +63,7 @@ func (w *Writer) pass(text []byte) error {
 // Holds reports whether data is held back.
 func (w *Writer) Holds() bool { return w.shown < len(w.held) }
 
-// Flush passes on what is held back. If that was the beginning of a secret, the rest of the secret is
-// still hidden.
+// Flush passes on what is held back. If that was the beginning of a secret, the rest of the secret is still hidden.
 func (w *Writer) Flush() error {
 	if !w.Holds() {
 		return nil

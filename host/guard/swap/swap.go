@@ -27,11 +27,10 @@ const (
 // ErrLocked says that another program holds the lock of a folder.
 var ErrLocked = errors.New("another program holds the lock of the folder")
 
-// Lock takes the lock of a folder. All code that reads a file there and then replaces it holds this
-// lock meanwhile. The lock is on the folder itself (flock), so it leaves no file, and it excludes all
-// hosts, whatever their state_dir, and all other callers in this process. If the file system has no
-// such locks, or the folder cannot be read, nobody is excluded. Lock waits until ctx ends, and for 10
-// s at most; after 10 s the error is ErrLocked.
+// Lock takes the lock of a folder. All code that reads a file there and then replaces it holds this lock meanwhile. The
+// lock is on the folder itself (flock), so it leaves no file, and it excludes all hosts, whatever their state_dir, and
+// all other callers in this process. If the file system has no such locks, or the folder cannot be read, nobody is
+// excluded. Lock waits until ctx ends, and for 10 s at most; after 10 s the error is ErrLocked.
 func Lock(ctx context.Context, dir *os.Root) (unlock func(), err error) {
 	h, err := dir.Open(".")
 	if err != nil {
@@ -93,8 +92,7 @@ func write(dir *os.Root, temp string, old *os.File, content string) (kept bool, 
 	return kept, errors.Join(err, file.Close())
 }
 
-// overwrite writes to a file itself. Disk space is reserved first, so that a full disk changes
-// nothing.
+// overwrite writes to a file itself. Disk space is reserved first, so that a full disk changes nothing.
 func overwrite(old *os.File, content string) error {
 	if err := reserve(old, int64(len(content))); err != nil {
 		return err
@@ -110,10 +108,9 @@ func overwrite(old *os.File, content string) error {
 	return nil
 }
 
-// Keep gives a new file the owner, the mode, the ACL and the attributes of the file that it replaces.
-// It skips attributes that a write removes, such as capabilities, and the set-user-ID and set-group-ID
-// bits. After an error the new file must not replace the old one: others might get more rights than
-// before, or the owner fewer.
+// Keep gives a new file the owner, the mode, the ACL and the attributes of the file that it replaces. It skips
+// attributes that a write removes, such as capabilities, and the set-user-ID and set-group-ID bits. After an error the
+// new file must not replace the old one: others might get more rights than before, or the owner fewer.
 func Keep(file, old *os.File) error {
 	info, err := old.Stat()
 	if err != nil {

@@ -7,8 +7,7 @@ import (
 	"sync"
 )
 
-// Folder is a folder that is used for a long time, such as the workspace. It is safe for concurrent
-// use.
+// Folder is a folder that is used for a long time, such as the workspace. It is safe for concurrent use.
 type Folder struct {
 	path string
 	real string // the real path of path when the folder was opened

@@ -124,8 +124,7 @@ func (w *Wall) In(root *os.Root) *Guard {
 	return g
 }
 
-// Inside returns the paths of the wall inside a folder, relative to it, with slashes. dir must not
-// contain links.
+// Inside returns the paths of the wall inside a folder, relative to it, with slashes. dir must not contain links.
 func (w *Wall) Inside(dir string) (all []string) {
 	if w == nil {
 		return nil
@@ -154,8 +153,7 @@ type part struct {
 	rel string // with slashes
 }
 
-// Guard is the part of a Wall inside one folder. A nil Guard hides nothing. It is safe for concurrent
-// use.
+// Guard is the part of a Wall inside one folder. A nil Guard hides nothing. It is safe for concurrent use.
 type Guard struct {
 	root          *os.Root
 	hidden, fixed []part
@@ -232,10 +230,9 @@ func (w *openPath) close() {
 // ErrOutside says that a link leads out of the folder.
 var ErrOutside = errors.New("path escapes from parent")
 
-// Resolve follows a path and all its links, including a link as its last name. It returns the open
-// folder dir that contains the result, the name base in it, which is no link, and the path rel without
-// links. The caller closes dir. Resolve goes from folder to folder by handles and enters no hidden
-// folder; for such a path the error is ErrOwn.
+// Resolve follows a path and all its links, including a link as its last name. It returns the open folder dir that
+// contains the result, the name base in it, which is no link, and the path rel without links. The caller closes dir.
+// Resolve goes from folder to folder by handles and enters no hidden folder; for such a path the error is ErrOwn.
 func (g *Guard) Resolve(name string) (dir *os.Root, base, rel string, err error) {
 	top, err := g.root.OpenRoot(".")
 	if err != nil {

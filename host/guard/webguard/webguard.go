@@ -1,6 +1,5 @@
-// Package webguard decides which web addresses may be opened if an agent or a page names them.
-// http_get, the toolkit http, the MCP servers that agents register and the model endpoints that they
-// name all use it.
+// Package webguard decides which web addresses may be opened if an agent or a page names them. http_get, the toolkit
+// http, the MCP servers that agents register and the model endpoints that they name all use it.
 package webguard
 
 import (
@@ -30,8 +29,7 @@ const (
 	dialTimeout   = 10 * time.Second // time limit of the last address
 )
 
-// These are functions so that nobody can change them; netip and ssrf have such values only as
-// variables.
+// These are functions so that nobody can change them; netip and ssrf have such values only as variables.
 func nat64() netip.Prefix        { return ssrf.IPv6NAT64Prefix }
 func azureMetadata() netip.Addr  { return netip.AddrFrom4([4]byte{168, 63, 129, 16}) }
 func isatapSuffix(b []byte) bool { return b[0]&^2 == 0 && b[1] == 0 && b[2] == 0x5e && b[3] == 0xfe }
@@ -47,10 +45,9 @@ type Options struct {
 	Dial   func(ctx context.Context, host string, addr netip.AddrPort) (net.Conn, error) // dials one address
 }
 
-// Guard decides which addresses may be opened. The text of a URL is checked first, but the dialed
-// address decides: each address of each connection is checked before the dial, and again in the
-// dialer, with the very address that the kernel gets. So a name that changes its address between two
-// lookups (DNS rebinding) achieves nothing.
+// Guard decides which addresses may be opened. The text of a URL is checked first, but the dialed address decides: each
+// address of each connection is checked before the dial, and again in the dialer, with the very address that the kernel
+// gets. So a name that changes its address between two lookups (DNS rebinding) achieves nothing.
 type Guard struct {
 	opts  Options
 	addrs *ssrf.Guardian
@@ -194,8 +191,7 @@ func isDNSName(name string) bool {
 	return true
 }
 
-// endsInNumber reports whether a program may take the name for an IPv4 address, by the rule of the
-// WHATWG URL standard.
+// endsInNumber reports whether a program may take the name for an IPv4 address, by the rule of the WHATWG URL standard.
 func endsInNumber(name string) bool {
 	last := name[strings.LastIndexByte(name, '.')+1:]
 	if hex, ok := strings.CutPrefix(last, "0x"); ok {
@@ -296,10 +292,9 @@ func (g *Guard) Check(host string, to netip.AddrPort) error {
 	return nil
 }
 
-// addrProblem returns the reason why an address is refused, or "". The ssrf package refuses all
-// addresses that IANA lists as special, and IPv6 outside 2000::/3. addrProblem also refuses IPv4
-// addresses inside IPv6, a metadata service on a public address, and the public address of this
-// machine, from which a firewall may not protect it.
+// addrProblem returns the reason why an address is refused, or "". The ssrf package refuses all addresses that IANA
+// lists as special, and IPv6 outside 2000::/3. addrProblem also refuses IPv4 addresses inside IPv6, a metadata service
+// on a public address, and the public address of this machine, from which a firewall may not protect it.
 func (g *Guard) addrProblem(ip netip.Addr) string {
 	if ip.Zone() != "" {
 		return "is link-local"

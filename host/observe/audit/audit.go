@@ -1,6 +1,5 @@
-// Package audit writes the host's audit log: one JSON line for each handled request. Every line
-// contains the SHA-256 of the line before it (`prev`), so that [Verify] finds a changed, removed or
-// moved entry.
+// Package audit writes the host's audit log: one JSON line for each handled request. Every line contains the SHA-256 of
+// the line before it (`prev`), so that [Verify] finds a changed, removed or moved entry.
 //
 //	audit.go   Log: a sink of events, that writes them in the background
 //	entry.go   the lines, their links and signatures
@@ -8,10 +7,9 @@
 //	key.go     what signs
 //	verify.go  what checks
 //
-// If the disk fails, entries are lost, but requests are not affected: entries that do not fit in
-// memory are counted, and the count becomes an entry (`audit/dropped`). Several hosts may share one
-// file. A written entry survives the death of the process. The file is not synced, so the last entries
-// may be lost if the machine crashes.
+// If the disk fails, entries are lost, but requests are not affected: entries that do not fit in memory are counted,
+// and the count becomes an entry (`audit/dropped`). Several hosts may share one file. A written entry survives the
+// death of the process. The file is not synced, so the last entries may be lost if the machine crashes.
 package audit
 
 import (
@@ -44,8 +42,7 @@ type Options struct {
 	Now func() time.Time
 }
 
-// Log takes events of the kind Request and writes each as an entry. It is an event.Sink, and safe for
-// concurrent use.
+// Log takes events of the kind Request and writes each as an entry. It is an event.Sink, and safe for concurrent use.
 type Log struct {
 	*event.Spool
 	file    *file

@@ -54,9 +54,8 @@ func linkOf(line []byte) (k link) {
 	return k
 }
 
-// appendEntry appends the entry of e, without its link and closing brace, and a newline. If lost > 0,
-// the entry says that so many were lost. Escaped JSON contains no newline, so the newline separates
-// entries.
+// appendEntry appends the entry of e, without its link and closing brace, and a newline. If lost > 0, the entry says
+// that so many were lost. Escaped JSON contains no newline, so the newline separates entries.
 func appendEntry(dst []byte, e event.Event, lost int) []byte {
 	if lost > 0 {
 		e.Type = droppedType
@@ -136,9 +135,8 @@ func plain(s string) bool {
 	return true
 }
 
-// appendLinked appends the line of an encoded entry (without its newline), linked to prev, and returns
-// the link of the new line. With a signer the entry gets a number and a MAC over prev and over all
-// text before the MAC.
+// appendLinked appends the line of an encoded entry (without its newline), linked to prev, and returns the link of the
+// new line. With a signer the entry gets a number and a MAC over prev and over all text before the MAC.
 func appendLinked(dst, entry []byte, prev link, by *signer, number int64) ([]byte, link) {
 	start := len(dst)
 	dst = append(dst, entry...)
@@ -183,8 +181,7 @@ func (s *signer) vouches(line []byte, at signature) bool {
 	return s.signed(at.mac, line[:at.text], at.prev[:])
 }
 
-// linkIn reads the `prev` of a line; ok is false if the line is not an entry: not JSON, or without a
-// link at its end.
+// linkIn reads the `prev` of a line; ok is false if the line is not an entry: not JSON, or without a link at its end.
 func linkIn(line []byte) (k link, ok bool) {
 	tail := len(linkStart) + hashLen + len(linkEnd)
 	at := len(line) - tail
@@ -248,9 +245,8 @@ func (f chainFile) each(fn func(line []byte, n int, form lineForm) bool) error {
 	}
 }
 
-// openChain opens the files of a chain, oldest first. If there is a lock file it holds the writers'
-// lock, so that all files are of the same moment. Open files stay the same if they are moved during
-// the walk.
+// openChain opens the files of a chain, oldest first. If there is a lock file it holds the writers' lock, so that all
+// files are of the same moment. Open files stay the same if they are moved during the walk.
 func openChain(path string) (files []chainFile, err error) {
 	if _, err := os.Lstat(path + lockFileName); err == nil {
 		// Without the lock, a file that is moved now may look like a break.

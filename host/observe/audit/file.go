@@ -16,9 +16,8 @@ import (
 
 const writeChunk = 256 << 10
 
-// file is the chain on disk. It keeps nothing open between two batches: each batch locks, opens,
-// writes and closes. So a file that was moved (as logrotate does), removed or repaired meanwhile is
-// used as it is.
+// file is the chain on disk. It keeps nothing open between two batches: each batch locks, opens, writes and closes. So
+// a file that was moved (as logrotate does), removed or repaired meanwhile is used as it is.
 type file struct {
 	path string
 	note func(string)
@@ -130,8 +129,7 @@ const (
 	tailWindow  = 2 * maxLine
 )
 
-// resume finds the last line of a file that another process, or an earlier run of this host, has
-// written.
+// resume finds the last line of a file that another process, or an earlier run of this host, has written.
 func (f *file) resume(h *os.File, fi fs.FileInfo) error {
 	last, size, err := f.lastLine(h, fi.Size())
 	if err != nil {
@@ -160,8 +158,7 @@ func (f *file) resume(h *os.File, fi fs.FileInfo) error {
 	return nil
 }
 
-// newestMoved returns the last line of FILE.1, to which logrotate moves the log, or nil if there is
-// none.
+// newestMoved returns the last line of FILE.1, to which logrotate moves the log, or nil if there is none.
 func (f *file) newestMoved() ([]byte, error) {
 	h, err := f.dir.Open(filepath.Base(f.path)+".1", os.O_RDONLY)
 	if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.ENOMEM) {
@@ -235,8 +232,7 @@ func readWindow(h *os.File, size, window int64) (last, half []byte, err error) {
 
 const lockFileName = ".lock"
 
-// lock takes the lock that all hosts with this file use. It fails after patience, or when quit is
-// closed.
+// lock takes the lock that all hosts with this file use. It fails after patience, or when quit is closed.
 func (f *file) lock(quit <-chan struct{}, patience time.Duration) (unlock func(), err error) {
 	dir, err := private.MakeDir(filepath.Dir(f.path))
 	if err != nil {

@@ -33,9 +33,8 @@ type Key struct {
 	Optional bool
 }
 
-// KeyOf returns the key of a log. key and keyFile are the user's settings, or "". userDir is the
-// user's config folder, which agents cannot reach; "" = there is none. Without settings, each log has
-// its own key file there.
+// KeyOf returns the key of a log. key and keyFile are the user's settings, or "". userDir is the user's config folder,
+// which agents cannot reach; "" = there is none. Without settings, each log has its own key file there.
 func KeyOf(log, userDir, key, keyFile string) Key {
 	if key != "" || keyFile != "" || userDir == "" {
 		return Key{Text: key, File: keyFile}
@@ -145,8 +144,7 @@ func (k Key) make() (*signer, error) {
 	return newSigner(text)
 }
 
-// impossible reports whether an error means that no key can be kept here, rather than that somebody
-// interfered.
+// impossible reports whether an error means that no key can be kept here, rather than that somebody interfered.
 func impossible(err error) bool {
 	return !errors.Is(err, private.ErrUnsafe) && (errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) ||
 		isReadOnly(err))

@@ -48,9 +48,8 @@ type Report struct {
 	Files   []FileReport // oldest first
 	Entries int          // entries whose link is correct, up to Broken
 	Dropped int          // entries that the host counted but could not write (`audit/dropped`)
-	// Anchor is the `prev` of the oldest entry if that is not the first of its chain: older entries were
-	// moved away, or removed with their whole files, which Verify cannot tell apart. "" = the chain is
-	// complete from its start.
+	// Anchor is the `prev` of the oldest entry if that is not the first of its chain: older entries were moved away, or
+	// removed with their whole files, which Verify cannot tell apart. "" = the chain is complete from its start.
 	Anchor string
 	// Last is the hash of the newest entry. Without a key nothing proves that entry, or that no entries
 	// were removed after it; compare Last with a copy kept elsewhere.
@@ -172,8 +171,7 @@ func (c *checker) check(path string, line []byte, n int, form lineForm) bool {
 	return true
 }
 
-// findLink looks for the line to which the broken link points: if it exists, lines were moved rather
-// than lost.
+// findLink looks for the line to which the broken link points: if it exists, lines were moved rather than lost.
 func (c *checker) findLink(files []chainFile) error {
 	for _, f := range files {
 		err := f.each(func(line []byte, n int, _ lineForm) bool {

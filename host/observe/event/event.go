@@ -6,8 +6,7 @@
 //	      ├─► Stream ─ mask ──┼─► record   full messages (host/cli/record)
 //	child ┘                   └─► metrics  counts (host/observe/metrics)
 //
-// host/sandbox starts children and makes their events; the host makes the event of a denial where it
-// calls the plugins.
+// host/sandbox starts children and makes their events; the host makes the event of a denial where it calls the plugins.
 //
 //	event.go  Event, Sink, Stream
 //	log.go    the sink that writes lines of the log

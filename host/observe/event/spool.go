@@ -31,8 +31,7 @@ type SpoolOptions struct {
 //
 //	Add ─► pending (bounded) ─► batch, every Delay ─► Write
 //
-// Events that do not fit in memory are dropped, and a separate entry says how many. It is safe for
-// concurrent use.
+// Events that do not fit in memory are dropped, and a separate entry says how many. It is safe for concurrent use.
 type Spool struct {
 	opts SpoolOptions
 	wake chan struct{} // holds a token if pending is not empty
@@ -221,8 +220,7 @@ type writerState struct {
 	warned  time.Time // time of that report
 }
 
-// writeAll writes until nothing waits. It returns false if the disk failed; the unwritten part stays
-// in w.rest.
+// writeAll writes until nothing waits. It returns false if the disk failed; the unwritten part stays in w.rest.
 func (s *Spool) writeAll(w *writerState, quit <-chan struct{}, patience time.Duration) bool {
 	for {
 		if len(w.rest) == 0 {

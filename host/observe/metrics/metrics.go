@@ -74,8 +74,7 @@ func New(o Options) *Metrics {
 	return m
 }
 
-// twice is a counter whose name in OpenMetrics is also the name of a gauge; because of that, readers
-// refuse the page.
+// twice is a counter whose name in OpenMetrics is also the name of a gauge; because of that, readers refuse the page.
 const twice = "go_memstats_alloc_bytes_total"
 
 func gauge(name, help string, value func() int) prometheus.Collector {

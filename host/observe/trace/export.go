@@ -40,9 +40,8 @@ type Options struct {
 	Warn    func(line string) // reports problems and lost spans; it must not block
 }
 
-// New returns the Tracer that the variables of this process ask for, or nil if they ask for none.
-// Unusable variables are only reported by Warn: they are set for many programs, and tracing may not
-// matter for this one.
+// New returns the Tracer that the variables of this process ask for, or nil if they ask for none. Unusable variables
+// are only reported by Warn: they are set for many programs, and tracing may not matter for this one.
 func New(o Options) *Tracer {
 	at, traces := os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT"), os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 	exporter := cmp.Or(os.Getenv("OTEL_TRACES_EXPORTER"), "otlp")

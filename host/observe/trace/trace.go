@@ -55,8 +55,7 @@ func begin(ctx context.Context, by trace.TracerProvider, kind trace.SpanKind, me
 	return ctx
 }
 
-// Child begins a span below the span of ctx and returns a context with it. Without such a span it
-// returns ctx.
+// Child begins a span below the span of ctx and returns a context with it. Without such a span it returns ctx.
 func Child(ctx context.Context, kind trace.SpanKind, method, name string) context.Context {
 	outer := trace.SpanFromContext(ctx)
 	if !outer.SpanContext().IsValid() {
@@ -65,8 +64,7 @@ func Child(ctx context.Context, kind trace.SpanKind, method, name string) contex
 	return begin(ctx, outer.TracerProvider(), kind, method, name)
 }
 
-// End ends the span of a context, if there is one. code is the error code; "" = success. Empty texts
-// are skipped.
+// End ends the span of a context, if there is one. code is the error code; "" = success. Empty texts are skipped.
 func End(ctx context.Context, code string, attrs ...attribute.KeyValue) {
 	span := trace.SpanFromContext(ctx)
 	if !span.IsRecording() {
@@ -94,8 +92,7 @@ func EndRequest(ctx context.Context, e event.Event) {
 		attribute.Int("a2e.input_bytes", e.InputBytes), attribute.Int("a2e.output_bytes", e.OutputBytes))
 }
 
-// Parent returns the traceparent for programs that the span of a context starts, or "" if there is no
-// span.
+// Parent returns the traceparent for programs that the span of a context starts, or "" if there is no span.
 func Parent(ctx context.Context) string {
 	says := propagation.MapCarrier{}
 	propagation.TraceContext{}.Inject(ctx, says)

@@ -20,8 +20,7 @@ import (
 
 const parent = "00-0123456789abcdef0123456789abcdef-0123456789abcdef-0"
 
-// tracer returns a tracer for these environment variables, which reaches no collector, and the warnings that it
-// gives.
+// tracer returns a tracer for these environment variables, which reaches no collector, and the warnings that it gives.
 func tracer(t *testing.T, env map[string]string) (tr *trace.Tracer, warned *string) {
 	warned = new(string)
 	t.Helper()

@@ -143,9 +143,8 @@ func (k *Keeper) Prepare() {
 	})
 }
 
-// Take makes a checkpoint of the workspace as it is now, or returns the last one if nothing has
-// changed since. before says what follows; "" keeps the old text. When ctx ends, Take returns, but the
-// work continues for later callers.
+// Take makes a checkpoint of the workspace as it is now, or returns the last one if nothing has changed since. before
+// says what follows; "" keeps the old text. When ctx ends, Take returns, but the work continues for later callers.
 func (k *Keeper) Take(ctx context.Context, before string) (Info, error) {
 	return use(ctx, k, func() (Info, error) {
 		k.giveUp()

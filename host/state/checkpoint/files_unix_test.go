@@ -219,8 +219,7 @@ func TestGivenUp(t *testing.T) {
 	s.want("a", "last")
 }
 
-// TestNothingThere: without an earlier checkpoint, or with a damaged one, an undo returns an error and changes no
-// file.
+// TestNothingThere: without an earlier checkpoint, or with a damaged one, an undo returns an error and changes no file.
 func TestNothingThere(t *testing.T) {
 	s := newStage(t, nil)
 	_, err := s.Restore(context.Background(), checkpoint.RestoreOptions{Steps: 1})
@@ -280,8 +279,7 @@ func TestWorkspaceMadeAgain(t *testing.T) {
 	was.want(t, s.dir, "after a restore of what the old folder held")
 }
 
-// TestPathsInNoUTF8: a file whose name is not UTF-8 can be restored by its name, and by the name that is shown for
-// it.
+// TestPathsInNoUTF8: a file whose name is not UTF-8 can be restored by its name, and by the name that is shown for it.
 func TestPathsInNoUTF8(t *testing.T) {
 	const raw, shown = "d\xff/a\xfe", "d\uFFFD/a\uFFFD"
 	for _, name := range []string{raw, shown, "d\uFFFD", "d\xff"} {
@@ -304,8 +302,7 @@ func (s *stage) want(name, content string) {
 	assert.That(s, err == nil && string(text) == content, "%s is %.20q (%v), not %q", name, text, err, content)
 }
 
-// TestNothingLost: a restore keeps current files that are in no checkpoint, because an undo could not bring them
-// back.
+// TestNothingLost: a restore keeps current files that are in no checkpoint, because an undo could not bring them back.
 func TestNothingLost(t *testing.T) {
 	s := newStage(t, func(o *checkpoint.Options) { o.MaxFileBytes = 100 })
 	long := strings.Repeat("x", 200)

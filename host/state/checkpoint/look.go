@@ -17,8 +17,7 @@ import (
 	"a2e/host/guard/swap"
 )
 
-// staging is the temporary name that a restore uses. It is also passed to git to make it look into a
-// nested repository.
+// staging is the temporary name that a restore uses. It is also passed to git to make it look into a nested repository.
 const staging = ".a2e-restore"
 
 // left is a file whose content is not kept.

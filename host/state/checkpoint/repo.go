@@ -241,8 +241,7 @@ func (m *meta) message() (string, error) {
 	return cmp.Or(strings.ReplaceAll(title, "\x00", ""), "checkpoint") + "\n\n" + string(text) + "\n", err
 }
 
-// commit makes a commit the last checkpoint: a new one, or one that replaces the last because the tree
-// is the same.
+// commit makes a commit the last checkpoint: a new one, or one that replaces the last because the tree is the same.
 const commit = `commit() {
 	export GIT_AUTHOR_DATE="$GIT_COMMITTER_DATE"
 	c=$(git commit-tree "$1" ${2:+-p "$2"} -F "$GIT_DIR/$3") && git update-ref ` + branch + ` "$c" && echo "$3 $c $1"
@@ -334,8 +333,7 @@ func (k *Keeper) made(m *meta, told string) (*meta, error) {
 	return k.last(), os.Remove(filepath.Join(k.dir, addFile))
 }
 
-// unfinished reports whether a checkpoint was begun but not made: the index may be newer than the last
-// checkpoint.
+// unfinished reports whether a checkpoint was begun but not made: the index may be newer than the last checkpoint.
 func (k *Keeper) unfinished() bool {
 	_, err := os.Stat(filepath.Join(k.dir, addFile))
 	return err == nil
@@ -373,8 +371,7 @@ func (k *Keeper) counts() (map[string]int, error) {
 	return all, err
 }
 
-// trim removes all but the latest count checkpoints: the history ends at the oldest of them, as in a
-// shallow clone.
+// trim removes all but the latest count checkpoints: the history ends at the oldest of them, as in a shallow clone.
 func (k *Keeper) trim(count int) error {
 	if count = max(count, 1); len(k.metas) > count {
 		k.metas = slices.Delete(k.metas, 0, len(k.metas)-count)
@@ -387,8 +384,7 @@ func (k *Keeper) trim(count int) error {
 	return k.script(io.Discard, `git repack -a -d -q && git prune --expire=now`)
 }
 
-// room removes the oldest checkpoints until the new contents fit, and drops contents that still do not
-// fit.
+// room removes the oldest checkpoints until the new contents fit, and drops contents that still do not fit.
 func (k *Keeper) room(now *state) error {
 	if k.bytes == 0 || k.bytes+now.need > k.o.MaxBytes {
 		if err := k.measure(); err != nil {

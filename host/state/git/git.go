@@ -1,6 +1,5 @@
-// Package git runs the real git on one repository. It switches off everything through which the
-// repository could run programs: hooks, pager, filters, textconv, editors, signing, credential
-// helpers, transports.
+// Package git runs the real git on one repository. It switches off everything through which the repository could run
+// programs: hooks, pager, filters, textconv, editors, signing, credential helpers, transports.
 package git
 
 import (

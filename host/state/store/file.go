@@ -74,9 +74,8 @@ func checkBeside(dir *private.Dir, name string) error {
 	return nil
 }
 
-// Usable checks the first page of a store that this process has not opened. The error says why the
-// store cannot be used until somebody repairs it. It returns nil for errors that may disappear, and if
-// there is no file.
+// Usable checks the first page of a store that this process has not opened. The error says why the store cannot be used
+// until somebody repairs it. It returns nil for errors that may disappear, and if there is no file.
 func Usable(ctx context.Context, path string) error {
 	if _, err := os.Lstat(path); err != nil {
 		return nil
@@ -128,13 +127,11 @@ func wholeFront(dir *private.Dir, name string) bool {
 		number(changedAt) == number(countedAt) && int64(number(pagesAt))*pageSize <= info.Size()
 }
 
-// fileHeader is the data in the header of an SQLite file. All fields are 0 if the file has no tables
-// yet.
+// fileHeader is the data in the header of an SQLite file. All fields are 0 if the file has no tables yet.
 type fileHeader struct{ application, format, schema int }
 
-// headerNow reads the header and leaves no trace. While a host moves its log into the file, or after
-// it was killed during that, the file is valid only together with the log. Only then the log is read
-// too, which takes SQLite's locks.
+// headerNow reads the header and leaves no trace. While a host moves its log into the file, or after it was killed
+// during that, the file is valid only together with the log. Only then the log is read too, which takes SQLite's locks.
 func headerNow(ctx context.Context, path string) (fileHeader, error) {
 	h, err := headerOf(ctx, address(path, url.Values{"mode": {"ro"}, "immutable": {"1"}}))
 	if resultCode(err) == codeCorrupt && sizeOf(path+"-wal") > 0 {

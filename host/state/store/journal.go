@@ -15,15 +15,13 @@ import (
 	"a2e/host/guard/private"
 )
 
-// Journals are records that an owner, one run of a plugin, writes line by line: each line is stored
-// before the plugin continues. While the owner lives, nobody else writes to its journals; when it has
-// ended for any reason, others take them over. Other hosts on this machine see that by the lock of a
-// file next to the store, which the system releases when a process ends. If the store is a server,
-// hosts on other machines see it by a lease that the owner renews.
+// Journals are records that an owner, one run of a plugin, writes line by line: each line is stored before the plugin
+// continues. While the owner lives, nobody else writes to its journals; when it has ended for any reason, others take
+// them over. Other hosts on this machine see that by the lock of a file next to the store, which the system releases
+// when a process ends. If the store is a server, hosts on other machines see it by a lease that the owner renews.
 //
-// A journal is a row of Table with the columns number, owner and leased_until, and further ones if a
-// part needs them. Its lines are rows of Lines with the columns id (the journal's number * 2^32 + the
-// line's place) and body.
+// A journal is a row of Table with the columns number, owner and leased_until, and further ones if a part needs them.
+// Its lines are rows of Lines with the columns id (the journal's number * 2^32 + the line's place) and body.
 type Journals struct {
 	Table, Lines string
 	Folder       string        // folder of the lock files, next to the store

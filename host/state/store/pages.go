@@ -11,12 +11,11 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// Each page of a file ends with a checksum of its contents and its number. The checksum is checked
-// whenever the page is read, so that a disk that returns wrong bits, or another page, is detected
-// before the page is used. SQLite leaves the last bytes of pages free if the header says so, and calls
-// the file system through a table of functions. This is the system's own table with some functions
-// replaced; the others do not depend on the table through which they are called. The log (-wal) has
-// SQLite's own checksums, which SQLite checks when a host opens the log of a killed one.
+// Each page of a file ends with a checksum of its contents and its number. The checksum is checked whenever the page is
+// read, so that a disk that returns wrong bits, or another page, is detected before the page is used. SQLite leaves the
+// last bytes of pages free if the header says so, and calls the file system through a table of functions. This is the
+// system's own table with some functions replaced; the others do not depend on the table through which they are called.
+// The log (-wal) has SQLite's own checksums, which SQLite checks when a host opens the log of a killed one.
 //
 // A page of zeros is accepted, because a page that was never written has no checksum; SQLite itself
 // sees that it is empty.
@@ -183,8 +182,7 @@ func checkedOf(file uintptr) *checkedMethods {
 	return at[checkedMethods](at[sqlite3.Tsqlite3_file](file).FpMethods)
 }
 
-// checksum returns the checksum of the page at an offset: two different CRCs, which processors compute
-// fast.
+// checksum returns the checksum of the page at an offset: two different CRCs, which processors compute fast.
 func checksum(page []byte, offset int64) (sum [pageReserve]byte) {
 	var place [8]byte
 	binary.BigEndian.PutUint64(place[:], uint64(offset))

@@ -35,8 +35,7 @@ type Part struct {
 	Clear func(ctx context.Context, tx *Tx) error
 }
 
-// migration returns the name of a migration for an engine, by its number from 1, or "" if there is
-// none.
+// migration returns the name of a migration for an engine, by its number from 1, or "" if there is none.
 func (p Part) migration(engine string, number int) string {
 	if p.SQL == nil {
 		return ""
@@ -94,8 +93,7 @@ func ImportOf[R any](take func(*R, *Tx) error) func(*Tx, jsontext.Value) error {
 	}
 }
 
-// Kinds are the records of a part, in the order of an export. Its methods can be used as fields of a
-// Part.
+// Kinds are the records of a part, in the order of an export. Its methods can be used as fields of a Part.
 type Kinds []Records
 
 // Export implements Part.Export.

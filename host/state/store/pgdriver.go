@@ -49,8 +49,7 @@ type lost struct{ error }
 // Unwrap returns the error.
 func (l lost) Unwrap() error { return l.error }
 
-// pgLink is a pgx connection that stores any text, and distinguishes server errors from connection
-// errors.
+// pgLink is a pgx connection that stores any text, and distinguishes server errors from connection errors.
 type pgLink struct {
 	*stdlib.Conn
 	links *atomic.Int64

@@ -10,8 +10,7 @@ import (
 // pgFormat is the version of the tables that belong to no part. It is the comment of the schema.
 const pgFormat = "a2e state 1"
 
-// pgSQL contains the SQL files for what belongs to no part, for example functions that queries of both
-// engines need.
+// pgSQL contains the SQL files for what belongs to no part, for example functions that queries of both engines need.
 //
 //go:embed sql/*.sql
 var pgSQL embed.FS
@@ -121,8 +120,7 @@ func (s *Postgres) migrate(ctx context.Context) error {
 	return c.run("COMMIT")
 }
 
-// CheckPostgres checks the state at an address, without making one. The error says why it could not be
-// checked.
+// CheckPostgres checks the state at an address, without making one. The error says why it could not be checked.
 func CheckPostgres(ctx context.Context, address string, opts Options) (r Report, err error) {
 	s, err := OpenPostgres(address, "", opts)
 	if err != nil {

@@ -8,10 +8,9 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 )
 
-// steadyPlans makes all connections of this process keep the plan of a prepared statement for all
-// bound values. Otherwise SQLite prepares some statements again for each value (see
-// SQLITE_DBCONFIG_ENABLE_QPSG): FTS5's own look-up of a word did that for each word and segment, which
-// took a third of the time of a search.
+// steadyPlans makes all connections of this process keep the plan of a prepared statement for all bound values.
+// Otherwise SQLite prepares some statements again for each value (see SQLITE_DBCONFIG_ENABLE_QPSG): FTS5's own look-up
+// of a word did that for each word and segment, which took a third of the time of a search.
 var steadyPlans = sync.OnceValue(func() error {
 	tls := libc.NewTLS()
 	defer tls.Close()

@@ -33,8 +33,7 @@ const (
 	pgGoodbye     = time.Second
 	pgRefused     = time.Second     // maximum time in which requests are refused before the next try to connect
 	pgWrite       = 2 * busyTimeout // maximum time of a statement in a write, including the wait for other writes
-	// pgStopped is how long a host that was stopped during a write, for example by SIGSTOP, blocks the
-	// others.
+	// pgStopped is how long a host that was stopped during a write, for example by SIGSTOP, blocks the others.
 	pgStopped = 20 * time.Second
 	pgUnsure  = 20 * time.Second // time to find out whether a commit was kept if its answer was lost
 )
@@ -75,9 +74,8 @@ func isSchemaName(text string) bool {
 		strings.Trim(text, "abcdefghijklmnopqrstuvwxyz0123456789_") == ""
 }
 
-// PostgresConfig parses the address of a state: a PostgreSQL connection string, with ?schema=NAME for
-// another schema than DefaultSchema. place is the part that may be shown. An error contains nothing of
-// the address.
+// PostgresConfig parses the address of a state: a PostgreSQL connection string, with ?schema=NAME for another schema
+// than DefaultSchema. place is the part that may be shown. An error contains nothing of the address.
 func PostgresConfig(address string) (c *pgx.ConnConfig, schema, place string, err error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" {
@@ -154,8 +152,7 @@ func (s *Postgres) Import(ctx context.Context, r io.Reader, how How) (Counts, er
 	return s.parts.take(ctx, s, r, how)
 }
 
-// Close implements Store. A write that hangs because the server does not answer is canceled after
-// pgGoodbye.
+// Close implements Store. A write that hangs because the server does not answer is canceled after pgGoodbye.
 func (s *Postgres) Close() error {
 	s.mu.Lock()
 	was := s.closed
@@ -413,8 +410,7 @@ func (s *Postgres) explain(ctx context.Context, err error) error {
 		return fmt.Errorf("%s: %w: %w", s.place, ErrRefused, err)
 	case state == lockNotAvailable:
 		return fmt.Errorf("%s: %w: another host has been writing for too long: %w", s.place, ErrUnavailable, err)
-	// connection errors, too many connections or too little memory, a conflict, the server's shutdown, a
-	// standby server
+	// connection errors, too many connections or too little memory, a conflict, the server's shutdown, a standby server
 	case cut, class == "08", class == "53", class == "40", class == "57", class == "25":
 		return fmt.Errorf("%s: %w: %w", s.place, ErrUnavailable, err)
 	case state != "":

@@ -57,9 +57,8 @@ type SQLite struct {
 	closing    chan struct{} // closed when Close begins
 }
 
-// Open opens the store in a file. It makes a missing file and its folders. Only this user may access
-// the file and its folder. If the file cannot be used, the error wraps ErrForeign, ErrNewer or
-// ErrCorrupt, and the file is not changed.
+// Open opens the store in a file. It makes a missing file and its folders. Only this user may access the file and its
+// folder. If the file cannot be used, the error wraps ErrForeign, ErrNewer or ErrCorrupt, and the file is not changed.
 func Open(ctx context.Context, path string, opts Options) (s *SQLite, err error) {
 	path, err = filepath.Abs(path)
 	if err != nil {
@@ -140,8 +139,7 @@ func open(ctx context.Context, path, dsn string, parts []Part) (*SQLite, error) 
 		path: path, parts: parts, db: sql.OpenDB(connector), writes: writes{writing: make(chan struct{}, 1)},
 		closing: make(chan struct{}),
 	}
-	// If two hosts make the file at the same time, one of them may get an error, because SQLite does not
-	// always wait.
+	// If two hosts make the file at the same time, one of them may get an error, because SQLite does not always wait.
 	deadline := time.Now().Add(busyTimeout)
 	for {
 		if s.writer, err = s.connect(ctx); err == nil {
@@ -374,8 +372,7 @@ func (c *conn) query(ctx context.Context, query string, args []any) (*sql.Rows, 
 	return stmt.QueryContext(ctx, args...)
 }
 
-// run implements session. Its statements are prepared too, because BEGIN and COMMIT are used in each
-// transaction.
+// run implements session. Its statements are prepared too, because BEGIN and COMMIT are used in each transaction.
 func (c *conn) run(query string) error {
 	_, err := c.exec(context.Background(), query, nil)
 	return err

@@ -89,8 +89,7 @@ var (
 	ErrNewer error = lasting("the file was written by a newer a2e")
 	// ErrCorrupt is the error for a damaged file.
 	ErrCorrupt error = lasting("the file is damaged")
-	// ErrFull says that the disk, or the allowed size of the store, is full. Nothing of the change was
-	// kept.
+	// ErrFull says that the disk, or the allowed size of the store, is full. Nothing of the change was kept.
 	ErrFull = errors.New("no space is left for the store")
 	// ErrMoved says that the file was removed or replaced. Nothing of the change was kept.
 	ErrMoved = errors.New("the file was moved, removed or replaced")

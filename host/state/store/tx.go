@@ -108,8 +108,7 @@ func (t *Tx) Each(query string, args []any, row func(scan func(dest ...any) erro
 	return rows.Err()
 }
 
-// Rows reads each row of a query into an R. columns returns the fields of an R, in the order of the
-// selected columns.
+// Rows reads each row of a query into an R. columns returns the fields of an R, in the order of the selected columns.
 func Rows[R any](t *Tx, query string, args []any, columns func(*R) []any) (all []*R, err error) {
 	err = t.Each(query, args, func(scan func(...any) error) error {
 		r := new(R)

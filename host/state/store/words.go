@@ -36,9 +36,8 @@ func (w *Words) Remove(tx *Tx, row int64) error {
 	return err
 }
 
-// Find returns, for each of the expressions, the matching rows below a row (0 = all rows), largest
-// first, at most most. The expressions are in the syntax of FTS5, with quoted words, AND, OR and
-// brackets.
+// Find returns, for each of the expressions, the matching rows below a row (0 = all rows), largest first, at most most.
+// The expressions are in the syntax of FTS5, with quoted words, AND, OR and brackets.
 func (w *Words) Find(tx *Tx, below int64, most int, matches ...string) (rows [][]int64, err error) {
 	if len(matches) == 0 {
 		return nil, nil
@@ -122,9 +121,8 @@ func (t *Tx) onServer() bool {
 	return is
 }
 
-// MergeWords merges up to pages pages of each index, and reports whether there may be more to merge.
-// FTS5 adds a segment with each transaction, and a search reads each segment. PostgreSQL does such
-// work itself.
+// MergeWords merges up to pages pages of each index, and reports whether there may be more to merge. FTS5 adds a
+// segment with each transaction, and a search reads each segment. PostgreSQL does such work itself.
 func (s *SQLite) MergeWords(ctx context.Context, pages int, indexes ...Words) (more bool, err error) {
 	err = s.Write(ctx, func(tx *Tx) error {
 		for _, w := range indexes {

@@ -27,9 +27,8 @@ type writes struct {
 	queue []*job // guarded by mu
 }
 
-// do runs fn in a transaction. A caller that finds no other writer commits all waiting writes at once, because
-// a commit takes much longer than its contents. An error of commit is the result of all jobs, unless a job has
-// its own error.
+// do runs fn in a transaction. A caller that finds no other writer commits all waiting writes at once, because a commit
+// takes much longer than its contents. An error of commit is the result of all jobs, unless a job has its own error.
 func (w *writes) do(ctx context.Context, fn func(*Tx) error, commit func([]*job) error) error {
 	j := &job{fn: fn, done: make(chan struct{})}
 	w.mu.Lock()
@@ -120,8 +119,7 @@ func writeAll(ctx context.Context, c connection, jobs []*job, dir, commit string
 	return err
 }
 
-// write runs a job, in a savepoint unless it is the only one. It returns an error if the whole
-// transaction is lost.
+// write runs a job, in a savepoint unless it is the only one. It returns an error if the whole transaction is lost.
 func (j *job) write(ctx context.Context, c connection, dir string, alone bool, explain func(error) error) error {
 	if !alone {
 		if err := c.run("SAVEPOINT job"); err != nil {

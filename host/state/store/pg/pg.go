@@ -16,9 +16,8 @@ import (
 	"github.com/jackc/pgx/v5/pgconn/ctxwatch"
 )
 
-// Parameters parses the parameters in a PostgreSQL address strictly: net/url and pgx ignore parameters
-// that they cannot parse, and so what the user asked for. own are the parameters of a2e itself. An
-// error contains no value.
+// Parameters parses the parameters in a PostgreSQL address strictly: net/url and pgx ignore parameters that they cannot
+// parse, and so what the user asked for. own are the parameters of a2e itself. An error contains no value.
 func Parameters(u *url.URL, own ...string) (url.Values, error) {
 	all, err := url.ParseQuery(u.RawQuery)
 	if err != nil || u.ForceQuery && u.RawQuery == "" {
@@ -44,9 +43,8 @@ func Parameters(u *url.URL, own ...string) (url.Values, error) {
 // maxStatements is the maximum number of prepared statements on a connection.
 const maxStatements = 200
 
-// Configure sets what an address does not set, and always has statements prepared and cached. connect
-// is the maximum time to connect, and cancel is how long the server may take to stop a canceled
-// statement.
+// Configure sets what an address does not set, and always has statements prepared and cached. connect is the maximum
+// time to connect, and cancel is how long the server may take to stop a canceled statement.
 func Configure(c *pgx.ConnConfig, connect, cancel time.Duration) {
 	c.DefaultQueryExecMode, c.StatementCacheCapacity = pgx.QueryExecModeCacheStatement, maxStatements
 	if c.ConnectTimeout == 0 || c.ConnectTimeout > connect {
