@@ -317,8 +317,8 @@ func (c *peer) askAgent(ctx context.Context, id protocol.Value, t protocol.Type,
 	case err == nil:
 		c.tell(protocol.Type(resp.Text("type")), id, jsontext.Value(bodyOf(resp)))
 	default:
-		var own *protocol.Error
-		if !errors.As(err, &own) {
+		own, ok := errors.AsType[*protocol.Error](err)
+		if !ok {
 			own = protocol.Errorf(protocol.CodeTimeout, "the agent did not answer %s: %w", t, err)
 		}
 		c.tell(protocol.TypeError, id, own)

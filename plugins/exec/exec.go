@@ -209,20 +209,17 @@ type Options struct {
 // DefaultOptions are the options of a config that sets none.
 func DefaultOptions() Options { return Options{} }
 
-// The defaults of the config, and the bounds that it cannot exceed.
+// The bounds that the config cannot exceed.
 const (
-	defaultStartTimeout = 5 * time.Second
-	defaultTimeout      = time.Minute
-	defaultMaxRestarts  = 5
-	maxSlots            = 1024 // of max_parallel
-	maxTypes            = 1000 // of types that one child may name
-	maxTypeName         = 128  // bytes
+	maxSlots    = 1024 // of max_parallel
+	maxTypes    = 1000 // of types that one child may name
+	maxTypeName = 128  // bytes
 )
 
 func (o *Options) setDefaults() {
-	o.StartTimeout = cmp.Or(o.StartTimeout, defaultStartTimeout)
-	o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
-	o.MaxRestarts = cmp.Or(o.MaxRestarts, defaultMaxRestarts)
+	o.StartTimeout = cmp.Or(o.StartTimeout, 5*time.Second)
+	o.Timeout = cmp.Or(o.Timeout, time.Minute)
+	o.MaxRestarts = cmp.Or(o.MaxRestarts, 5)
 }
 
 // check returns an error for an option that is not valid.

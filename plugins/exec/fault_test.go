@@ -24,10 +24,8 @@ func TestMisbehaviour(t *testing.T) {
 	f := newField(t)
 	p := f.plugin("x", "junk", Options{}, func(p *Plugin) {
 		p.env.MaxLineBytes = 64 << 10
-		p.env.Now = func() time.Time {
-			return time.Unix(1_000_000,
-				0)
-		} // the clock stands still, as the log takes a limited number of lines a second
+		// the clock stands still, as the log takes a limited number of lines a second
+		p.env.Now = func() time.Time { return time.Unix(1_000_000, 0) }
 	})
 	s := newStage(t, p)
 	for _, tc := range []struct {
@@ -50,18 +48,14 @@ func TestMisbehaviour(t *testing.T) {
 		{"unauthorized", 0, protocol.CodeRuntimeError, "handshake first"},
 	} {
 		t.Run(fmt.Sprint(tc.tool, tc.n), func(t *testing.T) {
-			held := s.Go(protocol.TypeToolCallReq, `{"tool_name":"hold","arguments":{},"streaming":true}`)
-			s.Event(held)
+			held := s.hold()
 			m := s.tool(tc.tool, fmt.Sprintf(`{"n":%d}`, tc.n))
 			assert.That(t, m.Code == tc.code && strings.Contains(m.Get("/message"), tc.says), "%.500s", m)
-			s.must(s.tool("say", `{"text":"still here"}`), "/data/data/text", "still here")
-			s.Go(protocol.TypeCancel, fmt.Sprintf(`{"req_id":%q}`, held))
-			s.refused(s.Answer(held), protocol.CodeCancelled, "")
+			s.tool("say", `{"text":"still here"}`).Has(t, "/data/data/text", "still here")
+			s.cancel(held)
 		})
 	}
-	if c := p.current(); c.Skipped() < 5_000 {
-		t.Errorf("%d lines skipped", c.Skipped())
-	}
+	assert.That(t, p.current().Skipped() >= 5_000, "%d lines skipped", p.current().Skipped())
 	lines := strings.Count(f.log.String(), "\n")
 	assert.That(t, lines <= 1000, "%d lines in the log", lines)
 }
@@ -78,7 +72,7 @@ func TestRewardIsAFiniteNumber(t *testing.T) {
 			s.refused(m, protocol.CodeRuntimeError, says)
 			continue
 		}
-		s.must(m, "/obs/reward", reward)
+		m.Has(t, "/obs/reward", reward)
 	}
 }
 
@@ -88,16 +82,15 @@ func TestDeath(t *testing.T) {
 	p := f.plugin("x", "tools=hold,die,say token=hunter2", Options{AuthToken: config.NewSecret("hunter2")})
 	s := newStage(t, p, builtin(t))
 	hosttest.Eventually(t, "the child's tools", p.hasListed)
-	held := s.Go(protocol.TypeToolCallReq, `{"tool_name":"hold","arguments":{},"streaming":true}`)
-	s.Event(held)
+	held := s.hold()
 	m := s.tool("die", `{}`)
 	s.refused(m, protocol.CodeRuntimeError, "the child ended: exit status 3; its stderr ends with: a last word, and "+
 		"the token [redacted]")
-	s.must(m, "/retryable", "true")
+	m.Has(t, "/retryable", "true")
 	s.refused(s.Answer(held), protocol.CodeRuntimeError, "exit status 3")
-	s.must(s.tool("echo", `{"text":"x"}`), "/data/data/text", "x")
+	s.tool("echo", `{"text":"x"}`).Has(t, "/data/data/text", "x")
 	hosttest.Eventually(t, "a new child", func() bool { return p.current() != nil })
-	s.must(s.tool("say", `{"text":"back"}`), "/data/data/text", "back")
+	s.tool("say", `{"text":"back"}`).Has(t, "/data/data/text", "back")
 	log := f.log.String()
 	assert.That(t, !strings.Contains(log, "hunter2"), "the token is in the log: %s", log)
 }
@@ -111,7 +104,7 @@ func TestFolderMadeAgain(t *testing.T) {
 	for round := range 3 {
 		text := fmt.Sprint("round ", round)
 		must.OK(t, os.WriteFile(filepath.Join(f.dir, "file"), []byte(text), 0o600))
-		s.must(s.tool("read", `{"text":"file"}`), "/data/data/text", text)
+		s.tool("read", `{"text":"file"}`).Has(t, "/data/data/text", text)
 		must.OK(t, os.RemoveAll(f.dir))
 		must.OK(t, os.Mkdir(f.dir, 0o700))
 	}
@@ -132,13 +125,11 @@ func TestDown(t *testing.T) {
 	m := s.tool("say", `{"text":"x"}`)
 	s.refused(m, protocol.CodeRuntimeError, `plugin "x" is down: the child ended: exit status 3`)
 	s.refused(m, protocol.CodeRuntimeError, "; it is started again in ")
-	s.must(m, "/retryable", "true")
-	s.must(s.tool("echo", `{"text":"x"}`), "/data/data/text", "x")
+	m.Has(t, "/retryable", "true")
+	s.tool("echo", `{"text":"x"}`).Has(t, "/data/data/text", "x")
 	s.refused(s.tool("nothing", `{}`), protocol.CodeRuntimeError, "is down") // the tool may be the child's
-	if m := s.Call(protocol.TypeToolListReq, `{}`); strings.Contains(string(m.Line), `"say"`) ||
-		!strings.Contains(string(m.Line), `"echo"`) {
-		t.Errorf("%s", m)
-	}
+	list := s.Call(protocol.TypeToolListReq, `{}`).String()
+	assert.That(t, !strings.Contains(list, `"say"`) && strings.Contains(list, `"echo"`), "%s", list)
 }
 
 // TestCannotStart: the host answers the handshake without a child that cannot start, and tries to start
@@ -166,10 +157,10 @@ func TestCannotStart(t *testing.T) {
 			f := newField(t)
 			p := f.plugin("x", tc.role, tc.opts)
 			s := open(t, p, builtin(t))
-			s.must(s.Handshake(protocol.CapTools), "/accepted_caps/0/metadata/name", "builtin")
+			s.Handshake(protocol.CapTools).Has(t, "/accepted_caps/0/metadata/name", "builtin")
 			m := s.tool("say", `{}`)
 			s.refused(m, protocol.CodeRuntimeError, tc.says)
-			s.must(s.tool("echo", `{"text":"x"}`), "/data/data/text", "x")
+			s.tool("echo", `{"text":"x"}`).Has(t, "/data/data/text", "x")
 			hosttest.Eventually(t, "more starts", func() bool { p.mu.Lock(); defer p.mu.Unlock(); return p.down.Failures >= 2 })
 			assert.That(t, !strings.Contains(f.log.String(), "hunter2"), "the token is in the log")
 		})
@@ -188,7 +179,7 @@ func TestHung(t *testing.T) {
 	now.pass(t, time.Hour) // now the child is pinged
 	now.pass(t, time.Hour)
 	s.refused(s.Answer(id), protocol.CodeRuntimeError, "not even to a ping")
-	s.must(s.tool("say", `{"text":"x"}`), "/data/data/text", "x")
+	s.tool("say", `{"text":"x"}`).Has(t, "/data/data/text", "x")
 }
 
 // TestBusyIsNotHung: a child that works on a request for long and does nothing else meanwhile is not
@@ -205,13 +196,11 @@ func TestBusyIsNotHung(t *testing.T) {
 		now.pass(t, 500*time.Second)
 		now.pass(t, 500*time.Second)
 		f.write("go")
-		s.must(s.Answer(id), "/data/success", "true")
-		s.must(s.tool("say", `{"text":"x"}`), "/data/data/text", "x") // the child has answered the ping before this
+		s.Answer(id).Has(t, "/data/success", "true")
+		s.tool("say", `{"text":"x"}`).Has(t, "/data/data/text", "x") // the child has answered the ping before this
 		now.pass(t, time.Hour)
-		s.must(s.tool("say", `{"text":"x"}`), "/data/data/text", "x")
-		if p.current() != first {
-			t.Errorf("it was ended: %s", f.log)
-		}
+		s.tool("say", `{"text":"x"}`).Has(t, "/data/data/text", "x")
+		assert.That(t, p.current() == first, "it was ended: %s", f.log)
 	}
 }
 
@@ -220,7 +209,7 @@ func TestEndlessJunk(t *testing.T) {
 	f := newField(t)
 	p := f.plugin("x", "", Options{Command: []string{"yes", strings.Repeat("junk", 1000)}})
 	s := open(t, p)
-	s.must(s.Handshake(protocol.CapTools), "/ok", "false")
+	s.Handshake(protocol.CapTools).Has(t, "/ok", "false")
 	hosttest.Eventually(t, "its end", func() bool { return strings.Contains(f.log.String(), "64 MiB in a row") })
 }
 
@@ -240,11 +229,9 @@ func TestFarewell(t *testing.T) {
 		f := newField(t)
 		p := f.plugin("x", role, Options{}, func(p *Plugin) { p.times.farewell = grace })
 		s := newStage(t, p)
-		s.must(s.tool("say", `{"text":"x"}`), "/data/data/text", "x")
+		s.tool("say", `{"text":"x"}`).Has(t, "/data/data/text", "x")
 		c := p.current()
-		if err := p.Close(t.Context()); err != nil { // the host would not wait as long as patience
-			t.Error(err)
-		}
+		assert.OK(t, p.Close(t.Context())) // the host would not wait as long as patience
 		_, err := os.Stat(filepath.Join(f.dir, "shutdown"))
 		assert.That(t, err == nil || grace != patience, "%v", err)
 		select {
@@ -286,12 +273,12 @@ func TestPrintedMessages(t *testing.T) {
 	for _, role := range []string{"prints", "prints-too"} {
 		f := newField(t)
 		s := newStage(t, f.plugin("x", role, Options{}))
-		s.must(s.tool("say", `{"text":"x"}`), "/data/data/text", "x")
+		s.tool("say", `{"text":"x"}`).Has(t, "/data/data/text", "x")
 		id := s.Go(protocol.TypeToolCallReq, `{"tool_name":"flood","arguments":{"n":3},"streaming":true}`)
-		s.must(s.Answer(id), "/data/success", "true")
+		s.Answer(id).Has(t, "/data/success", "true")
 		events := eventsOf(s.Messages(), id)
 		assert.Equal(t, len(events), 3, "%s: %v", role, events)
-		s.must(s.tool("nameless", `{}`), "/data/success", "true")
+		s.tool("nameless", `{}`).Has(t, "/data/success", "true")
 	}
 }
 
@@ -353,22 +340,22 @@ func TestHostAsChild(t *testing.T) {
 	s := open(t, p)
 	m := s.Call(protocol.TypeHandshakeReq, `{"agent_id":"ann","agent_caps":["tools","proc","memory","planning"]}`)
 	for i := range 4 {
-		s.must(m, fmt.Sprintf("/accepted_caps/%d/enabled", i), "true")
+		m.Has(t, fmt.Sprintf("/accepted_caps/%d/enabled", i), "true")
 	}
-	s.must(s.tool("echo", `{"text":"x"}`), "/data/data/text", "x")
+	s.tool("echo", `{"text":"x"}`).Has(t, "/data/data/text", "x")
 	s.refused(s.tool("ehco", `{}`), protocol.CodeUnknownTool, "did you mean")
-	s.must(s.tool("write_file", `{"path":"a.txt","content":"hi"}`), "/data/success", "true")
+	s.tool("write_file", `{"path":"a.txt","content":"hi"}`).Has(t, "/data/success", "true")
 	text, err := os.ReadFile(f.dir + "/a.txt")
 	assert.That(t, err == nil && string(text) == "hi", "%q %v", text, err)
 	id := s.Go(protocol.TypeProcSpawnReq, `{"cmd":["bash","-c","echo one; sleep 0.2; echo two"]}`)
 	spawned := s.Answer(id)
-	s.must(spawned, "/ok", "true")
+	spawned.Has(t, "/ok", "true")
 	s.Wait("its output", func(m hosttest.Message) bool { return m.ReqID == id && m.Get("/data/text") == "two\n" })
 	s.Wait("its end", func(m hosttest.Message) bool { return m.ReqID == id && m.Get("/data/code") == "0" })
 	long := s.Call(protocol.TypeProcSpawnReq, `{"cmd":["sleep","1000"]}`)
-	s.must(s.Call(protocol.TypeProcKillReq, fmt.Sprintf(`{"proc_id":%q}`, long.Get("/proc_id"))), "/ok", "true")
+	s.Call(protocol.TypeProcKillReq, fmt.Sprintf(`{"proc_id":%q}`, long.Get("/proc_id"))).Has(t, "/ok", "true")
 	created := s.Call(protocol.TypeMemoryInitReq, `{"namespace":"n"}`)
-	s.must(created, "/success", "true")
+	created.Has(t, "/success", "true")
 	stored := s.Call(protocol.TypeMemoryStoreReq, fmt.Sprintf(`{"memory_id":%q,"entries":[{"key":{"k":1},"content":{"v":"x"},"tier":"working"}]}`, created.Get("/memory_id")))
 	assert.That(t, stored.Type == protocol.TypeMemoryStoreResp && !strings.Contains(stored.String(), `"stored":[]`),
 		"%s", stored)
@@ -377,5 +364,5 @@ func TestHostAsChild(t *testing.T) {
 	again := s.Call(protocol.TypeMemoryInitReq, `{"namespace":"n"}`)
 	got := s.Call(protocol.TypeMemoryRetrieveReq, fmt.Sprintf(`{"memory_id":%q,"tier":"working"}`,
 		again.Get("/memory_id")))
-	s.must(got, "/total", "0")
+	got.Has(t, "/total", "0")
 }

@@ -23,13 +23,11 @@ func TestAnswerAsItCame(t *testing.T) {
 	s := newStage(t, f.plugin("x", "", Options{}))
 	tail := `,"x-more":[1.50],"tools":[{"name":"say","description":"x","x-own":12345678901234567890},{"name":"who","description":"x","x-own":12345678901234567890}]}`
 	assert.That(t, bytes.HasSuffix(m.Line, []byte(tail)), "%s\nshould end with\n%s", m, tail)
-	s.must(s.tool("say", `{"text":"hi"}`), "/data/data/text", "hi")
+	s.tool("say", `{"text":"hi"}`).Has(t, "/data/data/text", "hi")
 	m = s.tool("fail", `{}`)
 	s.refused(m, protocol.CodeToolError, "no luck")
-	s.must(m, "/detail/big", "12345678901234567890")
-	s.must(m, "/detail/list/0", "a")
-	s.must(m, "/retryable", "true")
-	s.must(s.tool("unsure", `{}`), "/data/error", "it failed")
+	m.Has(t, "/detail/big", "12345678901234567890", "/detail/list/0", "a", "/retryable", "true")
+	s.tool("unsure", `{}`).Has(t, "/data/error", "it failed")
 }
 
 // TestCapabilitiesAreLearned: the plugin serves the capabilities and message types that the child names
@@ -42,37 +40,36 @@ func TestCapabilitiesAreLearned(t *testing.T) {
 	s := open(t, p)
 	m := s.Handshake(protocol.CapTools, protocol.CapMemory, protocol.CapProc, protocol.CapEnv)
 	for i, enabled := range []string{"true", "false", "true", "false"} {
-		s.must(m, fmt.Sprintf("/accepted_caps/%d/enabled", i), enabled)
+		m.Has(t, fmt.Sprintf("/accepted_caps/%d/enabled", i), enabled)
 	}
-	s.must(m, "/accepted_caps/0/metadata/type", "tools")
-	s.must(m, "/accepted_caps/0/metadata/custom_types", `["weather/ask/req","weather/watch/req"]`)
+	m.Has(t, "/accepted_caps/0/metadata/type", "tools")
+	m.Has(t, "/accepted_caps/0/metadata/custom_types", `["weather/ask/req","weather/watch/req"]`)
 	s.refused(s.Call(protocol.TypeToolListReq, `{}`), protocol.CodeCapabilityMissing, "no loaded plugin serves "+
 		"tool/list/req")
-	s.must(s.tool("say", `{"text":"x"}`), "/data/data/text", "x")
-	s.must(s.Call("weather/ask/req", `{"text":"x"}`), "/answer/text", "x")
-	s.must(s.Call("weather/watch/req", `{}`), "/ok", "true")
+	s.tool("say", `{"text":"x"}`).Has(t, "/data/data/text", "x")
+	s.Call("weather/ask/req", `{"text":"x"}`).Has(t, "/answer/text", "x")
+	s.Call("weather/watch/req", `{}`).Has(t, "/ok", "true")
 }
 
 func TestEvents(t *testing.T) {
 	f := newField(t)
 	s := newStage(t, f.plugin("x", "", Options{}))
 	id := s.Go(protocol.TypeToolCallReq, `{"tool_name":"flood","arguments":{"n":300},"streaming":true}`)
-	s.must(s.Answer(id), "/data/success", "true")
+	s.Answer(id).Has(t, "/data/success", "true")
 	events := eventsOf(s.Messages(), id)
 	must.Equal(t, len(events), 300, "… events")
 	for i, e := range events {
-		s.must(e, "/seq", fmt.Sprint(i))
-		s.must(e, "/data/message", fmt.Sprint(i))
+		e.Has(t, "/seq", fmt.Sprint(i), "/data/message", fmt.Sprint(i))
 	}
 	id = s.Go(protocol.TypeToolCallReq, `{"tool_name":"bad-events","arguments":{},"streaming":true}`)
-	s.must(s.Answer(id), "/data/success", "true")
+	s.Answer(id).Has(t, "/data/success", "true")
 	events = eventsOf(s.Messages(), id)
 	must.Equal(t, len(events), 1, "events of no known kind are logs: %v", events)
-	s.must(events[0], "/kind", "log")
-	s.must(events[0], "/data/level", "info")
-	s.must(events[0], "/data/message", `weird: {"any":[1]}`)
+	events[0].Has(t, "/kind", "log")
+	events[0].Has(t, "/data/level", "info")
+	events[0].Has(t, "/data/message", `weird: {"any":[1]}`)
 	id = s.Go(protocol.TypeToolCallReq, `{"tool_name":"flood","arguments":{"n":3}}`)
-	s.must(s.Answer(id), "/data/success", "true")
+	s.Answer(id).Has(t, "/data/success", "true")
 	if events := eventsOf(s.Messages(), id); len(events) != 0 {
 		t.Errorf("nobody asked for %v", events)
 	}
@@ -94,12 +91,12 @@ func TestSharedByPriority(t *testing.T) {
 	}
 	want := "block echo edit_file glob grep high http_get list_dir low read_file run_command say who write_file"
 	assert.Equal(t, strings.Join(names, " "), want, "tools")
-	s.must(s.tool("who", `{}`), "/data/data/me", "high")
-	s.must(s.tool("block", `{}`), "/data/success", "true")
-	s.must(s.tool("echo", `{"text":"built in"}`), "/data/data/text", "built in")
+	s.tool("who", `{}`).Has(t, "/data/data/me", "high")
+	s.tool("block", `{}`).Has(t, "/data/success", "true")
+	s.tool("echo", `{"text":"built in"}`).Has(t, "/data/data/text", "built in")
 	m = s.tool("nothing", `{}`)
 	s.refused(m, protocol.CodeUnknownTool, `unknown tool "nothing"; there are: block, echo, edit_file`)
-	s.must(m, "/detail/known", `["`+strings.ReplaceAll(want, " ", `","`)+`"]`)
+	m.Has(t, "/detail/known", `["`+strings.ReplaceAll(want, " ", `","`)+`"]`)
 }
 
 // TestCallAtStart: a call just after the start is passed to the child that lists the tool, even if the
@@ -116,11 +113,10 @@ func TestCallAtStart(t *testing.T) {
 			s := newStage(t, ranked{f.plugin("first", tc.first, Options{}), 10},
 				f.plugin("second", tc.second, Options{}))
 			given := s.Go(protocol.TypeToolCallReq, `{"tool_name":"who","arguments":{}}`)
-			s.Go(protocol.TypeCancel, fmt.Sprintf(`{"req_id":%q}`, given))
-			s.refused(s.Answer(given), protocol.CodeCancelled, "")
+			s.cancel(given)
 			id := s.Go(protocol.TypeToolCallReq, `{"tool_name":"who","arguments":{}}`)
 			f.write("go")
-			s.must(s.Answer(id), "/data/data/me", "owner")
+			s.Answer(id).Has(t, "/data/data/me", "owner")
 		})
 	}
 }
@@ -132,8 +128,8 @@ func TestCallWithoutList(t *testing.T) {
 	silent := f.plugin("silent", "list-when=never me=silent", Options{},
 		func(p *Plugin) { p.times.listing = time.Millisecond })
 	s := newStage(t, ranked{silent, 10}, f.plugin("second", "tools=who me=owner", Options{}), builtin(t))
-	s.must(s.tool("who", `{}`), "/data/data/me", "owner")
-	s.must(s.tool("echo", `{"text":"built in"}`), "/data/data/text", "built in")
+	s.tool("who", `{}`).Has(t, "/data/data/me", "owner")
+	s.tool("echo", `{"text":"built in"}`).Has(t, "/data/data/text", "built in")
 	s.refused(s.tool("say", `{"text":"x"}`), protocol.CodeRuntimeError,
 		`plugin "silent": the child has not listed its tools`)
 }
@@ -147,15 +143,15 @@ func TestSlowChildHoldsUpNobody(t *testing.T) {
 	s.Call(protocol.TypeToolListReq, `{}`)
 	slow := s.Go(protocol.TypeToolCallReq, `{"tool_name":"block","arguments":{"text":"go"}}`)
 	hosttest.Eventually(t, "a slow child", func() bool { return p.current().owes() > slowAfter })
-	s.must(s.tool("echo", `{"text":"quick"}`), "/data/data/text", "quick")
+	s.tool("echo", `{"text":"quick"}`).Has(t, "/data/data/text", "quick")
 	s.refused(s.tool("nothing", `{}`), protocol.CodeUnknownTool, "there are: block, echo")
 	list := s.Call(protocol.TypeToolListReq, `{}`).String()
 	assert.That(t, strings.Contains(list, `"block"`) && strings.Contains(list, `"echo"`), "%s", list)
 	assert.Equal(t, p.current().owed(), 1, "the child was asked, and waited for: it owes … answers")
 	assert.Equal(t, len(s.Answers(slow)), 0, "the built-in tool waited for the child")
 	f.write("go")
-	s.must(s.Answer(slow), "/data/success", "true")
-	s.must(s.tool("say", `{"text":"x"}`), "/data/data/text", "x")
+	s.Answer(slow).Has(t, "/data/success", "true")
+	s.tool("say", `{"text":"x"}`).Has(t, "/data/data/text", "x")
 }
 
 // TestMaxParallel: a child gets no more requests at once than it has named, or than the config says.
@@ -194,7 +190,7 @@ func TestMaxParallel(t *testing.T) {
 			}
 			n := held()
 			assert.That(t, n >= tc.want, "%d were held", n)
-			s.must(s.tool("say", `{"text":"x"}`), "/data/data/text", "x")
+			s.tool("say", `{"text":"x"}`).Has(t, "/data/data/text", "x")
 		})
 	}
 }
@@ -207,17 +203,15 @@ func TestCancelAndLateAnswers(t *testing.T) {
 			f := newField(t)
 			p := f.plugin("x", role, Options{})
 			s := newStage(t, p)
-			id := s.Go(protocol.TypeToolCallReq, `{"tool_name":"hold","arguments":{},"streaming":true}`)
-			s.Event(id)
-			s.Go(protocol.TypeCancel, fmt.Sprintf(`{"req_id":%q}`, id))
-			s.refused(s.Answer(id), protocol.CodeCancelled, "")
+			id := s.hold()
+			s.cancel(id)
 			slow := s.Go(protocol.TypeToolCallReq, `{"tool_name":"hold","arguments":{},"streaming":true,"timeout":1}`)
 			s.refused(s.Answer(slow), protocol.CodeTimeout, "1s")
 			m := s.tool("release", `{}`)
 			if role != "" {
-				s.must(m, "/data/data/held", "0") // the cancel has removed the request, though the child did not answer it
+				m.Has(t, "/data/data/held", "0") // the cancel has removed the unanswered request
 			}
-			s.must(s.tool("say", `{"text":"x"}`), "/data/data/text", "x")
+			s.tool("say", `{"text":"x"}`).Has(t, "/data/data/text", "x")
 			hosttest.Eventually(t, "no request that the child owes",
 				func() bool { return role != "" || p.current().owed() == 0 })
 		})
@@ -231,7 +225,7 @@ func TestOwnTimeout(t *testing.T) {
 		Options{Timeout: 300e6}))
 	m := s.Call("weather/poll/req", `{}`)
 	s.refused(m, protocol.CodeTimeout, "did not answer weather/poll/req within 300ms")
-	s.must(m, "/retryable", "true")
+	m.Has(t, "/retryable", "true")
 }
 
 // current returns the running child.
@@ -280,8 +274,7 @@ func TestRecords(t *testing.T) {
 	s.Call(protocol.TypeToolCallReq, `{"tool_name":"unsure","arguments":{},"correlation_id":"mine"}`)
 	s.tool("nothing", `{}`)
 	s.tool("echo", `{"text":"x"}`)
-	id := s.Go(protocol.TypeToolCallReq, `{"tool_name":"hold","arguments":{},"streaming":true}`)
-	s.Event(id)
+	id := s.hold()
 	s.Go(protocol.TypeCancel, fmt.Sprintf(`{"req_id":%q}`, id))
 	s.Answer(id)
 	counter.mu.Lock()
@@ -319,10 +312,10 @@ func TestExclusive(t *testing.T) {
 	p.env.Exclusive = true
 	s := newStage(t, alone{p}, builtin(t), f.plugin("other",
 		`caps=[{"capability":"memory","metadata":{"types":["weather/watch/req"]}}]`, Options{}))
-	s.must(s.tool("say", `{"text":"x"}`), "/data/data/text", "x")
+	s.tool("say", `{"text":"x"}`).Has(t, "/data/data/text", "x")
 	s.refused(s.tool("echo", `{"text":"x"}`), protocol.CodeUnknownTool, "")
-	s.must(s.Call("weather/ask/req", `{"text":"y"}`), "/answer/text", "y")
-	s.must(s.Call("weather/watch/req", `{}`), "/ok", "true")
+	s.Call("weather/ask/req", `{"text":"y"}`).Has(t, "/answer/text", "y")
+	s.Call("weather/watch/req", `{}`).Has(t, "/ok", "true")
 }
 
 // alone makes a plugin exclusive, as the config does.
@@ -343,8 +336,8 @@ func TestExperiencesOfAll(t *testing.T) {
 		own := must.Get(env.New("steps", env.Options{Env: "counter"}, host.Env{Workspace: f.dir}))(t)
 		s := newStage(t, own, ranked{f.plugin("x", `caps=[{"capability":"env"}]`, Options{}), priority})
 		reset := s.Call(protocol.TypeEnvResetReq, `{"env_name":"counter","seed":1}`)
-		s.must(s.Call(protocol.TypeEnvStepReq, fmt.Sprintf(`{"episode_id":%q,"action":{"type":"inc"}}`,
-			reset.Get("/obs/episode_id"))), "/obs/step_num", "1")
+		s.Call(protocol.TypeEnvStepReq, fmt.Sprintf(`{"episode_id":%q,"action":{"type":"inc"}}`,
+			reset.Get("/obs/episode_id"))).Has(t, "/obs/step_num", "1")
 		list := s.Call(protocol.TypeEnvExpListReq, `{"limit":10}`)
 		assert.That(t, strings.Contains(list.String(), `"episode_id":"theirs"`) &&
 			strings.Contains(list.String(), reset.Get("/obs/episode_id")), "%s", list)

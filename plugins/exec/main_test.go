@@ -2,6 +2,7 @@ package exec
 
 import (
 	"cmp"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -41,10 +42,7 @@ type field struct {
 func newField(t testing.TB) *field {
 	t.Helper()
 	f := &field{t: t, dir: t.TempDir(), log: &hosttest.Log{}}
-	var err error
-	if f.launcher, err = sandbox.New(sandbox.Options{Workspace: f.dir, Launcher: hosttest.Launcher(t)}); err != nil {
-		t.Fatal(err)
-	}
+	f.launcher = must.Get(sandbox.New(sandbox.Options{Workspace: f.dir, Launcher: hosttest.Launcher(t)}))(t)
 	t.Cleanup(func() {
 		must.OK(t, f.launcher.Close())
 		if t.Failed() {
@@ -58,23 +56,14 @@ func newField(t testing.TB) *field {
 func (f *field) plugin(name, role string, opts Options, change ...func(*Plugin)) *Plugin {
 	f.t.Helper()
 	if opts.Command == nil {
-		self, err := os.Executable()
-		if err != nil {
-			f.t.Fatal(err)
-		}
-		opts.Command = []string{self}
+		opts.Command = []string{must.Get(os.Executable())(f.t)}
 		opts.Env = map[string]string{roleVariable: "child " + role, "GORACE": "atexit_sleep_ms=0"}
 	}
 	opts.StartTimeout = cmp.Or(opts.StartTimeout, patience)
-	p, err := New(name, opts, host.Env{
-		Workspace: f.dir, Log: zerolog.New(f.log), Launcher: func() (*sandbox.Launcher, error) {
-			return f.launcher,
-				nil
-		},
-	})
-	if err != nil {
-		f.t.Fatal(err)
-	}
+	p := must.Get(New(name, opts, host.Env{
+		Workspace: f.dir, Log: zerolog.New(f.log),
+		Launcher: func() (*sandbox.Launcher, error) { return f.launcher, nil },
+	}))(f.t)
 	p.times.firstDelay = 5 * time.Millisecond
 	for _, c := range change {
 		c(p)
@@ -85,18 +74,14 @@ func (f *field) plugin(name, role string, opts Options, change ...func(*Plugin))
 // example copies an example of testdata into the workspace, and returns its name.
 func (f *field) example(name string) string {
 	f.t.Helper()
-	if err := os.WriteFile(filepath.Join(f.dir, name), hosttest.ReadTestdata(f.t, "exec/"+name), 0o600); err != nil {
-		f.t.Fatal(err)
-	}
+	must.OK(f.t, os.WriteFile(filepath.Join(f.dir, name), hosttest.ReadTestdata(f.t, "exec/"+name), 0o600))
 	return name
 }
 
 // write makes an empty file in the workspace.
 func (f *field) write(name string) {
 	f.t.Helper()
-	if err := os.WriteFile(filepath.Join(f.dir, name), nil, 0o600); err != nil {
-		f.t.Fatal(err)
-	}
+	must.OK(f.t, os.WriteFile(filepath.Join(f.dir, name), nil, 0o600))
 }
 
 // ranked sets the priority of a plugin, as the config does.
@@ -155,11 +140,19 @@ func (s *stage) tool(name, args string) hosttest.Message {
 	return s.Call(protocol.TypeToolCallReq, `{"tool_name":"`+name+`","arguments":`+args+`}`)
 }
 
-// must checks a value of an answer.
-func (s *stage) must(m hosttest.Message, pointer, want string) {
+// hold begins a call that the child answers only after a cancel.
+func (s *stage) hold() (id string) {
 	s.t.Helper()
-	got := m.Get(pointer)
-	must.That(s.t, got == want, "%s is %q, should be %q: %s", pointer, got, want, m)
+	id = s.Go(protocol.TypeToolCallReq, `{"tool_name":"hold","arguments":{},"streaming":true}`)
+	s.Event(id)
+	return id
+}
+
+// cancel cancels a request, which must end by that.
+func (s *stage) cancel(id string) {
+	s.t.Helper()
+	s.Go(protocol.TypeCancel, fmt.Sprintf(`{"req_id":%q}`, id))
+	s.refused(s.Answer(id), protocol.CodeCancelled, "")
 }
 
 // refused checks the code of an error and a part of its message.

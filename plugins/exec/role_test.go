@@ -66,14 +66,7 @@ type actor struct {
 	lists int // requests for its list
 }
 
-func (a *actor) is(word string) bool {
-	for _, w := range a.words {
-		if w == word {
-			return true
-		}
-	}
-	return false
-}
+func (a *actor) is(word string) bool { return slices.Contains(a.words, word) }
 
 // word returns the rest of the first word with a prefix, or usual.
 func (a *actor) word(prefix, usual string) string {

@@ -24,11 +24,12 @@ func TestSessions(t *testing.T) {
 	s := open(t, p)
 	for i, agent := range []string{"ann", "ann", "bob"} {
 		m := s.Call(protocol.TypeHandshakeReq, fmt.Sprintf(`{"agent_id":%q,"agent_caps":["tools"]}`, agent))
-		s.must(m, "/ok", "true")
+		m.Has(t, "/ok", "true")
 		who := s.tool("who", `{}`)
-		s.must(who, "/data/data/agent", agent)
-		s.must(who, "/data/data/hellos", fmt.Sprint(i+2)) // the first is the plugin's own handshake, then one for each session
-		s.must(s.tool("who", `{}`), "/data/data/hellos", who.Get("/data/data/hellos"))
+		who.Has(t, "/data/data/agent", agent)
+		// the first is the plugin's own handshake, then one for each session
+		who.Has(t, "/data/data/hellos", fmt.Sprint(i+2))
+		s.tool("who", `{}`).Has(t, "/data/data/hellos", who.Get("/data/data/hellos"))
 	}
 }
 
@@ -38,7 +39,7 @@ func TestSessionThatDoesNotEnd(t *testing.T) {
 	f := newField(t)
 	p := f.plugin("x", "mute-second", Options{})
 	s := open(t, p)
-	s.must(s.Handshake(protocol.CapTools), "/ok", "true")
+	s.Handshake(protocol.CapTools).Has(t, "/ok", "true")
 	p.opts.StartTimeout = 50 * time.Millisecond // only from here on: the agent_id of the session is not that of the plugin's own handshake
 	s.refused(s.tool("who", `{}`), protocol.CodeRuntimeError, "did not answer handshake/req within 50ms")
 	hosttest.Eventually(t, "the end of the first child",
@@ -69,16 +70,15 @@ func TestAsk(t *testing.T) {
 					}
 					return n == i+1
 				})
-				s.must(asked, "/big", "12345678901234567890")
+				asked.Has(t, "/big", "12345678901234567890")
 				assert.That(t, len(asked.ID) == 32 && asked.ReqID == "", "%s", asked)
 				s.Send(fmt.Sprintf(`{"type":%q,"id":"mine","req_id":%q,"content":{"text":"yes"},"code":"tool_denied","message":"no","n":1.50}`, answer, asked.ID))
 				m := s.Answer(call)
-				s.must(m, "/data/data/said/req_id", fmt.Sprintf("ask %d \"é\"", i+1))
-				s.must(m, "/data/data/said/type", answer)
+				m.Has(t, "/data/data/said/req_id", fmt.Sprintf("ask %d \"é\"", i+1), "/data/data/said/type", answer)
 				if answer == "error" {
-					s.must(m, "/data/data/said/code", "tool_denied")
+					m.Has(t, "/data/data/said/code", "tool_denied")
 				} else {
-					s.must(m, "/data/data/said/n", "1.50")
+					m.Has(t, "/data/data/said/n", "1.50")
 				}
 			}
 		})
@@ -104,13 +104,13 @@ func TestCustomTypes(t *testing.T) {
 	events := eventsOf(s.Messages(), id)
 	must.Equal(t, len(events), 6, "events %v", events)
 	for i, e := range events {
-		s.must(e, "/seq", fmt.Sprint(i))
+		e.Has(t, "/seq", fmt.Sprint(i))
 		if i%2 == 1 {
-			s.must(e, "/cloud", fmt.Sprint(i/2))
+			e.Has(t, "/cloud", fmt.Sprint(i/2))
 		}
 	}
 	id = s.Go("weather/watch/req", `{"times":2}`)
-	s.must(s.Answer(id), "/ok", "true")
+	s.Answer(id).Has(t, "/ok", "true")
 	for i := range 2 {
 		s.Wait("a message after the answer", func(m hosttest.Message) bool {
 			return m.ReqID == id && m.Type == "weather/cloud/event" && m.Get("/cloud") == fmt.Sprint(i)
@@ -130,7 +130,7 @@ func TestMessagesAfterTheAnswer(t *testing.T) {
 	s := open(t, p)
 	s.Handshake(protocol.CapProc)
 	id := s.Go(protocol.TypeProcSpawnReq, `{"cmd":["x"]}`)
-	s.must(s.Answer(id), "/proc_id", "p1")
+	s.Answer(id).Has(t, "/proc_id", "p1")
 	s.Wait("the last event", func(m hosttest.Message) bool { return m.ReqID == id && m.Get("/data/code") == "0" })
 	hosttest.Eventually(t, "the message after the end",
 		func() bool { return strings.Count(f.log.String(), "dropped a message of the child") == 1 })
@@ -145,7 +145,7 @@ func TestEndedSessionsDoNotJoin(t *testing.T) {
 	f := newField(t)
 	p := f.plugin("x", "", Options{})
 	s := newStage(t, p)
-	s.must(s.tool("say", `{"text":"x"}`), "/data/data/text", "x")
+	s.tool("say", `{"text":"x"}`).Has(t, "/data/data/text", "x")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 20 {
@@ -171,8 +171,8 @@ func TestHostChecksAndSearches(t *testing.T) {
 		m := s.tool("say", args)
 		assert.That(t, m.Code == protocol.CodeSchemaViolation && m.Problem() == path, "%s: %s", args, m)
 	}
-	s.must(s.tool("say", `{"text":"x","n":2.0,"how":[]}`), "/data/data/text", "x")
-	s.must(s.tool("who", `{"it":"declares nothing"}`), "/data/success", "true")
+	s.tool("say", `{"text":"x","n":2.0,"how":[]}`).Has(t, "/data/data/text", "x")
+	s.tool("who", `{"it":"declares nothing"}`).Has(t, "/data/success", "true")
 	for query, want := range map[string]string{
 		`{"query":"speaking"}`: "say", `{"query":"speaking","include_deferred":true}`: "hidden say",
 		`{"query":"zebra"}`:         "",
@@ -187,7 +187,7 @@ func TestHostChecksAndSearches(t *testing.T) {
 		slices.Sort(names)
 		assert.Equal(t, strings.Join(names, " "), want, "%s", query)
 	}
-	s.must(s.Call(protocol.TypeSkillDiscoverReq, `{}`), "/skills/0/arguments", "[]")
+	s.Call(protocol.TypeSkillDiscoverReq, `{}`).Has(t, "/skills/0/arguments", "[]")
 }
 
 // serving makes the tested capability the main one of a plugin, as the plugin's own Info has it among
@@ -258,7 +258,7 @@ func TestWallNullsOfChildren(t *testing.T) {
 	})
 	t.Run("event", func(t *testing.T) {
 		id := s.Go(protocol.TypeToolCallReq, `{"tool_name":"null-event","arguments":{},"streaming":true}`)
-		s.must(s.Answer(id), "/data/success", "true")
+		s.Answer(id).Has(t, "/data/success", "true")
 		for _, e := range eventsOf(s.Messages(), id) {
 			assert.That(t, !strings.Contains(string(e.Line), "null"), "%s", e)
 		}

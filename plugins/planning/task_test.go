@@ -285,7 +285,7 @@ func TestRefusals(t *testing.T) {
 		"long comment":     {update, []any{"comment", text(maxComment + 1)}, "/comment", "at most 10000"},
 		"clear":            {update, []any{"clear", []string{"due", "title"}}, "/clear/1", "assignee"},
 		"blank title":      {update, []any{"title", " "}, "/title", "empty"},
-		"done column":      {create, []any{"columns", []string{"a"}, "done_column", "b"}, "/done_column", "of the columns: a"},
+		"done column":      {create, []any{"columns", []string{"a"}, "done_column", "b"}, "/done_column", "columns: a"},
 		"waits for itself": {update, []any{"deps", []string{a}}, "/deps/0", a + " → " + a},
 		"circle of two":    {update, []any{"deps", []string{b}}, "/deps/0", a + " → " + b + " → " + a},
 		"circle of three":  {update, []any{"deps", []string{c}}, "/deps/0", a + " → " + c + " → " + b + " → " + a},
@@ -408,8 +408,8 @@ func TestLongCycle(t *testing.T) {
 	plan := s.plan()
 	put(t, s.store, `WITH RECURSIVE n (i) AS (SELECT 0 UNION ALL SELECT i + 1 FROM n WHERE i < $1)
 		INSERT INTO planning_tasks (id, plan_id, created_at, place, updated_at, status, assignee, title, deps,
-		description, metadata) SELECT printf('%012x', i), $2, i, 0, i, 'done', '', 't', CASE i WHEN 0 THEN '[]' ELSE printf('["%012x"]',
-		i - 1) END, '', '{}' FROM n`, length-1, plan)
+		description, metadata) SELECT printf('%012x', i), $2, i, 0, i, 'done', '', 't',
+		CASE i WHEN 0 THEN '[]' ELSE printf('["%012x"]', i - 1) END, '', '{}' FROM n`, length-1, plan)
 	first, last := fmt.Sprintf("%012x", 0), fmt.Sprintf("%012x", length-1)
 	path, message := s.refused(protocol.TypeTaskUpdateReq, fields(t, "plan_id", plan, "task_id", first, "deps",
 		[]string{last}))
