@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"a2e/host/hosttest"
-	"a2e/host/hosttest/assert"
 	"a2e/host/hosttest/postgres"
 	"a2e/host/hosttest/sim"
 )
@@ -63,24 +62,4 @@ func TestSimulation(t *testing.T) {
 		})
 	}
 	t.Log(all)
-}
-
-// TestSimulationMeasures logs how a host ends, and what bombs do to it. It fails if data is lost, or if a bomb makes
-// the host grow by 64 MiB.
-func TestSimulationMeasures(t *testing.T) {
-	t.Parallel()
-	soak := hosttest.Soak(t, "A2E_SIM_SECONDS", 1) > 1
-	often, long := 5, 64
-	if soak {
-		often, long = 1000, 1<<10
-	}
-	took := sim.Ends(t, simOptions(t, 1), often)
-	t.Logf("end of the input to exit, %d runs: median %s, p99 %s, longest %s", often, took[often/2], took[often*99/100],
-		took[often-1])
-	sim.Crowd(t, simOptions(t, 1), 1000)
-	for _, b := range sim.Bombs(t, simOptions(t, 1), long) {
-		t.Logf("%-15s grew %6d KiB, longest ping %s, answered after %s, SIGTERM to end %s", b.Name, b.Grew, b.Ping,
-			b.Took, b.To)
-		assert.That(t, b.Grew < 64<<10, "%s: the host grew by %d KiB", b.Name, b.Grew)
-	}
 }

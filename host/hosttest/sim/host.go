@@ -74,10 +74,9 @@ func (s *Sim) launch(m *model, http bool) *host {
 	h.judge.note = func(line []byte) { s.note("%s < %s", name, line) }
 	h.judge.reply = func(speak, line string) { go h.do(step{line: line, speak: speak}) }
 	args := []string{"--config", "config.yaml", "serve"}
-	switch {
-	case http:
+	if http {
 		args = append(args, "--http", "127.0.0.1:0")
-	case s.Line == maxLine: // no record for longer lines, as it would contain them
+	} else {
 		args = append(args, "--record", "record-"+name+".ndjson")
 	}
 	h.cmd = exec.Command(s.bin, args...)

@@ -45,7 +45,6 @@ type Options struct {
 	Check  func(state string) error // looks for damage in a state_dir that no host uses
 	State  string                   // lines of the config that say where the state is; "" = in state_dir
 	Sever  func()                   // lets the store's server drop its connections; nil = no server
-	Line   int                      // the longest line in bytes; 0 = maxLine
 	Lives  int                      // how often hosts are started on its state; 0 = maxLives
 	Plain  bool                     // hosts cannot make namespaces
 	Kills  int                      // > 0: play a storm until this number of hosts was killed
@@ -135,7 +134,7 @@ func (s *Sim) lives() {
 // newSim makes the Sim of a seed.
 func newSim(t testing.TB, opts Options) *Sim {
 	t.Helper()
-	opts.Line, opts.Lives = cmp.Or(opts.Line, maxLine), cmp.Or(opts.Lives, maxLives)
+	opts.Lives = cmp.Or(opts.Lives, maxLives)
 	s := &Sim{
 		Options: opts, t: t, dir: t.TempDir(), rng: rand.New(rand.NewPCG(opts.Seed, 0)),
 		done: map[string]string{},
@@ -185,7 +184,7 @@ plugins:
       - {name: host, mode: fleet, timeout: 5, max_tasks: 2, env: {A2E_STATE_DIR: %q}, command: [%q, worker, --agent-id, w, --no-contract, --, sh, -s]}
   mcp:
     mcpServers:
-`, s.State, s.Line, s.Binary, s.Chaos, filepath.Join(s.dir, "worker-state"), s.Binary)
+`, s.State, maxLine, s.Binary, s.Chaos, filepath.Join(s.dir, "worker-state"), s.Binary)
 	for _, way := range ways() {
 		fmt.Fprintf(&b, "      %s: {command: ./chaos, args: [mcp, %s, \"${SIM_ARG_TOKEN}\"], env: {LABEL_TOKEN: "+
 			"\"${SIM_LABEL_TOKEN}\"}, start_timeout: 2, timeout: 1}\n", way, way)
