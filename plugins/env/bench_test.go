@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -72,30 +73,36 @@ func BenchmarkSteps(b *testing.B) {
 }
 
 func benchSteps(b *testing.B, name string, batch int) {
+	plugin := must.Get(New("env", Options{Env: name}, benchEnv(b)))(b)
+	action := map[string]string{"counter": `{"type":"noop"}`, "gridworld": `{"type":"up"}`}[name]
+	takeSteps(b, plugin, name, action, batch)
+}
+
+func benchEnv(b *testing.B) host.Env {
 	s := stores.Open(b, b.TempDir()+"/"+store.FileName, Part())
-	defer s.Close()
-	plugin := must.Get(New("env", Options{Env: name},
-		host.Env{Store: func(context.Context) (store.Store, error) { return s, nil }}))(b)
+	b.Cleanup(func() { s.Close() })
+	return host.Env{Now: time.Now, Store: func(context.Context) (store.Store, error) { return s, nil }}
+}
+
+// takeSteps measures steps with one action: in one episode, or in batches of several episodes if batch is not 0.
+func takeSteps(b *testing.B, plugin host.Plugin, name, action string, batch int) {
 	p := newPipe(b, plugin)
 	defer p.close(b)
-	var ids, actions []string
+	var ids []string
 	for i := range max(batch, 1) {
 		answer := p.call(b, fmt.Sprintf(`{"a2e":"1.0","type":"env/reset/req","id":"r%d","env_name":%q,"seed":%d}`, i,
 			name, i))
 		_, rest, _ := bytes.Cut(answer, []byte(`"episode_id":"`))
 		ids = append(ids, `"`+string(rest[:36])+`"`)
-		actions = append(actions, map[string]string{"counter": `{"type":"noop"}`, "gridworld": `{"type":"up"}`}[name])
 	}
-	line := fmt.Sprintf(`{"a2e":"1.0","type":"env/step/req","id":"s","episode_id":%s,"action":%s}`, ids[0], actions[0])
-	steps := 1
+	line := fmt.Sprintf(`{"a2e":"1.0","type":"env/step/req","id":"s","episode_id":%s,"action":%s}`, ids[0], action)
 	if batch > 0 {
-		steps = batch
 		line = fmt.Sprintf(`{"a2e":"1.0","type":"env/batch_step/req","id":"s","episode_ids":[%s],"actions":[%s]}`,
-			strings.Join(ids, ","), strings.Join(actions, ","))
+			strings.Join(ids, ","), strings.Join(slices.Repeat([]string{action}, batch), ","))
 	}
 	b.ReportAllocs()
 	b.ResetTimer()
-	for n := 0; n < b.N; n += steps {
+	for n := 0; n < b.N; n += max(batch, 1) {
 		if answer := p.call(b, line); !bytes.Contains(answer[:80], []byte(`step/resp`)) {
 			b.Fatalf("%.500s", answer)
 		}
@@ -130,39 +137,10 @@ func BenchmarkExecSteps(b *testing.B) {
 	})
 	for _, batch := range []int{0, 1, 8} {
 		b.Run(fmt.Sprintf("host/batch_%d", batch), func(b *testing.B) {
-			s := newExecStage(b, "serve", ExecOptions{})
-			db := stores.Open(b, b.TempDir()+"/"+store.FileName, Part())
-			defer db.Close()
-			p := newPipe(b, newPlugin("env", s.external, benchOptions(), host.Env{
-				Now:   time.Now,
-				Store: func(context.Context) (store.Store, error) { return db, nil },
-			}))
-			defer p.close(b)
-			var ids, actions []string
-			for i := range max(batch, 1) {
-				answer := p.call(b, fmt.Sprintf(`{"a2e":"1.0","type":"env/reset/req","id":"r%d","env_name":"exec","seed":%d}`, i, i))
-				_, rest, _ := bytes.Cut(answer, []byte(`"episode_id":"`))
-				ids, actions = append(ids, `"`+string(rest[:36])+`"`), append(actions, add)
-			}
-			line, steps := fmt.Sprintf(`{"a2e":"1.0","type":"env/step/req","id":"s","episode_id":%s,"action":%s}`,
-				ids[0], add), 1
-			if batch > 0 {
-				steps = batch
-				line = fmt.Sprintf(`{"a2e":"1.0","type":"env/batch_step/req","id":"s","episode_ids":[%s],"actions":[%s]}`, strings.Join(ids, ","), strings.Join(actions, ","))
-			}
-			b.ResetTimer()
-			for n := 0; n < b.N; n += steps {
-				if answer := p.call(b, line); !bytes.Contains(answer[:80], []byte(`step/resp`)) {
-					b.Fatalf("%.500s", answer)
-				}
-			}
-			b.StopTimer()
-			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "steps/s")
+			var o Options
+			o.setDefaults()
+			plugin := newPlugin("env", newExecStage(b, "serve", ExecOptions{}).external, o, benchEnv(b))
+			takeSteps(b, plugin, "exec", add, batch)
 		})
 	}
-}
-
-func benchOptions() (o Options) {
-	o.setDefaults()
-	return o
 }

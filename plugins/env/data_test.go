@@ -211,20 +211,16 @@ func TestDataRequestsThatAreRefused(t *testing.T) {
 		{"get", `{"max_bytes":-1}`, "/max_bytes"},
 		{"get", `{"query":"[a"}`, "/query"},
 	} {
-		if got, _ := s.data(protocol.Type("env/data/"+c.typ+"/req"), c.fields)["error"].(string); !strings.Contains(got,
-			c.want) {
-			t.Errorf("%s %.60s: %q, should tell of %s", c.typ, c.fields, got, c.want)
-		}
+		got, _ := s.data(protocol.Type("env/data/"+c.typ+"/req"), c.fields)["error"].(string)
+		assert.That(t, strings.Contains(got, c.want), "%s %.60s: %q, should tell of %s", c.typ, c.fields, got, c.want)
 	}
 	must.OK(t, os.Remove(filepath.Join(workspace, "data")))
 	must.OK(t, os.Symlink("own", filepath.Join(workspace, "data")))
-	if got, _ := s.data(protocol.TypeEnvDataAddReq,
-		`{"parts":[{"src":"orders.csv"}]}`)["error"].(string); !strings.Contains(got, "belongs to the host") {
-		t.Errorf("a data root in the host's own folder: %q", got)
-	}
+	got, _ := s.data(protocol.TypeEnvDataAddReq, `{"parts":[{"src":"orders.csv"}]}`)["error"].(string)
+	assert.That(t, strings.Contains(got, "belongs to the host"), "a data root in the host's own folder: %q", got)
 	for _, root := range []string{".", "..", workspace} {
 		_, err := New("e", Options{Data: DataOptions{Root: root}}, host.Env{Workspace: workspace})
-		assert.That(t, err != nil && strings.Contains(err.Error(), "data.root"), "root %s: %v", root, err)
+		assert.Fails(t, err, "data.root", "root %s", root)
 	}
 	plain := pluginOf(t, Options{Env: "gridworld"}, host.Env{Workspace: workspace})
 	other := must.Get(New("other", Options{Data: DataOptions{Root: "theirs"}}, host.Env{Workspace: workspace}))(t)

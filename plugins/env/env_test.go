@@ -257,9 +257,8 @@ func TestMaxSteps(t *testing.T) {
 	s := newStage(t, pluginOf(t, Options{MaxSteps: 3}, host.Env{}))
 	id := s.begin("counter")
 	for i, want := range []bool{false, false, true} {
-		if o := s.step(id, "noop"); o.Truncated != want || o.Done {
-			t.Errorf("step %d: done %v, truncated %v", i+1, o.Done, o.Truncated)
-		}
+		o := s.step(id, "noop")
+		assert.That(t, o.Truncated == want && !o.Done, "step %d: done %v, truncated %v", i+1, o.Done, o.Truncated)
 	}
 	s.Refused(protocol.TypeEnvStepReq, stepFields(id, `{"type":"inc"}`), protocol.CodeEpisodeDone, "truncated",
 		"3 steps")
@@ -272,9 +271,8 @@ func TestMaxSteps(t *testing.T) {
 	for range 4 {
 		s.step(id, "inc")
 	}
-	if o := s.step(id, "inc"); !o.Done || o.Truncated {
-		t.Errorf("the end at the limit: done %v, truncated %v", o.Done, o.Truncated)
-	}
+	o := s.step(id, "inc")
+	assert.That(t, o.Done && !o.Truncated, "the end at the limit: done %v, truncated %v", o.Done, o.Truncated)
 }
 
 func TestEpisodesAreBounded(t *testing.T) {
@@ -303,9 +301,8 @@ func TestSeveralPlugins(t *testing.T) {
 		if name == "maze" {
 			action = "up"
 		}
-		if o := s.step(id, action); o.StepNum != 1 {
-			t.Errorf("%s: %+v", name, o)
-		}
+		o := s.step(id, action)
+		assert.That(t, o.StepNum == 1, "%s: %+v", name, o)
 	}
 	s.Refused(protocol.TypeEnvStepReq, stepFields(ids["maze"], `{"type":"inc"}`), protocol.CodeUnknownAction,
 		"up, down, left, right")
@@ -326,9 +323,8 @@ func TestSeveralPlugins(t *testing.T) {
 		return int(1e6 * (a["ts"].(float64) - b["ts"].(float64)))
 	}), "experiences of all: %v",
 		exp)
-	if exp := s.experiences(`{"limit":2}`); len(exp) != 2 {
-		t.Errorf("%d of 2", len(exp))
-	}
+	exp = s.experiences(`{"limit":2}`)
+	assert.That(t, len(exp) == 2, "%d of 2", len(exp))
 }
 
 func gridOf(t testing.TB, opts GridworldOptions, seed int64) *gridWorld {

@@ -102,9 +102,8 @@ func TestExecDeath(t *testing.T) {
 		assert.That(t, strings.Contains(err.Error(), "exit status 3") && strings.Contains(err.Error(), "a last word"),
 			"%s: %v", name, err)
 	}
-	if err := b.Close(t.Context()); err != nil {
-		t.Errorf("close: %v", err)
-	}
+	err := b.Close(t.Context())
+	assert.That(t, err == nil, "close: %v", err)
 	c := s.begin(5, `{}`)
 	got := s.state(c, "count")
 	assert.That(t, got == "5" && len(s.notes("starts")) == 2, "after a new start: count %s, %d starts", got,
@@ -142,7 +141,7 @@ func TestExecBackoff(t *testing.T) {
 		must.That(t, n == starts, "%d starts, want %d", n, starts)
 	}
 	_, err := s.Space(t.Context())
-	assert.That(t, err != nil && strings.Contains(err.Error(), "exit status 1"), "a space that nobody knows: %v", err)
+	assert.Fails(t, err, "exit status 1", "a space that nobody knows")
 }
 
 func TestExecNoRestart(t *testing.T) {
@@ -225,9 +224,8 @@ func TestExecAnswersThatAreErrors(t *testing.T) {
 	}
 	for options, says := range map[string]string{`{"how":"same"}`: "open", `{"how":"nameless"}`: "obs.episode_id"} {
 		_, err := s.Reset(t.Context(), Reset{Options: execObject(t, options)})
-		if e := execCode(t, err, protocol.CodeRuntimeError); !strings.Contains(e.Message, says) {
-			t.Errorf("reset %s: %v", options, e)
-		}
+		e := execCode(t, err, protocol.CodeRuntimeError)
+		assert.That(t, strings.Contains(e.Message, says), "reset %s: %v", options, e)
 	}
 }
 
@@ -242,5 +240,5 @@ func TestExecThatDoesNotEnd(t *testing.T) {
 	cancel()
 	assert.OK(t, <-closed)
 	_, err := w.AppendState(t.Context(), nil)
-	assert.That(t, err != nil && strings.Contains(err.Error(), errExecClosed.Error()), "after the end: %v", err)
+	assert.Fails(t, err, errExecClosed.Error(), "after the end")
 }

@@ -133,9 +133,8 @@ func gymSpaces(t *testing.T, s *execStage) {
 			`{"type":"act","value":` + tc.value + `}`,
 			`{"action_type":"act","payload":{"value":` + tc.value + `}}`,
 		} {
-			if wrong := action.Check([]byte(text), ""); (wrong == nil) != tc.fits {
-				t.Errorf("the schema to %s: %v", text, wrong)
-			}
+			wrong := action.Check([]byte(text), "")
+			assert.That(t, (wrong == nil) == tc.fits, "the schema to %s: %v", text, wrong)
 			if tc.fits {
 				s.act(w, text)
 			} else {
@@ -146,9 +145,8 @@ func gymSpaces(t *testing.T, s *execStage) {
 	out := s.act(w, `{"type":"act","value":`+good+`}`)
 	assert.That(t, out.Reward == 0.5, "%+v", out)
 	raw := must.Get(w.AppendState(t.Context(), nil))(t)
-	if wrong := state.Check(raw, ""); wrong != nil {
-		t.Errorf("the state's schema to %s: %v", raw, wrong)
-	}
+	wrong := state.Check(raw, "")
+	assert.That(t, wrong == nil, "the state's schema to %s: %v", raw, wrong)
 }
 
 func compiled(t *testing.T, of map[string]any) *schema.Schema {
@@ -243,10 +241,8 @@ func gymConfig(t *testing.T, text string) {
 	cfg, warnings, err := config.Load(config.Source{Path: path, Dir: filepath.Dir(path), Available: []string{"env"}})
 	must.That(t, err == nil && len(warnings) <= 0 && len(cfg.Plugins) == 1, "%v, %v", warnings, err)
 	var opts Options
-	if err := cfg.Plugins[0].Options.Decode(&opts); err != nil || opts.Env != "exec" ||
-		opts.Exec.EnvName != "CartPole-v1" {
-		t.Errorf("%+v, %v", opts, err)
-	}
+	err = cfg.Plugins[0].Options.Decode(&opts)
+	assert.That(t, err == nil && opts.Env == "exec" && opts.Exec.EnvName == "CartPole-v1", "%+v, %v", opts, err)
 	for _, field := range reflect.VisibleFields(reflect.TypeFor[ExecOptions]()) {
 		assert.That(t, strings.Contains(block, " "+field.Tag.Get("yaml")+":"), "the README does not show %s",
 			field.Tag.Get("yaml"))
@@ -299,10 +295,8 @@ func TestExecOverTheWire(t *testing.T) {
 		`{"type":"act"}`:                                protocol.CodeSchemaViolation,
 		`{"action_type":"act","payload":{"value":"x"}}`: protocol.CodeSchemaViolation,
 	} {
-		if m := p.Call(protocol.TypeEnvStepReq, fmt.Sprintf(`{"episode_id":%s,"action":%s}`, ids[0],
-			action)); m.Code != code {
-			t.Errorf("%s: %s", action, m.Line)
-		}
+		m := p.Call(protocol.TypeEnvStepReq, fmt.Sprintf(`{"episode_id":%s,"action":%s}`, ids[0], action))
+		assert.That(t, m.Code == code, "%s: %s", action, m.Line)
 	}
 	for i := range 3 { // the first of the three steps was taken in the batch
 		var step protocol.EnvStepResponse

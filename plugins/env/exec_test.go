@@ -154,16 +154,13 @@ func TestExecEpisode(t *testing.T) {
 	must.That(t, err == nil && strings.Join(space.Types, " ") == "add die hold release" &&
 		space.State["type"] == "object", "space %+v, %v", space, err)
 	a, b := s.begin(7, `{}`), s.begin(8, `{}`)
-	if out := s.act(a, `{"type":"add","value":2}`); out.Reward != 0.25 || out.Done || out.Truncated ||
-		fmt.Sprintf("%s", out.Info["seen"]) != "12345678901234567890" {
-		t.Errorf("%+v", out)
-	}
-	if out := s.act(b, `{"type":"add","value":92}`); !out.Done || out.Truncated {
-		t.Errorf("at 100: %+v", out)
-	}
-	if out := s.act(b, `{"type":"add","value":-101}`); out.Done || !out.Truncated {
-		t.Errorf("below 0: %+v", out)
-	}
+	out := s.act(a, `{"type":"add","value":2}`)
+	assert.That(t, out.Reward == 0.25 && !out.Done && !out.Truncated && fmt.Sprintf("%s",
+		out.Info["seen"]) == "12345678901234567890", "%+v", out)
+	out = s.act(b, `{"type":"add","value":92}`)
+	assert.That(t, out.Done && !out.Truncated, "at 100: %+v", out)
+	out = s.act(b, `{"type":"add","value":-101}`)
+	assert.That(t, !out.Done && out.Truncated, "below 0: %+v", out)
 	for key, want := range map[string]string{"count": "9", "long": "9007199254740993", "small": "1e-07"} {
 		got := s.state(a, key)
 		assert.That(t, got == want, "state %s is %s, want %s", key, got, want)
@@ -285,14 +282,12 @@ func TestExecOptions(t *testing.T) {
 		if err != nil {
 			continue
 		}
-		if _, err := e.Reset(t.Context(), Reset{}); err == nil {
-			t.Errorf("%s: began without a launcher", text)
-		}
+		_, err = e.Reset(t.Context(), Reset{})
+		assert.That(t, err != nil, "%s: began without a launcher", text)
 		assert.OK(t, e.Close(t.Context()))
 	}
-	if _, err := newExec(ExecOptions{Command: []string{"a"}}, host.Env{}); err == nil {
-		t.Error("made without a launcher")
-	}
+	_, err := newExec(ExecOptions{Command: []string{"a"}}, host.Env{})
+	assert.That(t, err != nil, "made without a launcher")
 }
 
 func TestExecNetwork(t *testing.T) {

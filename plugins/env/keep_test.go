@@ -198,10 +198,9 @@ func TestAHostThatIsKilled(t *testing.T) {
 	next.step(next.begin("counter"), "inc")
 	hosttest.Eventually(t, "the end of old journals", func() bool { return lines() == 0 })
 	var out bytes.Buffer
-	if err := s.Export(t.Context(), &out); err != nil || !strings.Contains(out.String(), id) ||
-		strings.Contains(out.String(), closed) {
-		t.Errorf("exported %s, %v", out.String(), err)
-	}
+	err := s.Export(t.Context(), &out)
+	assert.That(t, err == nil && strings.Contains(out.String(), id) && !strings.Contains(out.String(), closed),
+		"exported %s, %v", out.String(), err)
 }
 
 // TestAHostOfBefore: the journal lines of a host from before the tables were changed are taken over like those of any
@@ -294,9 +293,8 @@ func TestExperiencesOfMemoryAndStore(t *testing.T) {
 			assert.That(t, action["action_type"] == "noop" && action["payload"].(map[string]any)["x"] == 1.0,
 				"an action is not as it came: %v", action)
 			for _, none := range []string{`{"episode_id":"none"}`, `{"limit":0}`} {
-				if exp := s.experiences(none); len(exp) != 0 {
-					t.Errorf("%s: %v", none, exp)
-				}
+				exp := s.experiences(none)
+				assert.That(t, len(exp) == 0, "%s: %v", none, exp)
 			}
 			s.Refused(protocol.TypeEnvExpListReq, `{"limit":-1}`, protocol.CodeSchemaViolation, "/limit")
 		})
@@ -478,16 +476,12 @@ func TestBrokenRecords(t *testing.T) {
 			assert.That(t, (err == nil) == (record == tc.good), "%s: %v", record, err)
 		}
 	}
-	if err := s.Write(t.Context(), func(tx *store.Tx) error {
-		return part.Import(t.Context(), tx, "env.x", nil)
-	}); err == nil {
-		t.Error("a record of no kind was taken")
-	}
+	err := s.Write(t.Context(), func(tx *store.Tx) error { return part.Import(t.Context(), tx, "env.x", nil) })
+	assert.That(t, err != nil, "a record of no kind was taken")
 	assert.OK(t, s.Write(t.Context(), func(tx *store.Tx) error { return part.Clear(t.Context(), tx) }))
 	var out bytes.Buffer
-	if err := s.Export(t.Context(), &out); err != nil || strings.Contains(out.String(), "env.") {
-		t.Errorf("after the clear: %s, %v", out.String(), err)
-	}
+	err = s.Export(t.Context(), &out)
+	assert.That(t, err == nil && !strings.Contains(out.String(), "env."), "after the clear: %s, %v", out.String(), err)
 }
 
 // countedStore counts the writes of a store.

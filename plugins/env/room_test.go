@@ -210,6 +210,13 @@ func (w *roomWorld) Leave(context.Context) error {
 
 func TestMain(m *testing.M) { sandboxtest.Main(m) }
 
+// beginPushing begins an episode of the room, and returns the ids of the reset and of the episode.
+func (s *stage) beginPushing() (req, id string) {
+	s.t.Helper()
+	req = s.Go(protocol.TypeEnvResetReq, `{"env_name":"room"}`)
+	return req, s.Answer(req).Get("/obs/episode_id")
+}
+
 // push waits for the push number n of an episode. All pushes of an episode have the req_id of its reset.
 func (s *stage) push(reset string, n int) protocol.EnvStatePush {
 	s.t.Helper()
@@ -224,25 +231,20 @@ func (s *stage) push(reset string, n int) protocol.EnvStatePush {
 func TestPushes(t *testing.T) {
 	r := newRoom(t, Options{}, host.Env{})
 	s := newStage(t, r.plugin)
-	req := s.Go(protocol.TypeEnvResetReq, `{"env_name":"room"}`)
-	var resp protocol.EnvResetResponse
-	s.Answer(req).Decode(t, &resp)
-	id := resp.Obs.EpisodeID
+	req, id := s.beginPushing()
 	s.step(id, "say")
 	s.Call(protocol.TypeEnvStepReq, stepFields(id, `{"type":"push","n":3}`)) // pushes during the step
 	for i := range 3 {
-		if p := s.push(req, i); p.EpisodeID != id || p.StepID != 1 || p.EventType != "noise" ||
-			p.Delta["i"] != float64(i) || *p.Reward != 0.5 || p.Terminal {
-			t.Errorf("push %d: %+v", i, p)
-		}
+		p := s.push(req, i)
+		assert.That(t, p.EpisodeID == id && p.StepID == 1 && p.EventType == "noise" && p.Delta["i"] == float64(i) &&
+			*p.Reward == 0.5 && !p.Terminal, "push %d: %+v", i, p)
 	}
 	r.mu.Lock()
 	w := r.worlds[id]
 	r.mu.Unlock()
 	w.push(&protocol.EnvStatePush{EventType: "clock", Reason: "3"}) // a push between two steps
-	if p := s.push(req, 3); p.EventType != "clock" || p.StepID != 2 || p.Reward != nil {
-		t.Errorf("a push between steps: %+v", p)
-	}
+	p := s.push(req, 3)
+	assert.That(t, p.EventType == "clock" && p.StepID == 2 && p.Reward == nil, "a push between steps: %+v", p)
 	s.Call(protocol.TypeEnvObserveReq, about(id)).Has(t, "/obs/done", "false")
 	w.push(&protocol.EnvStatePush{EventType: "bell", Reason: "4", Terminal: true})
 	w.push(&protocol.EnvStatePush{EventType: "late", Reason: "5"})
@@ -263,10 +265,8 @@ func TestPushes(t *testing.T) {
 func TestAFloodOfPushes(t *testing.T) {
 	r := newRoom(t, Options{}, host.Env{})
 	s := newStage(t, r.plugin)
-	req := s.Go(protocol.TypeEnvResetReq, `{"env_name":"room"}`)
-	var resp protocol.EnvResetResponse
-	s.Answer(req).Decode(t, &resp)
-	s.Call(protocol.TypeEnvStepReq, stepFields(resp.Obs.EpisodeID,
+	req, id := s.beginPushing()
+	s.Call(protocol.TypeEnvStepReq, stepFields(id,
 		`{"type":"push","n":5000,"end":true}`)).Has(t, "/obs/done", "true")
 	if p := s.push(req, 4_999); !p.Terminal {
 		t.Errorf("the last push: %+v", p)
@@ -286,37 +286,36 @@ func TestAFloodOfPushes(t *testing.T) {
 	}
 }
 
-// TestPushesAfterTheSession: pushes end with the session; the episode does not.
-func TestPushesAfterTheSession(t *testing.T) {
-	r := newRoom(t, Options{}, host.Env{})
-	s := &stage{hosttest.New(t, host.Options{Plugins: []host.Plugin{r.plugin}}), t}
-	s.Handshake(protocol.CapEnv, protocol.FlagEnvPush)
-	id := s.begin("room")
-	s.Handshake(protocol.CapEnv, protocol.FlagEnvPush)
-	r.worlds[id].push(&protocol.EnvStatePush{EventType: "noise", Reason: "lost"})
-	s.step(id, "say")
-	r.worlds[id].push(&protocol.EnvStatePush{EventType: "bell", Terminal: true})
-	s.Refused(protocol.TypeEnvStepReq, stepFields(id, `{"type":"say"}`), protocol.CodeEpisodeDone)
-	for _, m := range s.Messages() {
-		assert.That(t, m.Type != protocol.TypeEnvStatePush, "a push into another session: %s", m.Line)
+// TestPushesThatNobodyGets: an agent gets no pushes if it did not ask for them, or if another session has begun since
+// the reset. If a push ends the episode, the episode has ended all the same.
+func TestPushesThatNobodyGets(t *testing.T) {
+	for name, asks := range map[string]bool{"after the session": true, "not asked for": false} {
+		t.Run(name, func(t *testing.T) {
+			r := newRoom(t, Options{}, host.Env{})
+			s := &stage{hosttest.New(t, host.Options{Plugins: []host.Plugin{r.plugin}}), t}
+			caps := []protocol.Capability{protocol.CapEnv}
+			if asks {
+				caps = append(caps, protocol.FlagEnvPush)
+			}
+			s.Handshake(caps...)
+			id := s.begin("room")
+			if asks {
+				s.Handshake(caps...)
+			}
+			r.worlds[id].push(&protocol.EnvStatePush{EventType: "noise", Reason: "lost"})
+			s.step(id, "say")
+			r.worlds[id].push(&protocol.EnvStatePush{EventType: "bell", Terminal: true})
+			s.Refused(protocol.TypeEnvStepReq, stepFields(id, `{"type":"say"}`), protocol.CodeEpisodeDone)
+			s.Close()
+			for _, m := range s.Messages() {
+				assert.That(t, m.Type != protocol.TypeEnvStatePush, "a push: %s", m.Line)
+			}
+		})
 	}
 }
 
-// TestPushesThatNobodyAskedFor: an agent that did not ask for pushes gets none. If a push ends the episode, the episode
-// has ended all the same.
-func TestPushesThatNobodyAskedFor(t *testing.T) {
-	r := newRoom(t, Options{}, host.Env{})
-	s := &stage{hosttest.New(t, host.Options{Plugins: []host.Plugin{r.plugin}}), t}
-	m := s.Handshake(protocol.FlagEnvPush, "env_pull", protocol.CapEnv)
-	assert.Equal(t, m.Get("/metadata/unknown_caps"), `["env_pull"]`, "the flag is known: %s", m.Line)
-	s.Handshake(protocol.CapEnv)
-	id := s.begin("room")
-	r.worlds[id].push(&protocol.EnvStatePush{EventType: "noise", Reason: "unasked"})
-	s.step(id, "say")
-	r.worlds[id].push(&protocol.EnvStatePush{EventType: "bell", Terminal: true})
-	s.Refused(protocol.TypeEnvStepReq, stepFields(id, `{"type":"say"}`), protocol.CodeEpisodeDone)
-	s.Close()
-	for _, m := range s.Messages() {
-		assert.That(t, m.Type != protocol.TypeEnvStatePush, "an unasked push: %s", m.Line)
-	}
+// TestPushFlagIsKnown: the handshake knows the flag by which an agent asks for pushes.
+func TestPushFlagIsKnown(t *testing.T) {
+	s := &stage{hosttest.New(t, host.Options{Plugins: []host.Plugin{newRoom(t, Options{}, host.Env{}).plugin}}), t}
+	s.Handshake(protocol.FlagEnvPush, "env_pull", protocol.CapEnv).Has(t, "/metadata/unknown_caps", `["env_pull"]`)
 }

@@ -71,10 +71,8 @@ func TestBatchTakesNoStepBeforeItIsChecked(t *testing.T) {
 	assert.That(t, m.Get("/detail/failed/0") == "1", "failed: %s", m.Line)
 	exp := s.experiences(about(open))
 	assert.That(t, len(exp) == 1, "%d steps were taken", len(exp))
-	if m := s.Call(protocol.TypeEnvBatchStepReq, `{"episode_ids":[],"actions":[]}`); !strings.Contains(string(m.Line),
-		`"results":[]`) {
-		t.Errorf("an empty batch: %s", m.Line)
-	}
+	m = s.Call(protocol.TypeEnvBatchStepReq, `{"episode_ids":[],"actions":[]}`)
+	assert.That(t, strings.Contains(string(m.Line), `"results":[]`), "an empty batch: %s", m.Line)
 }
 
 // TestBatchStepsSideBySide: the slow steps of a batch run in parallel.
@@ -279,10 +277,9 @@ func TestExperiencesInMemoryAreBounded(t *testing.T) {
 		for range batches {
 			s.Call(protocol.TypeEnvBatchStepReq, batchFields(t, ids, slices.Repeat([]string{`{"type":"noop"}`}, 1000)))
 		}
-		if exp := s.experiences(`{"limit":1000000}`); len(exp) != want ||
-			exp[want-1]["step"] != float64(1000*batches) || exp[0]["step"] != float64(1000*batches+1-want) {
-			t.Errorf("of %d: %d kept", most, len(exp))
-		}
+		exp := s.experiences(`{"limit":1000000}`)
+		assert.That(t, len(exp) == want && exp[want-1]["step"] == float64(1000*batches) &&
+			exp[0]["step"] == float64(1000*batches+1-want), "of %d: %d kept", most, len(exp))
 	}
 	const size = 1 << 20 // bytes of an action
 	r := newRoom(t, Options{}, host.Env{})
@@ -478,9 +475,8 @@ func TestResetOptions(t *testing.T) {
 	assert.That(t, m == plain && w != walk, "layout_seed as the seed made another maze, or the slips that its own "+
 		"numbers make")
 	one, first := play(`{"layout_seed":9,"dynamics_seed":1}`)
-	if two, second := play(`{"layout_seed":9,"dynamics_seed":2}`); one != two || first == second {
-		t.Error("another dynamics_seed changed the maze, or no slip")
-	}
+	two, second := play(`{"layout_seed":9,"dynamics_seed":2}`)
+	assert.That(t, one == two && first != second, "another dynamics_seed changed the maze, or no slip")
 	if two, second := play(`{"layout_seed":9.0,"dynamics_seed":1}`); one != two || first != second || one == plain {
 		t.Error("equal seeds gave another episode, or layout_seed changed nothing")
 	}

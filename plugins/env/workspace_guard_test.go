@@ -104,16 +104,13 @@ exit 0
 	takeStep(t, world, `{"type":"read_file","path":"keep.txt"}`)
 	s := lookAt(t, world)
 	assert.That(t, s.Last.Success && strings.Contains(string(s.Last.Data), "old"), "%+v", s.Last)
-	if _, err := os.Lstat(world.folder.saved()); runtime.GOOS == "linux" && !os.IsNotExist(err) {
-		t.Errorf("the check wrote beside the agent's folder: %v", err)
-	}
-	if out := takeStep(t, beginTask(t, w, "b", "b"), `{"type":"submit"}`); out.Reward != 1 {
-		t.Errorf("a program from elsewhere does not see the task folder: %+v", out)
-	}
-	if text, err := os.ReadFile(filepath.Join(dir, "a", "task.yaml")); err != nil ||
-		!strings.HasPrefix(string(text), "description: x") {
-		t.Errorf("task.yaml is %q now, %v", text, err)
-	}
+	_, err := os.Lstat(world.folder.saved())
+	assert.That(t, runtime.GOOS != "linux" || os.IsNotExist(err), "the check wrote beside the agent's folder: %v", err)
+	out = takeStep(t, beginTask(t, w, "b", "b"), `{"type":"submit"}`)
+	assert.That(t, out.Reward == 1, "a program from elsewhere does not see the task folder: %+v", out)
+	text, err := os.ReadFile(filepath.Join(dir, "a", "task.yaml"))
+	assert.That(t, err == nil && strings.HasPrefix(string(text), "description: x"), "task.yaml is %q now, %v", text,
+		err)
 }
 
 // TestWorkspaceCheckHangs: a check that hangs, with a child that hangs, is ended by its timeout.
@@ -165,12 +162,10 @@ func TestWorkspaceEpisodesAreApart(t *testing.T) {
 		"one episode sees the other: %s", s.Last.Data)
 	got := strings.Join(s.paths(), " ")
 	assert.That(t, got == "calc.py tests/test_seen.py", "the second has %s", got)
-	if out := takeStep(t, two, `{"type":"submit"}`); out.Reward != 0 {
-		t.Errorf("the second was solved by the first: %+v", out)
-	}
-	if out := takeStep(t, one, `{"type":"submit"}`); out.Reward != 1 {
-		t.Errorf("the first: %+v", out)
-	}
+	out := takeStep(t, two, `{"type":"submit"}`)
+	assert.That(t, out.Reward == 0, "the second was solved by the first: %+v", out)
+	out = takeStep(t, one, `{"type":"submit"}`)
+	assert.That(t, out.Reward == 1, "the first: %+v", out)
 }
 
 // TestWorkspaceActions: the schema of an action accepts every action that Step accepts, and refuses most of the others.
@@ -240,10 +235,8 @@ func TestWorkspaceIsSavedAndRestored(t *testing.T) {
 	takeStep(t, world, mend)
 	saved := must.Get(world.Save())(t)
 	before := lookAt(t, world)
-	if _, err := makeWorkspace(t, opts, e).Restore(t.Context(), Reset{EpisodeID: "e"}, saved); err == nil ||
-		!strings.Contains(err.Error(), "in use by another host") {
-		t.Errorf("taken up while it is open: %v", err)
-	}
+	_, err := makeWorkspace(t, opts, e).Restore(t.Context(), Reset{EpisodeID: "e"}, saved)
+	assert.Fails(t, err, "in use by another host", "taken up while it is open")
 	must.OK(t, world.Leave(t.Context()))
 	// This is the state after a host that died while a check ran.
 	must.OK(t, os.Rename(world.folder.work(), world.folder.aside()))
@@ -259,9 +252,8 @@ func TestWorkspaceIsSavedAndRestored(t *testing.T) {
 		t.Errorf("%+v", out)
 	}
 	assert.OK(t, back.Close(t.Context()))
-	if _, err := os.Stat(world.folder.path); !os.IsNotExist(err) {
-		t.Errorf("the folder is still there: %v", err)
-	}
+	_, err = os.Stat(world.folder.path)
+	assert.That(t, os.IsNotExist(err), "the folder is still there: %v", err)
 	for name, bad := range map[string]struct{ id, saved, want string }{
 		"gone":        {"e", string(saved), "is gone"},
 		"path":        {"../e", string(saved), "not a name of a folder"},
@@ -271,10 +263,8 @@ func TestWorkspaceIsSavedAndRestored(t *testing.T) {
 		"task gone":   {"e", `{"task":"no"}`, "there is no task"},
 		"task a path": {"e", `{"task":"../tasks/add"}`, "there is no task"},
 	} {
-		if _, err := next.Restore(t.Context(), Reset{EpisodeID: bad.id}, []byte(bad.saved)); err == nil ||
-			!strings.Contains(err.Error(), bad.want) {
-			t.Errorf("%s: %v, want %q", name, err, bad.want)
-		}
+		_, err := next.Restore(t.Context(), Reset{EpisodeID: bad.id}, []byte(bad.saved))
+		assert.Fails(t, err, bad.want, "%s", name)
 	}
 }
 
@@ -320,22 +310,19 @@ func TestWorkspaceFolders(t *testing.T) {
 	made := must.Get(w.Reset(t.Context(), Reset{EpisodeID: "e"}))(t)
 	path := filepath.Join(e.StateDir, "episodes", "e")
 	for _, dir := range []string{filepath.Dir(path), path, filepath.Join(path, "work")} {
-		if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
-			t.Errorf("%s: %v, %v", dir, info.Mode(), err)
-		}
+		info, err := os.Stat(dir)
+		assert.That(t, err == nil && info.Mode().Perm() == 0o700, "%s: %v, %v", dir, info.Mode(), err)
 	}
 	takeStep(t, made.(*workspaceWorld), `{"type":"run_command","command":["sh","-c","mkdir ro; touch ro/x; chmod 500 ro"]}`)
 	for range 2 {
 		assert.OK(t, made.Close(context.Background()))
 	}
-	if _, err := os.Stat(path); !os.IsNotExist(err) {
-		t.Errorf("the folder is still there: %v", err)
-	}
+	_, err := os.Stat(path)
+	assert.That(t, os.IsNotExist(err), "the folder is still there: %v", err)
 	p := newPlugin("e", w, Options{Env: "workspace", MaxEpisodes: maxWorkspaces + 1}, e)
 	if p.opening = maxWorkspaces - 1; p.takeSlot() != nil {
 		t.Error("the last place is taken")
 	}
-	if err := p.takeSlot(); err == nil || !strings.Contains(err.Error(), "reset_denied") {
-		t.Errorf("one too many: %v", err)
-	}
+	err = p.takeSlot()
+	assert.Fails(t, err, "reset_denied", "one too many")
 }

@@ -102,7 +102,7 @@ func TestWorkspaceOptions(t *testing.T) {
 			tc.change(&e)
 		}
 		_, err := newWorkspace(tc.opts, e)
-		assert.That(t, err != nil && strings.Contains(err.Error(), tc.want), "%s: %v, want %q", tc.name, err, tc.want)
+		assert.Fails(t, err, tc.want, "%s", tc.name)
 	}
 	loads := taskFolder(t, map[string]string{
 		"a/task.yaml": "description: x\ncheck: [python3, '{task}/check.py']\n", "a/check.py": "import calc, unittest\n",
@@ -189,9 +189,8 @@ func TestWorkspaceTemplates(t *testing.T) {
 			assert.That(t, ok && known.Code == protocol.CodeResetDenied && strings.Contains(known.Message, tc.want) &&
 				!strings.Contains(known.Message, dir), "%v, want %q", err, tc.want)
 			w.cleaner.End(time.Hour)
-			if left, err := os.ReadDir(filepath.Join(e.StateDir, "episodes")); err != nil || len(left) > 0 {
-				t.Errorf("it left %v, %v", left, err)
-			}
+			left, err := os.ReadDir(filepath.Join(e.StateDir, "episodes"))
+			assert.That(t, err == nil && len(left) == 0, "it left %v, %v", left, err)
 		})
 	}
 }

@@ -241,20 +241,18 @@ func TestWorkspaceTaskIsSolved(t *testing.T) {
 				t.Fatalf("the beginning: %+v", s)
 			}
 			for _, text := range tc.steps {
-				if out := takeStep(t, world, text); out.Done || out.Reward != 0 || out.Info != nil {
-					t.Errorf("%s: %+v", text, out)
-				}
-				if s := lookAt(t, world); s.Last == nil || !s.Last.Success {
-					t.Errorf("%s: %+v", text, s.Last)
-				}
+				out := takeStep(t, world, text)
+				assert.That(t, !out.Done && out.Reward == 0 && out.Info == nil, "%s: %+v", text, out)
+				s := lookAt(t, world)
+				assert.That(t, s.Last != nil && s.Last.Success, "%s: %+v", text, s.Last)
 			}
 			before := lookAt(t, world)
 			out := takeStep(t, world, `{"type":"submit"}`)
 			assert.That(t, out.Done && !out.Truncated && out.Reward == tc.reward &&
 				verdictOf(t, out, "score") == tc.reward, "submitted: %+v", out)
-			if s := lookAt(t, world); !s.Done || s.Last.Type != "submit" || !slices.Equal(s.paths(), before.paths()) {
-				t.Errorf("after the end: %+v, before it %v", s, before.paths())
-			}
+			s := lookAt(t, world)
+			assert.That(t, s.Done && s.Last.Type == "submit" && slices.Equal(s.paths(), before.paths()),
+				"after the end: %+v, before it %v", s, before.paths())
 			assert.OK(t, world.Close(t.Context()))
 		})
 	}
@@ -264,9 +262,8 @@ func TestWorkspaceTaskIsSolved(t *testing.T) {
 func TestWorkspaceStateIsLive(t *testing.T) {
 	w := makeWorkspace(t, WorkspaceOptions{Tasks: realTasks(t)}, workshop(t))
 	world := beginTask(t, w, "e", "score")
-	if s := lookAt(t, world); len(s.Files) != 0 {
-		t.Errorf("a task without files begins with %v", s.paths())
-	}
+	s := lookAt(t, world)
+	assert.That(t, len(s.Files) == 0, "a task without files begins with %v", s.paths())
 	takeStep(t, world, `{"type":"write_file","path":"sub/words.txt","content":"apple\n"}`)
 	putFile(t, filepath.Join(world.folder.work(), "late"), "x")
 	if s := lookAt(t, world); !slices.Equal(s.paths(), []string{"late", "sub/words.txt"}) || s.Files[1].Size != 6 {
@@ -293,15 +290,13 @@ func TestWorkspaceNumberReward(t *testing.T) {
 		"": nil, "none": nil, "1": 1.0, "tests: 3/4": 4.0, "score=-0.5.": -0.5, "0.25\nv2\n": 0.25,
 		"done: 1e-3)": 0.001, "nan inf 2024-01-05": nil, "+.5": 0.5,
 	} {
-		if got, ok := lastNumber(text); ok != (want != nil) || ok && got != want {
-			t.Errorf("the last number of %q is %v, %v", text, got, ok)
-		}
+		got, ok := lastNumber(text)
+		assert.That(t, ok == (want != nil) && (!ok || got == want), "the last number of %q is %v, %v", text, got, ok)
 	}
 	wide := task{taskOptions: taskOptions{Reward: rewardNumber, Range: []float64{-1, 1}}}
 	for text, want := range map[string]float64{"7": 1, "-7": -1, "0.5": 0.5, "nothing": -1} {
-		if got, reason := wide.reward(sandbox.State{}, text); got != want || (reason != "") != (text == "nothing") {
-			t.Errorf("%q gives %v, %q", text, got, reason)
-		}
+		got, reason := wide.reward(sandbox.State{}, text)
+		assert.That(t, got == want && (reason != "") == (text == "nothing"), "%q gives %v, %q", text, got, reason)
 	}
 }
 
@@ -325,13 +320,12 @@ func TestWorkspaceCheckEachStep(t *testing.T) {
 	} {
 		out := takeStep(t, world, tc.action)
 		sum += out.Reward
-		if d := out.Reward - tc.reward; d < -1e-9 || d > 1e-9 || (out.Info != nil) != tc.judged {
-			t.Errorf("%s: %+v, want %v", tc.action, out, tc.reward)
-		}
+		d := out.Reward - tc.reward
+		assert.That(t, d >= -1e-9 && d <= 1e-9 && (out.Info != nil) == tc.judged, "%s: %+v, want %v", tc.action, out,
+			tc.reward)
 	}
-	if d := sum - 1.0/3; d < -1e-9 || d > 1e-9 {
-		t.Errorf("the rewards add up to %v", sum)
-	}
+	d := sum - 1.0/3
+	assert.That(t, d >= -1e-9 && d <= 1e-9, "the rewards add up to %v", sum)
 }
 
 // TestWorkspaceMaxSteps: the last action of an episode is checked, and truncates the episode.
@@ -343,17 +337,12 @@ func TestWorkspaceMaxSteps(t *testing.T) {
 	w := makeWorkspace(t, WorkspaceOptions{Tasks: dir, MaxSteps: 1}, workshop(t))
 	world := beginTask(t, w, "e", "")
 	// A failed action counts.
-	if out := takeStep(t, world, `{"type":"read_file","path":"no"}`); out.Truncated || out.Done {
-		t.Errorf("%+v", out)
-	}
-	if out := takeStep(t, world, `{"type":"write_file","path":"done","content":""}`); !out.Truncated || out.Done ||
-		out.Reward != 1 {
-		t.Errorf("the last one: %+v", out)
-	}
+	out := takeStep(t, world, `{"type":"read_file","path":"no"}`)
+	assert.That(t, !out.Truncated && !out.Done, "%+v", out)
+	out = takeStep(t, world, `{"type":"write_file","path":"done","content":""}`)
+	assert.That(t, out.Truncated && !out.Done && out.Reward == 1, "the last one: %+v", out)
 	s := lookAt(t, world)
 	assert.That(t, s.Done, "the episode goes on")
-	if out := takeStep(t, beginTask(t, w, "f", "b"), `{"type":"read_file","path":"no"}`); !out.Truncated ||
-		out.Reward != 0 {
-		t.Errorf("where the config has the limit: %+v", out)
-	}
+	out = takeStep(t, beginTask(t, w, "f", "b"), `{"type":"read_file","path":"no"}`)
+	assert.That(t, out.Truncated && out.Reward == 0, "where the config has the limit: %+v", out)
 }

@@ -4,9 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
-	"io"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -313,11 +310,9 @@ func TestRights(t *testing.T) {
 			o.NetworkDisabled, o.TrustWorkspace = tc.disabled,
 				true
 		})
-		one := s.plugin.library.current(true).byName["x"]
-		job, err := (&skillCall{Plugin: s.plugin, skill: one, args: &arguments{}}).job()
-		assert.That(t, err == nil && job.Network == tc.network && job.Write == tc.write && job.Workspace == s.work &&
-			job.Dir == filepath.Join(s.work, ".a2e", "skills", "x") && job.File == "go.sh", "%+v: %+v, %v", tc, job,
-			err)
+		_, job := s.job("x")
+		assert.That(t, job.Network == tc.network && job.Write == tc.write && job.Workspace == s.work &&
+			job.Dir == filepath.Join(s.work, ".a2e", "skills", "x") && job.File == "go.sh", "%+v: %+v", tc, job)
 	}
 }
 
@@ -383,7 +378,7 @@ func TestAgentBySampling(t *testing.T) {
 	answer := func(text string) hosttest.Message {
 		m := s.Wait("a question", func(m hosttest.Message) bool { return m.IsRequest() && !asked[m.ID] })
 		asked[m.ID] = true
-		s.Send(fmt.Sprintf(`{"a2e":"1.0","type":"mcp/sample/resp","id":"r%d","req_id":%q,"role":"assistant","content":{"type":"text","text":%s},"model":"m","stop_reason":"endTurn"}`, len(asked), m.ID, protocol.AppendString(nil, text)))
+		s.sampled(m, text)
 		return m
 	}
 	first := answer(`{"tool":"read_file","arguments":{"path":"notes.txt"}}`)
@@ -411,25 +406,17 @@ func TestAgentBySampling(t *testing.T) {
 func TestAgentByEndpoint(t *testing.T) {
 	var mu sync.Mutex
 	var keys []string
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body)
+	const answer = `{"message":{"role":"assistant","content":"{\"subject\":\"x\"}"},"finish_reason":"stop"}`
+	url := endpoint(t, answer, func(key, body string) {
 		mu.Lock()
-		keys = append(keys, r.Header.Get("Authorization")+" "+fmt.Sprint(strings.Contains(string(body),
-			`"model":"other"`)))
-		mu.Unlock()
-		_, _ = io.WriteString(w, `{"choices":[{"message":{"role":"assistant","content":"{\"subject\":\"x\"}"},"finish_reason":"stop"}]}`)
-	}))
-	defer server.Close()
-	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter,
-		r *http.Request,
-	) {
-		t.Error("the other endpoint was asked")
-	}))
-	defer other.Close()
+		defer mu.Unlock()
+		keys = append(keys, key+" "+fmt.Sprint(strings.Contains(body, `"model":"other"`)))
+	})
+	other := endpoint(t, answer, func(string, string) { t.Error("the other endpoint was asked") })
 	const key = "sk-configured-0123456789"
 	for _, allowed := range []bool{false, true} {
 		s := newStage(t, agentFiles(), func(o *Options, _ *host.Env) {
-			o.LLM, o.AllowLLMOverride = agent.LLM{URL: server.URL, Model: "own", APIKey: config.NewSecret(key)}, allowed
+			o.LLM, o.AllowLLMOverride = agent.LLM{URL: url, Model: "own", APIKey: config.NewSecret(key)}, allowed
 			o.TrustWorkspace = true
 		})
 		assert.Equal(t, s.well("tidy", `{"file":"f"}`).Get("/data/data/subject"), "x")
@@ -447,7 +434,7 @@ func TestAgentByEndpoint(t *testing.T) {
 		if m = override(`{"model":"other"}`, `{"api_key":"sk-own"}`); m.Get("/data/success") != "true" {
 			t.Errorf("another key: %s", m.Line)
 		}
-		if m = override(fmt.Sprintf(`{"url":%q,"model":"other"}`, other.URL),
+		if m = override(fmt.Sprintf(`{"url":%q,"model":"other"}`, other),
 			`{}`); m.Code != protocol.CodeSkillError || !strings.Contains(m.Get("/message"), "private network") {
 			t.Errorf("an URL of this machine: %s", m.Line)
 		}
@@ -465,10 +452,7 @@ func TestAgentByEndpoint(t *testing.T) {
 // TestOverrides: instructions that a refinement has set replace the skill's own. The model of the config does not carry
 // them out, wherever the skill is, because an agent may have written them.
 func TestOverrides(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		t.Error("the endpoint of the config was asked")
-	}))
-	defer server.Close()
+	url := endpoint(t, "", func(string, string) { t.Error("the endpoint of the config was asked") })
 	user := t.TempDir()
 	write(t, filepath.Join(user, "skills"), map[string]string{
 		"greet/SKILL.md": md("name: greet\ndescription: d\ninputs: {who: string}", "Greet {who}."),
@@ -481,15 +465,14 @@ func TestOverrides(t *testing.T) {
 		}}}
 	}
 	s := newStage(t, nil, func(o *Options, e *host.Env) {
-		o.LLM, e.UserDir = agent.LLM{URL: server.URL, Model: "m", APIKey: config.NewSecret("sk-0123456789")}, user
+		o.LLM, e.UserDir = agent.LLM{URL: url, Model: "m", APIKey: config.NewSecret("sk-0123456789")}, user
 	}, hosttest.Overrides{host.KindSkill: {
 		"greet": text("Greet {who}.", "Greet {who} loudly."),
 		"think": text("Think.", "Think twice."),
 	}})
 	assert.Equal(t, s.text("greet", `{"who":"Ada"}`), "Greet Ada loudly.")
-	if got := s.one("greet").Instructions; got == nil || *got != "Greet {who} loudly." {
-		t.Errorf("listed is %v", got)
-	}
+	got := s.one("greet").Instructions
+	assert.That(t, got != nil && *got == "Greet {who} loudly.", "listed is %v", got)
 	if got, _ := s.plugin.Instructions("greet"); got != "Greet {who}." {
 		t.Errorf("its own are %q", got)
 	}
@@ -497,22 +480,18 @@ func TestOverrides(t *testing.T) {
 	id := s.Go(protocol.TypeSkillCallReq, `{"name":"think"}`)
 	m := s.Wait("a question to the agent", func(m hosttest.Message) bool { return m.IsRequest() })
 	assert.That(t, strings.Contains(string(m.Line), "Think twice."), "it asks %s", m)
-	s.Send(`{"a2e":"1.0","type":"mcp/sample/resp","id":"r","req_id":"` + m.ID +
-		`","role":"assistant","content":{"type":"text","text":"done"},"model":"m","stop_reason":"endTurn"}`)
+	s.sampled(m, "done")
 	s.Answer(id).Has(t, "/data/success", "true")
 }
 
 // TestAgentTurns: the config limits the turns, whatever a skill says.
 func TestAgentTurns(t *testing.T) {
 	asked := 0
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		asked++
-		_, _ = io.WriteString(w, `{"choices":[{"message":{"role":"assistant","tool_calls":[{"id":"1","type":"function","function":{"name":"read_file","arguments":"{\"path\":\"x\"}"}}]},"finish_reason":"tool_calls"}]}`)
-	}))
-	defer server.Close()
+	url := endpoint(t, `{"message":{"role":"assistant","tool_calls":[{"id":"1","type":"function","function":{"name":"read_file","arguments":"{\"path\":\"x\"}"}}]},"finish_reason":"tool_calls"}`,
+		func(string, string) { asked++ })
 	for _, most := range []int{2, 100} {
 		s := newStage(t, agentFiles(), func(o *Options, _ *host.Env) {
-			o.LLM, o.MaxTurns, o.TrustWorkspace = agent.LLM{URL: server.URL, Model: "m"}, most, true
+			o.LLM, o.MaxTurns, o.TrustWorkspace = agent.LLM{URL: url, Model: "m"}, most, true
 		})
 		before := asked
 		m := s.ask("tidy", `{}`)

@@ -171,75 +171,53 @@ func manyWords(n int) string {
 	return b.String()
 }
 
-// besides writes the other files of such a skill: a script, a folder, and links that lead out.
-func besides(t testing.TB, dir string) {
-	t.Helper()
-	write(t, dir, map[string]string{"ok.sh": "#!/bin/sh\n", "sub/file": ""})
-	for link, target := range map[string]string{"out.sh": "../../outside/secret", "outdir": "../../outside"} {
-		must.OK(t, os.Symlink(target, filepath.Join(dir, link)))
-	}
-}
-
-// TestWallHostileFrontMatter: each is refused with its line, and none hides another skill.
+// TestWallHostileFrontMatter: each is refused with its line and in calls, and none hides another skill.
 func TestWallHostileFrontMatter(t *testing.T) {
-	top := t.TempDir()
-	write(t, top, map[string]string{
-		"outside/secret":         "#!/bin/sh\necho got out\n",
-		"skills/a-good/SKILL.md": md("name: a-good\ndescription: d", ""),
-		"skills/z-good/SKILL.md": md("name: z-good\ndescription: d", ""),
-	})
+	s := newStage(t, map[string]string{
+		"../outside/secret": "#!/bin/sh\necho got out\n",
+		"a-good/SKILL.md":   md("name: a-good\ndescription: d", "Do it."),
+		"z-good/SKILL.md":   md("name: z-good\ndescription: d", ""),
+	}, nil)
+	skills, hostile := filepath.Join(s.work, ".a2e", "skills"), map[string]hostileFront{}
 	for name, tc := range hostileFronts() {
-		dir := filepath.Join(top, "skills", strings.ReplaceAll(name, " ", "-"))
-		write(t, dir, map[string]string{"SKILL.md": md(tc.front, "")})
-		besides(t, dir)
+		folder := strings.ReplaceAll(name, " ", "-")
+		hostile[folder] = tc
+		dir := filepath.Join(skills, folder)
+		write(t, dir, map[string]string{"SKILL.md": md(tc.front, ""), "ok.sh": "#!/bin/sh\n", "sub/file": ""})
+		must.OK(t, os.Symlink("../../outside/secret", filepath.Join(dir, "out.sh")),
+			os.Symlink("../../outside", filepath.Join(dir, "outdir")))
 	}
-	all := must.Get(CheckFolder(filepath.Join(top, "skills")))(t)
-	seen := map[string]CheckResult{}
-	for _, e := range all {
-		seen[strings.ReplaceAll(filepath.Base(filepath.Dir(e.File)), "-", " ")] = e
-	}
-	for _, good := range []string{"a good", "z good"} {
-		e := seen[good]
-		assert.That(t, e.Kind != "" && len(e.Problems) == 0, "%s is hidden: %+v", good, e)
-	}
-	for name, tc := range hostileFronts() {
-		e := seen[name]
+	assert.That(t, len(hostile) >= 60, "there are %d of them", len(hostile))
+	for _, e := range must.Get(CheckFolder(skills))(t) {
+		folder := filepath.Base(filepath.Dir(e.File))
+		tc, bad := hostile[folder]
+		if !bad {
+			assert.That(t, (e.Folder || e.Kind != "") && len(e.Problems) == 0, "%s is hidden: %+v", folder, e)
+			continue
+		}
 		assert.That(t, slices.ContainsFunc(e.Problems,
 			func(n Diagnostic) bool { return n.Line == tc.line && strings.Contains(n.Text, tc.want) }),
-			"%s: should be told of line %d: %s\nit is told %v", name, tc.line, tc.want, e.Problems)
-		folder := strings.ReplaceAll(name, " ", "-")
-		assert.That(t, slices.Contains([]string{"x", "a", folder}, e.Name), "%s: it is called %q", name, e.Name)
-		public := must.Get(Validate(filepath.Join(top, "skills", folder)))(t)
-		assert.That(t, public.Name != "", "%s: the public format has no name for it: %+v", name, public)
+			"%s: should be told of line %d: %s\nit is told %v", folder, tc.line, tc.want, e.Problems)
+		assert.That(t, slices.Contains([]string{"x", "a", folder}, e.Name), "%s: it is called %q", folder, e.Name)
 		for _, n := range e.Problems {
-			assert.That(t, !strings.Contains(n.Text, top) && len(n.Text) <= 1000, "%s: it is told %s", name, n.Text)
+			assert.That(t, !strings.Contains(n.Text, s.work) && len(n.Text) <= 1000, "%s: it is told %s", folder,
+				n.Text)
 		}
-	}
-	n := len(hostileFronts())
-	assert.That(t, n >= 60, "there are %d of them", n)
-}
-
-// TestWallHostileSkillsAreAnswered: a call of any such skill is refused, and the host goes on.
-func TestWallHostileSkillsAreAnswered(t *testing.T) {
-	files := map[string]string{"good/SKILL.md": md("name: good\ndescription: d", "Do it.")}
-	for name, tc := range hostileFronts() {
-		files[strings.ReplaceAll(name, " ", "-")+"/SKILL.md"] = md(tc.front, "")
-	}
-	s := newStage(t, files, nil)
-	for _, name := range slices.Sorted(maps.Keys(hostileFronts())) {
-		folder := strings.ReplaceAll(name, " ", "-")
+		public := must.Get(Validate(filepath.Join(skills, folder)))(t)
+		assert.That(t, public.Name != "", "%s: the public format has no name for it: %+v", folder, public)
 		said := s.refused(folder, `{}`, protocol.CodeUnknownSkill)
 		assert.Contains(t, said, fmt.Sprintf("skill %q is broken: ", folder), "called by its folder")
 		assert.That(t, !strings.Contains(said, "line 0"), "%s", said)
+		delete(hostile, folder)
 	}
+	assert.Equal(t, len(hostile), 0, "are not checked: %v", hostile)
 	for _, name := range []string{"x", "../../etc", ".."} {
 		s.refused(name, `{}`, protocol.CodeUnknownSkill)
 	}
 	assert.Contains(t, s.refused("", `{}`, protocol.CodeSchemaViolation), "/name: is required")
-	assert.Contains(t, s.refused("x", `{}`, protocol.CodeUnknownSkill), `skill "x" is broken: `,
-		"a broken skill is called")
-	assert.Equal(t, names(s.discover()), "good", "there")
-	s.well("good", `{}`)
+	assert.Contains(t, s.refused("x", `{}`, protocol.CodeUnknownSkill), `skill "x" is broken: `, "a broken skill")
+	assert.Equal(t, names(s.discover()), "a-good z-good", "there")
+	s.well("a-good", `{}`)
 }
 
 // TestWallHostileFiles: a SKILL.md that is not a plain text file is refused.

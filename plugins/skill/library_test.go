@@ -83,10 +83,9 @@ func TestOptions(t *testing.T) {
 		"url must be":                    {LLM: agent.LLM{Model: "m"}},
 		"model is missing":               {LLM: agent.LLM{URL: "http://127.0.0.1:1"}},
 	} {
-		if _, err := New("p", o, host.Env{}); err == nil || !strings.Contains(err.Error(), `plugin "p": `) ||
-			!strings.Contains(err.Error(), want) {
-			t.Errorf("%+v: %v, should have %q", o, err, want)
-		}
+		_, err := New("p", o, host.Env{})
+		assert.That(t, err != nil && strings.Contains(err.Error(), `plugin "p": `) &&
+			strings.Contains(err.Error(), want), "%+v: %v, should have %q", o, err, want)
 	}
 	p := must.Get(New("p", Options{SkillsPath: "not-there"}, host.Env{}))(t)
 	all, err := Check(p.opts, p.env)
@@ -113,9 +112,8 @@ func TestConfigOptions(t *testing.T) {
 		got := fmt.Sprint(paths)
 		assert.That(t, err == nil && got == want && o.UserSkills && o.NetworkDisabled, "%s gives %s, %v: %+v", text,
 			got, err, o)
-		if _, err := New("p", o, host.Env{}); err != nil {
-			t.Errorf("%s: %v", text, err)
-		}
+		_, err = New("p", o, host.Env{})
+		assert.That(t, err == nil, "%s: %v", text, err)
 	}
 }
 

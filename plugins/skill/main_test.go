@@ -3,6 +3,9 @@ package skill
 import (
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -158,6 +161,32 @@ func (s *stage) refused(name, arguments string, code protocol.ErrorCode) string 
 	m := s.ask(name, arguments)
 	must.That(s.t, m.Code == code, "%s %.200s should be %s: %.1000s", name, arguments, code, m.Line)
 	return m.Get("/message")
+}
+
+// job returns a skill and its job, as a call of it would run it.
+func (s *stage) job(name string) (*skill, run.Job) {
+	s.t.Helper()
+	one := s.plugin.library.current(true).byName[name]
+	return one, must.Get((&skillCall{Plugin: s.plugin, skill: one, args: &arguments{}}).job())(s.t)
+}
+
+// sampled answers a question to the agent's model with a text.
+func (s *stage) sampled(question hosttest.Message, text string) {
+	s.Send(fmt.Sprintf(`{"a2e":"1.0","type":"mcp/sample/resp","id":"to %[1]s","req_id":%[1]q,"role":"assistant",`+
+		`"content":{"type":"text","text":%[2]s},"model":"m","stop_reason":"endTurn"}`, question.ID,
+		protocol.AppendString(nil, text)))
+}
+
+// endpoint returns the URL of a model that answers each request with a choice, which is JSON.
+func endpoint(t testing.TB, choice string, hear func(key, body string)) string {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		hear(r.Header.Get("Authorization"), string(body))
+		_, _ = io.WriteString(w, `{"choices":[`+choice+`]}`)
+	}))
+	t.Cleanup(server.Close)
+	return server.URL
 }
 
 // same compares JSON without regard to white space and the order of members.

@@ -2,9 +2,6 @@ package skill
 
 import (
 	"fmt"
-	"io"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -159,10 +156,9 @@ func TestPublicInstructions(t *testing.T) {
 		{"übersetzen", `{"текст":"Привет"}`, "Übersetze nach : «Привет»"},
 		{"pdf-forms", `{}`, "python3 scripts/list_fields.py form.pdf | awk '{print $1}'"},
 	} {
-		if got := s.text(tc.name, tc.arguments); got != tc.want && !(tc.name == "pdf-forms" &&
-			strings.Contains(got, tc.want)) {
-			t.Errorf("%s %s gives\n%s\nshould be\n%s", tc.name, tc.arguments, got, tc.want)
-		}
+		got := s.text(tc.name, tc.arguments)
+		assert.That(t, got == tc.want || tc.name == "pdf-forms" &&
+			strings.Contains(got, tc.want), "%s %s gives\n%s\nshould be\n%s", tc.name, tc.arguments, got, tc.want)
 	}
 	m := s.well("pdf-forms", `{}`)
 	same(t, []byte(m.Get("/data/data/files")), `["skill://pdf-forms/LICENSE.txt","skill://pdf-forms/assets/values.json","skill://pdf-forms/references/field-types.md","skill://pdf-forms/scripts/fill.py","skill://pdf-forms/scripts/list_fields.py"]`)
@@ -264,19 +260,15 @@ func TestPublicHints(t *testing.T) {
 // key of the config just because its own text asks for them. With trust_workspace, each case does get what it asks for.
 func TestWallTrustSkillOfTheWorkspace(t *testing.T) {
 	var asked atomic.Int32
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		asked.Add(1)
-		_, _ = io.WriteString(w, `{"choices":[{"message":{"role":"assistant","content":"done"},"finish_reason":"stop"}]}`)
-	}))
-	defer server.Close()
+	url := endpoint(t, `{"message":{"role":"assistant","content":"done"},"finish_reason":"stop"}`,
+		func(string, string) { asked.Add(1) })
 	files := map[string]string{
 		"net/SKILL.md":   md("name: net\ndescription: d\nrun: go.sh\nnetwork: true", ""),
 		"net/go.sh":      "#!/bin/sh\n",
 		"model/SKILL.md": md("name: model\ndescription: d\nagent: true", "Say something."),
 	}
 	network := func(t *testing.T, s *stage) bool {
-		one := s.plugin.library.current(true).byName["net"]
-		job := must.Get((&skillCall{Plugin: s.plugin, skill: one, args: &arguments{}}).job())(t)
+		one, job := s.job("net")
 		_, blocked, err := s.plugin.look(t.Context(), one, &inventory{})
 		assert.That(t, err == nil && (blocked == "") == job.Network, "network %t, blocked %q, %v", job.Network, blocked,
 			err)
@@ -293,8 +285,7 @@ func TestWallTrustSkillOfTheWorkspace(t *testing.T) {
 			m := s.Wait("the answer, or a question to the agent",
 				func(m hosttest.Message) bool { return m.IsRequest() || answers(m) })
 			if m.IsRequest() {
-				s.Send(`{"a2e":"1.0","type":"mcp/sample/resp","id":"r","req_id":"` + m.ID +
-					`","role":"assistant","content":{"type":"text","text":"done"},"model":"m","stop_reason":"endTurn"}`)
+				s.sampled(m, "done")
 				s.Wait("the answer", answers)
 			}
 			return asked.Load() > before
@@ -303,23 +294,21 @@ func TestWallTrustSkillOfTheWorkspace(t *testing.T) {
 	harms := map[string]func(*testing.T, *stage) bool{
 		"network": network, "model of the config": model(`{"name":"model","arguments":{}}`),
 		"key of the config by an override": model(`{"name":"model","llm_override":{"provider_name":"p","provider_config":{"model":"other"},"provider_credentials":{}}}`),
-		"URL of the config by an override": model(`{"name":"model","llm_override":{"provider_name":"p","provider_config":{"url":"` + server.URL + `","model":"other"},"provider_credentials":{}}}`),
+		"URL of the config by an override": model(`{"name":"model","llm_override":{"provider_name":"p","provider_config":{"url":"` + url + `","model":"other"},"provider_credentials":{}}}`),
 	}
-	places := map[string]func(t *testing.T, work string, o *Options, e *host.Env){
-		"found in the workspace": func(*testing.T, string, *Options, *host.Env) {},
-		"skills_path in the workspace": func(_ *testing.T, work string, o *Options, _ *host.Env) {
+	places := map[string]func(t *testing.T, work string, o *Options){
+		"found in the workspace": func(*testing.T, string, *Options) {},
+		"skills_path in the workspace": func(_ *testing.T, work string, o *Options) {
 			o.SkillsPath, o.WorkspaceSkills = filepath.Join(work, ".a2e", "skills"), false
 		},
-		"skills_path by a link into the workspace": func(t *testing.T, work string, o *Options, _ *host.Env) {
+		"skills_path by a link into the workspace": func(t *testing.T, work string, o *Options) {
 			link := filepath.Join(t.TempDir(), "link")
 			must.OK(t, os.Symlink(filepath.Join(work, ".a2e", "skills"), link))
 			o.SkillsPath, o.WorkspaceSkills = link, false
 		},
-		"skills_path is one skill of it": func(_ *testing.T, work string, o *Options, _ *host.Env) {
-			o.SkillsPath = []string{
-				filepath.Join(work, ".a2e", "skills", "net"),
-				filepath.Join(work, ".a2e", "skills", "model"),
-			}
+		"skills_path is one skill of it": func(_ *testing.T, work string, o *Options) {
+			skills := filepath.Join(work, ".a2e", "skills")
+			o.SkillsPath = []string{filepath.Join(skills, "net"), filepath.Join(skills, "model")}
 		},
 	}
 	for place, put := range places {
@@ -327,9 +316,9 @@ func TestWallTrustSkillOfTheWorkspace(t *testing.T) {
 			t.Run(place+": "+harm, func(t *testing.T) {
 				for _, trusted := range []bool{false, true} {
 					s := newStage(t, files, func(o *Options, e *host.Env) {
-						o.LLM = agent.LLM{URL: server.URL, Model: "m", APIKey: config.NewSecret("sk-0123456789")}
+						o.LLM = agent.LLM{URL: url, Model: "m", APIKey: config.NewSecret("sk-0123456789")}
 						o.NetworkDisabled, o.AllowLLMOverride, o.TrustWorkspace = false, true, trusted
-						put(t, e.Workspace, o, e)
+						put(t, e.Workspace, o)
 					})
 					assert.Equal(t, does(t, s), trusted, "trust_workspace …: it got it")
 				}
@@ -350,9 +339,8 @@ func TestSkillsOfTheUserGetTheNetwork(t *testing.T) {
 				o.SkillsPath = filepath.Join(user, "skills")
 			}
 		})
-		one := s.plugin.library.current(true).byName["net"]
-		job, err := (&skillCall{Plugin: s.plugin, skill: one, args: &arguments{}}).job()
-		assert.That(t, err == nil && job.Network && one.root.source == source, "%s: %+v, %v", source, job, err)
+		one, job := s.job("net")
+		assert.That(t, job.Network && one.root.source == source, "%s: %+v", source, job)
 		reasons := s.plugin.refused(one)
 		assert.That(t, len(reasons) == 0, "%s: %s", source, strings.Join(reasons, "; "))
 	}

@@ -1,7 +1,7 @@
 package run
 
 import (
-	"context"
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -174,21 +174,14 @@ func TestHostileModules(t *testing.T) {
 	for name, c := range hostileModules() {
 		t.Run(name, func(t *testing.T) {
 			must.OK(t, os.WriteFile(filepath.Join(p.skill, "m.wasm"), c.module, 0o644))
-			limit := c.want.limit
-			if limit == 0 {
-				limit = time.Minute
-			}
-			ctx, cancel := context.WithTimeout(t.Context(), limit)
-			defer cancel()
-			var h heard
-			r, err := Wasm(ctx, p.launcher, p.job("m.wasm"), &h, h.event)
+			r, lines, err := runs(Wasm).within(t, cmp.Or(c.want.limit, patient), p, p.job("m.wasm"))
 			if c.want.orWell && err == nil && !r.Failed {
 				return
 			}
 			if c.want.orLost && codeOf(err) == "out_of_memory" {
 				return
 			}
-			c.want.check(t, p, r, err, h.all())
+			c.want.check(t, p, r, err, lines)
 			assert.That(t, !running(t, p.skill), "it still runs")
 		})
 	}
@@ -211,17 +204,10 @@ func TestHostileGuests(t *testing.T) {
 		"fills its tmp": {script: `{"do":"fill","path":"/tmp"}`, says: "I/O error"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			limit := c.limit
-			if limit == 0 {
-				limit = 2 * time.Minute
-			}
-			ctx, cancel := context.WithTimeout(t.Context(), limit)
-			defer cancel()
-			var h heard
 			j := p.job("guest.wasm")
 			j.Args, j.CacheDir = jsontext.Value(c.script), cache
-			r, err := Wasm(ctx, p.launcher, j, &h, h.event)
-			c.check(t, p, r, err, h.all())
+			r, lines, err := runs(Wasm).within(t, cmp.Or(c.limit, patient), p, j)
+			c.check(t, p, r, err, lines)
 		})
 	}
 	left, err := filepath.Glob(filepath.Join(os.TempDir(), "a2e-home-*", "scratch-*"))

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,7 +30,7 @@ type hostile struct {
 	script string
 	file   string             // default: run.sh
 	change func(*Job)         // changes the script's job
-	limit  time.Duration      // 0 = a minute
+	limit  time.Duration      // 0 = one that only a failing test reaches
 	code   protocol.ErrorCode // code of the error; "" = it ends without an error
 	orLost bool               // or sandbox_crash if no process is left for its launcher, or it cannot fork
 	orWell bool               // or it succeeds: it only takes long
@@ -225,18 +226,11 @@ func TestHostileScripts(t *testing.T) {
 			if c.change != nil {
 				c.change(&j)
 			}
-			limit := c.limit
-			if limit == 0 {
-				limit = time.Minute
-			}
-			ctx, cancel := context.WithTimeout(t.Context(), limit)
-			defer cancel()
-			var h heard
-			r, err := Script(ctx, p.launcher, j, &h, h.event)
+			r, lines, err := runs(Script).within(t, cmp.Or(c.limit, patient), p, j)
 			if name == "other processes" && p.launcher.Mechanism() == sandbox.MechanismSubreaper {
 				return // without namespaces, a script can see other processes of its user
 			}
-			c.check(t, p, r, err, h.all())
+			c.check(t, p, r, err, lines)
 		})
 	}
 }

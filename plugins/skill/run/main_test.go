@@ -16,6 +16,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"go.uber.org/goleak"
 
+	"a2e/host"
 	"a2e/host/child/spill"
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/must"
@@ -111,14 +112,30 @@ func (p *place) job(file string) Job {
 	}
 }
 
-// script runs a script of the place, with a time limit that only a failing test reaches.
-func (p *place) script(t testing.TB, j Job) (*Result, []string, error) {
+// runs is Script or Wasm.
+type runs func(context.Context, *sandbox.Launcher, Job, host.Emitter, EventFunc) (*Result, error)
+
+// within runs a job within a time limit, and returns its events as well.
+func (run runs) within(t testing.TB, limit time.Duration, p *place, j Job) (*Result, []string, error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	var h heard
-	r, err := Script(ctx, p.launcher, j, &h, h.event)
+	r, err := run(ctx, p.launcher, j, &h, h.event)
 	return r, h.all(), err
+}
+
+// patient is a time limit that only a failing test reaches.
+const patient = 2 * time.Minute
+
+func (p *place) script(t testing.TB, j Job) (*Result, []string, error) {
+	t.Helper()
+	return runs(Script).within(t, patient, p, j)
+}
+
+func (p *place) module(t testing.TB, j Job) (*Result, []string, error) {
+	t.Helper()
+	return runs(Wasm).within(t, patient, p, j)
 }
 
 // sh runs a shell script in a new place.

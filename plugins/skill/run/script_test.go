@@ -177,9 +177,8 @@ func TestScriptRights(t *testing.T) {
 			want = own(p, `wrote\nown\n`)
 		}
 		assert.That(t, err == nil && string(r.Data) == want, "write %v: %s, %v", write, r.Data, err)
-		if _, err := os.Stat(filepath.Join(p.work, "made")); (err == nil) != write {
-			t.Errorf("write %v: %v", write, err)
-		}
+		_, err = os.Stat(filepath.Join(p.work, "made"))
+		assert.That(t, (err == nil) == write, "write %v: %v", write, err)
 	}
 	// This skill is in the workspace.
 	p := newPlace(t, nil)

@@ -1,7 +1,6 @@
 package run
 
 import (
-	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,16 +25,6 @@ func guestPlace(t testing.TB) (*place, string) {
 		"GOFLAGS=")))(t)
 	p := newPlace(t, map[string]string{"guest.wasm": string(code), "data/words.txt": "some words"})
 	return p, must.Get(cache())(t)
-}
-
-// module runs a module, with a time limit that only a failing test reaches.
-func (p *place) module(t testing.TB, j Job) (*Result, []string, error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	var h heard
-	r, err := Wasm(ctx, p.launcher, j, &h, h.event)
-	return r, h.all(), err
 }
 
 func TestWasm(t *testing.T) {
@@ -222,9 +211,9 @@ func TestWallWASIHardLinks(t *testing.T) {
 			var went []string
 			assert.That(t, err == nil && json.Unmarshal(r.Data, &went) == nil && len(went) != 0 &&
 				strings.HasPrefix(went[len(went)-1], "error: "), "it went well: %+v, %v", r, err)
-			if now, err := os.ReadFile(secret); err != nil || string(now) != string(before) {
-				t.Errorf("the file outside was changed: %q, %v", now, err)
-			}
+			now, err := os.ReadFile(secret)
+			assert.That(t, err == nil && string(now) == string(before), "the file outside was changed: %q, %v", now,
+				err)
 		})
 	}
 	t.Run("times", func(t *testing.T) {
@@ -233,10 +222,9 @@ func TestWallWASIHardLinks(t *testing.T) {
 		was, err := os.Stat(filepath.Join(up, "secret"))
 		errno := d.Utimens("second", 0, 0)
 		assert.That(t, errno == expsys.EPERM && err == nil, "%v, %v", errno, err)
-		if now, err := os.Stat(filepath.Join(up, "secret")); err != nil || !now.ModTime().Equal(was.ModTime()) {
-			t.Errorf("the time of the file outside is %v, was %v (%v)", now.ModTime().Format(time.RFC3339),
-				was.ModTime(), err)
-		}
+		now, err := os.Stat(filepath.Join(up, "secret"))
+		assert.That(t, err == nil && now.ModTime().Equal(was.ModTime()), "the time of the file outside is %v, was "+
+			"%v (%v)", now.ModTime().Format(time.RFC3339), was.ModTime(), err)
 		assert.Equal(t, d.Utimens("file", 0, 0), 0, "a file of one name")
 	})
 }

@@ -30,6 +30,9 @@ func newFolder(t *testing.T, write bool) (*folder, string) {
 	return &folder{root: root, write: write, budget: &budget{bytes: 100, files: 5}}, up
 }
 
+// errnoFrom returns the Errno of two results.
+func errnoFrom[T any](_ T, errno expsys.Errno) expsys.Errno { return errno }
+
 // TestFolderReadOnly: the folder itself refuses writes, even without a sandbox around it.
 func TestFolderReadOnly(t *testing.T) {
 	d, up := newFolder(t, false)
@@ -49,12 +52,8 @@ func TestFolderReadOnly(t *testing.T) {
 	f, errno := d.OpenFile("file", expsys.O_RDONLY, 0)
 	must.Equal(t, errno, 0)
 	defer f.Close()
-	if _, errno := f.Write([]byte("x")); errno != expsys.EBADF {
-		t.Error(errno)
-	}
-	if _, errno := f.Pwrite([]byte("x"), 0); errno != expsys.EBADF {
-		t.Error(errno)
-	}
+	assert.Equal(t, errnoFrom(f.Write([]byte("x"))), expsys.EBADF)
+	assert.Equal(t, errnoFrom(f.Pwrite([]byte("x"), 0)), expsys.EBADF)
 	assert.Equal(t, f.Truncate(0), expsys.EBADF)
 	assert.Equal(t, f.Utimens(0, 0), expsys.EROFS)
 	data, err := os.ReadFile(filepath.Join(up, "in", "file"))
@@ -96,15 +95,9 @@ func TestFolderStaysInside(t *testing.T) {
 // TestFolder: the allowed operations work.
 func TestFolder(t *testing.T) {
 	d, _ := newFolder(t, true)
-	if _, errno := d.OpenFile("link", expsys.O_RDONLY|expsys.O_NOFOLLOW, 0); errno != expsys.ELOOP {
-		t.Error(errno)
-	}
-	if _, errno := d.OpenFile("file", expsys.O_RDONLY|expsys.O_DIRECTORY, 0); errno != expsys.ENOTDIR {
-		t.Error(errno)
-	}
-	if _, errno := d.OpenFile("file/", expsys.O_RDONLY, 0); errno == 0 {
-		t.Error("a file is not a folder")
-	}
+	assert.Equal(t, errnoFrom(d.OpenFile("link", expsys.O_RDONLY|expsys.O_NOFOLLOW, 0)), expsys.ELOOP)
+	assert.Equal(t, errnoFrom(d.OpenFile("file", expsys.O_RDONLY|expsys.O_DIRECTORY, 0)), expsys.ENOTDIR)
+	assert.Equal(t, errnoFrom(d.OpenFile("file/", expsys.O_RDONLY, 0)), expsys.ENOTDIR, "a file is not a folder")
 	dir, errno := d.OpenFile("", expsys.O_RDONLY|expsys.O_DIRECTORY, 0)
 	must.Equal(t, errno, 0)
 	for range 2 { // a folder can be read again from its beginning
@@ -116,9 +109,7 @@ func TestFolder(t *testing.T) {
 		slices.Sort(names)
 		assert.That(t, errno == 0 && slices.Equal(names, []string{"file", "link", "out", "sub", "up"}), "%v, %v", names,
 			errno)
-		if _, errno := dir.Seek(0, 0); errno != 0 {
-			t.Error(errno)
-		}
+		assert.Equal(t, errnoFrom(dir.Seek(0, 0)), 0)
 	}
 	_ = dir.Close()
 	f, errno := d.OpenFile("new", expsys.O_RDWR|expsys.O_CREAT, 0o600)
@@ -146,14 +137,11 @@ func TestFolder(t *testing.T) {
 		t.Error(st, errno)
 	}
 	assert.Equal(t, f.Truncate(moduleFile+1), expsys.EINVAL)
-	if _, errno := f.Write(make([]byte, 100)); errno != expsys.EIO {
-		t.Errorf("more than the budget: %v", errno)
-	}
+	assert.Equal(t, errnoFrom(f.Write(make([]byte, 100))), expsys.EIO, "more than the budget")
 	for i := range 6 {
 		// One of the five is used for new.
-		if errno := d.Mkdir("sub/"+string(rune('a'+i)), 0o700); (errno == 0) != (i < 4) {
-			t.Errorf("folder %d: %v", i, errno)
-		}
+		errno := d.Mkdir("sub/"+string(rune('a'+i)), 0o700)
+		assert.That(t, (errno == 0) == (i < 4), "folder %d: %v", i, errno)
 	}
 	assert.Equal(t, d.Utimens("new", 1_000_000_000, expsys.UTIME_OMIT), 0)
 	assert.Equal(t, d.Unlink("sub"), expsys.EISDIR)
