@@ -13,7 +13,6 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
-	"github.com/rs/zerolog"
 	"go.uber.org/goleak"
 
 	"a2e/host"
@@ -391,10 +390,10 @@ func (s *shed) CountCall(r host.CallOutcome) {
 
 // RunProc implements child.ProcRunner.
 func (s *shed) RunProc(_ context.Context, run child.ProcRun) (*child.ProcResult, error) {
-	if run.Cmd[0] == "yes" {
+	switch run.Cmd[0] {
+	case "yes":
 		return &child.ProcResult{Stdout: "y\ny\n", Truncated: true}, nil
-	}
-	if run.Cmd[0] == "false" {
+	case "false":
 		return &child.ProcResult{Stderr: "no\n", ExitCode: 1}, nil
 	}
 	return &child.ProcResult{Stdout: strings.Join(run.Cmd, " ") + run.Stdin}, nil
@@ -536,35 +535,34 @@ type stage struct {
 
 func newPlugin(t testing.TB, opts Options, workspace string) *Plugin {
 	t.Helper()
-	return must.Get(New("chains", opts, host.Env{Workspace: workspace, Log: zerolog.Nop()}))(t)
+	return must.Get(New("chains", opts, host.Env{Workspace: workspace}))(t)
 }
 
 func newStage(t testing.TB, opts Options, workspace string) *stage {
 	t.Helper()
-	s := &stage{t: t, shed: newShed()}
-	s.Pair = hosttest.New(t, host.Options{Plugins: []host.Plugin{newPlugin(t, opts, workspace), s.shed}})
-	return s.shake()
+	return stageOn(t, opts, host.Env{Workspace: workspace}, hosttest.New)
 }
 
 // startStage is newStage for tests that call Close themselves.
 func startStage(t testing.TB, opts Options, kept store.Opener) *stage {
 	t.Helper()
+	return stageOn(t, opts, host.Env{Workspace: ".", Store: kept}, hosttest.Start)
+}
+
+// stageOn begins a host whose plugin has this environment.
+func stageOn(t testing.TB, opts Options, env host.Env, begin func(testing.TB, host.Options) *hosttest.Pair) *stage {
+	t.Helper()
 	s := &stage{t: t, shed: newShed()}
-	env := host.Env{Workspace: ".", Log: zerolog.Nop(), Store: kept}
-	s.Pair = hosttest.Start(t, host.Options{Plugins: []host.Plugin{must.Get(New("chains", opts, env))(t), s.shed}})
-	return s.shake()
+	s.Pair = begin(t, host.Options{Plugins: []host.Plugin{must.Get(New("chains", opts, env))(t), s.shed}})
+	m := s.Handshake(protocol.CapChains)
+	must.That(t, m.Get("/ok") == "true", "no session: %s", m.Line)
+	return s
 }
 
 // memoryStore returns a store in memory.
 func memoryStore(t testing.TB) store.Opener {
 	kept := stores.Memory(t, Part())
 	return func(context.Context) (store.Store, error) { return kept, nil }
-}
-
-func (s *stage) shake() *stage {
-	m := s.Handshake(protocol.CapChains)
-	must.That(s.t, m.Get("/ok") == "true", "no session: %s", m.Line)
-	return s
 }
 
 // result has the fields of a chain/resp.

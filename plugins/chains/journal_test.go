@@ -256,22 +256,33 @@ func lookedUp(t *testing.T, refused *protocol.Error, dir string) protocol.Object
 	return must.Get(protocol.ParseObject(raw))(t)
 }
 
+// newChain returns a request for a chain with a journal, with a timeout in seconds.
+func newChain(t *testing.T, id string, timeout int, nodes ...string) *protocol.ChainRequest {
+	t.Helper()
+	req := &protocol.ChainRequest{ChainID: id, Journal: true, Timeout: timeout}
+	for _, text := range nodes {
+		req.Nodes = append(req.Nodes, must.Get(protocol.ParseObject([]byte(text)))(t))
+	}
+	return req
+}
+
+// resumed returns a request that resumes a chain.
+func resumed(id string) *protocol.ChainRequest {
+	return &protocol.ChainRequest{ChainID: id, Resume: true, Timeout: 60}
+}
+
 // TestJournalHasOneHost: a chain that one host runs cannot be run by another host. After its end from outside, the
 // other host can continue it.
 func TestJournalHasOneHost(t *testing.T) {
 	dir := t.TempDir()
 	first, _ := startJournalHost(t, dir, "")
 	second, _ := startJournalHost(t, dir, "")
-	gate := &protocol.ChainRequest{
-		ChainID: "gate", Journal: true, Timeout: 60,
-		Nodes: []protocol.Object{
-			must.Get(protocol.ParseObject([]byte(`{"node_id":"g","kind":"tool","name":"gate","input":{"id":"g"}}`)))(t),
-			must.Get(protocol.ParseObject([]byte(`{"node_id":"e","kind":"tool","name":"act","input":{"id":"e"},"deps":["g"]}`)))(t),
-		},
-	}
+	gate := newChain(t, "gate", 60,
+		`{"node_id":"g","kind":"tool","name":"gate","input":{"id":"g"}}`,
+		`{"node_id":"e","kind":"tool","name":"act","input":{"id":"e"},"deps":["g"]}`)
 	running := must.Get(first.Go(protocol.TypeChainReq, gate))(t)
 	hosttest.Eventually(t, "the first node runs", func() bool { return actor(dir).counts()["g"] == 1 })
-	resume := &protocol.ChainRequest{ChainID: "gate", Resume: true, Timeout: 60}
+	resume := resumed("gate")
 	var resp protocol.ChainResponse
 	must.Fails(t, second.Call(t.Context(), protocol.TypeChainReq, resume, &resp), "runs right now")
 
@@ -309,13 +320,9 @@ func TestJournalHasOneHost(t *testing.T) {
 func TestLostJournal(t *testing.T) {
 	dir := t.TempDir()
 	first, _ := startJournalHost(t, dir, "")
-	gate := &protocol.ChainRequest{
-		ChainID: "gate", Journal: true, Timeout: 60,
-		Nodes: []protocol.Object{
-			must.Get(protocol.ParseObject([]byte(`{"node_id":"g","kind":"tool","name":"gate","input":{"id":"g"},"idempotent":true}`)))(t),
-			must.Get(protocol.ParseObject([]byte(`{"node_id":"e","kind":"tool","name":"act","input":{"id":"e"},"deps":["g"]}`)))(t),
-		},
-	}
+	gate := newChain(t, "gate", 60,
+		`{"node_id":"g","kind":"tool","name":"gate","input":{"id":"g"},"idempotent":true}`,
+		`{"node_id":"e","kind":"tool","name":"act","input":{"id":"e"},"deps":["g"]}`)
 	running := must.Get(first.Go(protocol.TypeChainReq, gate))(t)
 	hosttest.Eventually(t, "the first node runs", func() bool { return actor(dir).counts()["g"] == 1 })
 	s := stores.Open(t, statePath(dir), Part())
@@ -328,7 +335,7 @@ func TestLostJournal(t *testing.T) {
 	taken("+ 1000")
 	var resp protocol.ChainResponse
 	must.Fails(t, running.Wait(t.Context(), &resp), "another host has taken")
-	resume := &protocol.ChainRequest{ChainID: "gate", Resume: true, Timeout: 60}
+	resume := resumed("gate")
 	must.Fails(t, first.Call(t.Context(), protocol.TypeChainReq, resume, &resp), "runs right now")
 	assert.Equal(t, actor(dir).counts()["e"], 0)
 	taken("- 1")
@@ -351,19 +358,14 @@ func TestEndThatIsNotKept(t *testing.T) {
 		"is full'); END"
 	do(full)
 	first, _ := startJournalHost(t, dir, "")
-	act := &protocol.ChainRequest{
-		ChainID: "act", Journal: true, Timeout: 60,
-		Nodes: []protocol.Object{must.Get(protocol.ParseObject([]byte(`{"node_id":"e","kind":"tool","name":"act","input":{"id":"e"}}`)))(t)},
-	}
+	act := newChain(t, "act", 60,
+		`{"node_id":"e","kind":"tool","name":"act","input":{"id":"e"}}`)
 	var resp protocol.ChainResponse
 	must.OK(t, first.Call(t.Context(), protocol.TypeChainReq, act, &resp))
 	must.OK(t, first.Close())
 	do("DROP TRIGGER full")
 	second, _ := startJournalHost(t, dir, "")
-	must.OK(t, second.Call(t.Context(), protocol.TypeChainReq, &protocol.ChainRequest{
-		ChainID: "act", Resume: true,
-		Timeout: 60,
-	}, &resp))
+	must.OK(t, second.Call(t.Context(), protocol.TypeChainReq, resumed("act"), &resp))
 	assert.That(t, resp.Success && actor(dir).counts()["e"] == 1, "%+v, %v", resp, actor(dir).counts())
 	do(full)
 	act.ChainID = "late"
@@ -379,19 +381,14 @@ func TestEndThatIsNotKept(t *testing.T) {
 func TestEndBeforeItsChain(t *testing.T) {
 	dir := t.TempDir()
 	first, _ := startJournalHost(t, dir, "")
-	deaf := &protocol.ChainRequest{
-		ChainID: "deaf", Journal: true, Timeout: 1,
-		Nodes: []protocol.Object{must.Get(protocol.ParseObject([]byte(`{"node_id":"g","kind":"tool","name":"deaf","input":{"id":"g"},"idempotent":true}`)))(t)},
-	}
+	deaf := newChain(t, "deaf", 1,
+		`{"node_id":"g","kind":"tool","name":"deaf","input":{"id":"g"},"idempotent":true}`)
 	var resp protocol.ChainResponse
 	must.Fails(t, first.Call(t.Context(), protocol.TypeChainReq, deaf, &resp), "timeout")
 	must.OK(t, first.Close())
 	must.OK(t, os.WriteFile(filepath.Join(dir, "open"), nil, 0o600))
 	second, _ := startJournalHost(t, dir, "")
-	must.OK(t, second.Call(t.Context(), protocol.TypeChainReq, &protocol.ChainRequest{
-		ChainID: "deaf", Resume: true,
-		Timeout: 60,
-	}, &resp))
+	must.OK(t, second.Call(t.Context(), protocol.TypeChainReq, resumed("deaf"), &resp))
 	assert.That(t, resp.Success, "%+v", resp)
 }
 

@@ -8,12 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"a2e/host"
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
-	"a2e/host/hosttest/must"
 	"a2e/host/hosttest/stores"
 	"a2e/host/state/store"
 	"a2e/protocol"
@@ -355,14 +352,8 @@ func TestLoopsGiveMemoryBack(t *testing.T) {
 func cacheStage(t testing.TB, opts Options, work, path string) *stage {
 	t.Helper()
 	kept := stores.Open(t, path, Part())
-	s := &stage{t: t, shed: newShed()}
-	env := host.Env{Workspace: work, Log: zerolog.Nop(), Store: func(context.Context) (store.Store,
-		error,
-	) {
-		return kept, nil
-	}}
-	s.Pair = hosttest.New(t, host.Options{Plugins: []host.Plugin{must.Get(New("chains", opts, env))(t), s.shed}})
-	return s.shake()
+	opened := func(context.Context) (store.Store, error) { return kept, nil }
+	return stageOn(t, opts, host.Env{Workspace: work, Store: opened}, hosttest.New)
 }
 
 func TestCache(t *testing.T) {

@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rs/zerolog"
-
 	"a2e/host"
 	"a2e/host/hosttest"
 	"a2e/host/hosttest/assert"
@@ -216,10 +214,7 @@ func sorted(all []string) string {
 }
 
 func TestEventsAreBounded(t *testing.T) {
-	shed := newShed()
-	p := must.Get(New("chains", Options{}, host.Env{Workspace: ".", Log: zerolog.Nop(), MaxOutputBytes: 1000}))(t)
-	s := &stage{t: t, shed: shed, Pair: hosttest.New(t, host.Options{Plugins: []host.Plugin{p, shed}})}
-	s.shake()
+	s := stageOn(t, Options{}, host.Env{Workspace: ".", MaxOutputBytes: 1000}, hosttest.New)
 	id := s.Go(protocol.TypeChainReq, nodes(`"node_id":"a","kind":"tool","name":"large","input":{"n":998}`,
 		`"node_id":"b","kind":"tool","name":"large","input":{"n":999}`))
 	s.Answer(id)
