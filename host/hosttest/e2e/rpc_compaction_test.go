@@ -15,6 +15,15 @@ import (
 	"a2e/host/hosttest/must"
 )
 
+// modelConfig writes a config whose worker is the model of a server. worker has further members of the worker, more
+// has the lines after it.
+func modelConfig(t *testing.T, dir string, model *llm.Server, worker, more string) {
+	t.Helper()
+	writeConfig(t, dir, fmt.Sprintf("workspace: ws\nplugins:\n  multi_agent:\n    workers: [{name: coder, llm: "+
+		"{url: %q, model: m}%s}]\n%s", model.URL, worker, more))
+	must.OK(t, os.MkdirAll(filepath.Join(dir, "ws"), 0o755))
+}
+
 // sessions is a client of the JSON-RPC session protocol.
 type sessions struct {
 	*live
