@@ -117,7 +117,7 @@ func TestDurationsOfAnOlderVersion(t *testing.T) {
 	d = must.Get(decodeDurations(stored))(t)
 	assert.That(t, stored[0] == version && d.count() == 61, "stored is %x", stored)
 	line := fmt.Sprintf(`{"kind":"learning.component","record":{"kind":"tool","component":"sed","calls":21,"successes":21,"durations":%q}}`, oldDurations)
-	must.OK(t, imported(t, s.store, `{"a2e_state":1,"parts":["learning"]}`+"\n"+line+"\n", store.Merge))
+	must.OK(t, imported(t, s.store, exportOf(line), store.Merge))
 	assert.That(t, math.Abs(s.one("sed").P95-199.5) <= 4, "p95 %v of an import", s.one("sed").P95)
 }
 

@@ -204,26 +204,20 @@ func TestEvidenceOfOlderBuilds(t *testing.T) {
 	}
 	upgraded := newStage(t, path, opts)
 	check(upgraded)
-	imported := newStage(t, newFile(t), opts)
-	must.Get(imported.store.Import(t.Context(), strings.NewReader(`{"a2e_state":1,"parts":["learning"]}
-{"kind":"learning.component","record":{"kind":"env","component":"grid","calls":4,"successes":4,"duration_ns":0,"last_called":1800000000,"rewards":4,"reward_mean":0.5,"reward_m2":1,"durations":""}}
+	other := newStage(t, newFile(t), opts)
+	must.OK(t, imported(t, other.store, exportOf(`{"kind":"learning.component","record":{"kind":"env","component":"grid","calls":4,"successes":4,"duration_ns":0,"last_called":1800000000,"rewards":4,"reward_mean":0.5,"reward_m2":1,"durations":""}}
 {"kind":"learning.component","record":{"kind":"env","component":"maze","calls":4,"successes":3,"duration_ns":0,"last_called":1700000000,"rewards":0,"reward_mean":0,"reward_m2":0,"durations":""}}
 {"kind":"learning.feedback","record":{"kind":"env","component":"grid","feedback":{"feedback_id":"f","rated_turn":null,"polarity":"positive","score":0.5,"ts":1800000000.5}}}
-{"kind":"learning.experience","record":{"experience_id":"x","action":{"component_name":"maze"},"reward":2,"ts":1700000000}}
-`), store.Merge))(t)
-	check(imported)
-	var export strings.Builder
-	must.OK(t, imported.store.Export(t.Context(), &export))
+{"kind":"learning.experience","record":{"experience_id":"x","action":{"component_name":"maze"},"reward":2,"ts":1700000000}}`), store.Merge))
+	check(other)
 	again := newStage(t, newFile(t), opts)
-	must.Get(again.store.Import(t.Context(), strings.NewReader(export.String()), store.Replace))(t)
+	must.OK(t, imported(t, again.store, exported(t, other.store), store.Replace))
 	check(again)
 	component := `{"kind":"learning.component","record":{"kind":"env","component":"grid","calls":4,"successes":4,"duration_ns":0,` +
 		`"last_called":1800000000,"rewards":4,"reward_mean":0.5,"reward_m2":1,"durations":"","reward_min":%s,"reward_max":1.5,` +
 		`"aged_calls":0.1,"aged_successes":0.1,"aged_rewards":0.1,"aged_reward_sum":0.05,"aged_at":1800000000}}`
 	take := func(least string) error {
-		export := `{"a2e_state":1,"parts":["learning"]}` + "\n" + fmt.Sprintf(component, least) + "\n"
-		_, err := again.store.Import(t.Context(), strings.NewReader(export), store.Merge)
-		return err
+		return imported(t, again.store, exportOf(fmt.Sprintf(component, least)), store.Merge)
 	}
 	must.OK(t, take("-0.5")) // from a build with a half-life, whose aged sums have no effect any more
 	check(again)

@@ -468,14 +468,17 @@ func (s *stage) rate(feedbacks ...string) *float64 {
 }
 
 func batch(feedbacks ...string) string {
-	out := `{"feedbacks":[`
-	for i, f := range feedbacks {
-		if i > 0 {
-			out += ","
-		}
-		out += f
+	return `{"feedbacks":[` + strings.Join(feedbacks, ",") + "]}"
+}
+
+// rateTurns gives n feedbacks on turns of a component, with the ids from, from+1 and so on.
+func (s *stage) rateTurns(component string, from, n int, score float64) {
+	s.t.Helper()
+	var all []string
+	for i := range n {
+		all = append(all, turn(fmt.Sprint(from+i), component, score, 1, ""))
 	}
-	return out + "]}"
+	s.rate(all...)
 }
 
 func encode(t testing.TB, v any) string {

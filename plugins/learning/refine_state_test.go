@@ -3,7 +3,6 @@ package learning
 import (
 	"bytes"
 	"fmt"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -85,7 +84,7 @@ func TestRollbackRestoresTheTables(t *testing.T) {
 // TestOneOfManyAppliesWins: if many refinements want to change the same target from the same value at once, one of them
 // wins, whatever their hosts.
 func TestOneOfManyAppliesWins(t *testing.T) {
-	path := filepath.Join(t.TempDir(), store.FileName)
+	path := newFile(t)
 	hosts := []*refiner{refinerOn(t, path), refinerOn(t, path)}
 	hosts[0].calls("t", 20, 0)
 	hosts[0].plan("t") // writes the recorded calls to the store
@@ -187,11 +186,7 @@ func TestRecordsThatAreNoRefinements(t *testing.T) {
 	good := `{"kind":"learning.refinement","record":{"refinement_id":"0123456789ab","proposal_id":"","applied_at":1,"rolled_back_at":null,"proposal":{},` +
 		`"edits":[{"target":"weight","kind":"tool","component":"t","name":"routing_weight","before":null,"after":{"weight":2,"strategy":"refinement","updated_at":1}}]}}`
 	setting := `{"kind":"learning.setting","record":{"kind":"tool","component":"t","name":"timeout","value":5,"updated_at":1}}`
-	take := func(line string) error {
-		_, err := r.store.Import(t.Context(), strings.NewReader(`{"a2e_state":1,"parts":["learning"]}`+"\n"+line+"\n"),
-			store.Merge)
-		return err
-	}
+	take := func(line string) error { return imported(t, r.store, exportOf(line), store.Merge) }
 	for _, line := range []string{good, setting} {
 		if err := take(line); err != nil {
 			t.Errorf("%s: %v", line, err)
@@ -247,6 +242,11 @@ func exported(t *testing.T, s store.Store) string {
 	var out bytes.Buffer
 	must.OK(t, s.Export(t.Context(), &out))
 	return out.String()
+}
+
+// exportOf returns an export with these records, one a line.
+func exportOf(records string) string {
+	return `{"a2e_state":1,"parts":["learning"]}` + "\n" + records + "\n"
 }
 
 func imported(t *testing.T, s store.Store, text string, how store.How) error {
@@ -315,7 +315,7 @@ func TestClearIsSeen(t *testing.T) {
 	s := filled(t)
 	for _, weight := range []float64{7, 8} {
 		record := fmt.Sprintf(`{"kind":"learning.weight","record":{"kind":"tool","component":"grep","at":1,"weight":%g,"strategy":"x"}}`, weight)
-		must.OK(t, imported(t, s.store, `{"a2e_state":1,"parts":["learning"]}`+"\n"+record+"\n", store.Replace))
+		must.OK(t, imported(t, s.store, exportOf(record), store.Replace))
 		hosttest.Eventually(t, "the weight of the import",
 			func() bool { return s.plugin.Weight(host.KindTool, "grep") == weight })
 	}
@@ -323,7 +323,6 @@ func TestClearIsSeen(t *testing.T) {
 
 func TestBrokenImports(t *testing.T) {
 	s := newStage(t, newFile(t), DefaultOptions())
-	head := `{"a2e_state":1,"parts":["learning"]}` + "\n"
 	for record, says := range map[string]string{
 		`{"kind":"learning.dog","record":{}}`: "no such record",
 		`{"kind":"learning.component","record":{"kind":"tool","component":"x","calls":1,"successes":2}}`:                           "fit together",
@@ -341,7 +340,7 @@ func TestBrokenImports(t *testing.T) {
 		`{"kind":"learning.weight","record":{"kind":"tool","component":"x","at":1,"weight":1,"strategy":""}}`:                      "strategy",
 		`{"kind":"learning.weight_change","record":{"kind":"","component":"x","at":1,"weight":1,"strategy":"s"}}`:                  "kind",
 	} {
-		err := imported(t, s.store, head+record+"\n", store.Merge)
+		err := imported(t, s.store, exportOf(record), store.Merge)
 		assert.That(t, err != nil && strings.Contains(err.Error(), says), "%s: %v", record, err)
 	}
 	got := exported(t, s.store)

@@ -2,7 +2,6 @@ package learning
 
 import (
 	"fmt"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -27,7 +26,7 @@ func refinerOn(t testing.TB, path string) *refiner {
 
 func newRefiner(t testing.TB) *refiner {
 	t.Helper()
-	return refinerOn(t, filepath.Join(t.TempDir(), store.FileName))
+	return refinerOn(t, newFile(t))
 }
 
 // calls records calls of a tool, of which the given numbers succeed and fail.
@@ -267,18 +266,10 @@ func TestPlansComeToRest(t *testing.T) {
 func TestFeedbackSpeaksForAPlan(t *testing.T) {
 	r := newRefiner(t)
 	r.calls("t", 30, 0)
-	feedback := func(n int, score float64) {
-		var list []string
-		for range n {
-			list = append(list, fmt.Sprintf(`{"polarity":"neutral","score":%v,"rated_turn":{"prompt":"p","response":"r","model":"t"}}`, score))
-		}
-		r.ask(protocol.TypeLearnFeedbackReq, `{"feedbacks":[`+strings.Join(list, ",")+`]}`,
-			new(protocol.LearnFeedbackResponse))
-	}
 	if proposals, _ := r.plan("t"); len(proposals) != 1 || !strings.Contains(string(proposals[0]), "raise") {
 		t.Fatalf("by the calls: %s", proposals)
 	}
-	feedback(40, -1)
+	r.rateTurns("t", 0, 40, -1)
 	if proposals, status := r.plan("t"); status != "empty" {
 		t.Errorf("feedback that contradicts the calls: %s", proposals)
 	}

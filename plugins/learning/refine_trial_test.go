@@ -311,18 +311,11 @@ func TestTrials(t *testing.T) {
 	})
 	t.Run("feedback", func(t *testing.T) {
 		s := newShop(t, newFile(t))
-		rate := func(from, n int, score float64) {
-			var all []string
-			for i := range n {
-				all = append(all, turn(fmt.Sprint(from+i), "weigh", score, 1, ""))
-			}
-			s.rate(all...)
-		}
 		s.weigh(20, 0)
-		rate(0, 80, 0.9)
+		s.rateTurns("weigh", 0, 80, 0.9)
 		s.applied(textEdit)
-		rate(0, 1, 0.8) // changes the rating of a call from before
-		rate(100, 80, -0.9)
+		s.rateTurns("weigh", 0, 1, 0.8) // changes the rating of a call from before
+		s.rateTurns("weigh", 100, 80, -0.9)
 		s.weigh(minTrial, 0)
 		verdict(s, map[string]string{
 			"/entries/0/measured/0/verdict":              "worse",

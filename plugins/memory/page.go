@@ -41,19 +41,17 @@ func (p *Plugin) list(ctx context.Context, w *want) (*protocol.MemoryRetrieveRes
 		if here.idList, err = w.ids(tx, spaces, below, w.end(), true); err != nil {
 			return err
 		}
-		if here.refs, err = refsOf(tx, here.ids, s.working); err != nil || s.working {
+		if here.refs, err = refsOf(tx, here.ids, s.working); err != nil {
 			return err
 		}
 		all = merge(durable, working)
-		rest, page = w.page(all)
+		if rest, page = w.page(all); s.working {
+			return nil // the page is not complete before the shared store is read
+		}
 		return load(tx, w, page, false, found) // in one transaction, as an entry stored again has another id
 	})
 	if err != nil {
 		return nil, err
-	}
-	if all == nil {
-		all = merge(durable, working)
-		rest, page = w.page(all)
 	}
 	resp.Total = durable.total + working.total
 	if len(w.filter) > 0 {

@@ -382,25 +382,33 @@ func TestSearchPages(t *testing.T) {
 	}
 }
 
-// TestStoreOfTheVersionBefore: entries that were stored before versions existed have version 1.
-func TestStoreOfTheVersionBefore(t *testing.T) {
+// olderStore returns the path of a store of an older version, whose semantic tier has entries with these
+// contents. Their keys are {"n":1} and so on.
+func olderStore(t *testing.T, version int, contents ...string) string {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), store.FileName)
-	part := stores.Older(t, Part(), 1)
-	old := stores.Open(t, path, part)
+	old := stores.Open(t, path, stores.Older(t, Part(), version))
 	must.OK(t, old.Write(t.Context(), func(tx *store.Tx) error {
 		n, err := nameOf("default", nil)
 		if err != nil {
 			return err
 		}
 		space, err := openSpace(tx, n, protocol.TierSemantic, "")
-		if err == nil {
-			_, err = tx.Exec(`INSERT INTO memory_entries (space, key, sent, tags, source, weight, ttl, created_at, updated_at, bytes, content)
-				VALUES ($1, '{"n":1}', '{"n":1}', '["t"]', 's', 1, 0, 1, 2, 10, '{"v":1}')`, space)
+		for i, content := range contents {
+			if err == nil {
+				_, err = tx.Exec(`INSERT INTO memory_entries (space, key, sent, tags, source, weight, ttl, created_at, updated_at, bytes, content)
+					VALUES ($1, $2, $2, '[]', '', 1, 0, 1, 2, 10, $3)`, space, fmt.Sprintf(`{"n":%d}`, i+1), content)
+			}
 		}
 		return err
 	}))
 	must.OK(t, old.Close())
-	a := newAgent(t, openFile(t, path), "ann", DefaultOptions(), newClock())
+	return path
+}
+
+// TestStoreOfTheVersionBefore: entries that were stored before versions existed have version 1.
+func TestStoreOfTheVersionBefore(t *testing.T) {
+	a := newAgent(t, openFile(t, olderStore(t, 1, `{"v":1}`)), "ann", DefaultOptions(), newClock())
 	a.store(`{"key":{"n":1},"tier":"semantic","content":{"w":2},"merge":true,"if_version":1}`)
 	resp := a.retrieve(`{"keys":[{"n":1}],"history":true}`)
 	assert.That(t, resp.Total == 2 && resp.Entries[0].Version == 2 &&
@@ -410,25 +418,7 @@ func TestStoreOfTheVersionBefore(t *testing.T) {
 // TestFolders: entries and versions have the folder in which they were stored, and requests can select
 // by it. Entries of the version before have no folder.
 func TestFolders(t *testing.T) {
-	path, top := filepath.Join(t.TempDir(), store.FileName), t.TempDir()
-	part := stores.Older(t, Part(), 6)
-	old := stores.Open(t, path, part)
-	must.OK(t, old.Write(t.Context(), func(tx *store.Tx) error {
-		n, err := nameOf("default", nil)
-		if err != nil {
-			return err
-		}
-		space, err := openSpace(tx, n, protocol.TierSemantic, "")
-		for _, key := range []string{"1", "2"} {
-			if err == nil {
-				_, err = tx.Exec(`INSERT INTO memory_entries (space, key, sent, tags, source, weight, ttl, created_at, updated_at, bytes, content)
-					VALUES ($1, $2, $2, '[]', '', 1, 0, 1, 2, 10, '"old soup"')`, space, `{"n":`+key+`}`)
-			}
-		}
-		return err
-	}))
-	must.OK(t, old.Close())
-	st, c := openFile(t, path), newClock()
+	st, c, top := openFile(t, olderStore(t, 6, `"old soup"`, `"old soup"`)), newClock(), t.TempDir()
 	in := func(folder string) *agent {
 		a := newAgent(t, st, "ann", DefaultOptions(), c)
 		a.plugin.env.Workspace = filepath.Join(top, folder)
