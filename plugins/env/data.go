@@ -135,7 +135,7 @@ func (d *dataPlane) open(ctx context.Context, name string, makes bool) (root dat
 	if !makes && errors.Is(err, fs.ErrNotExist) {
 		return root, err
 	}
-	return root, explained("the data root cannot be opened", bareCause(err))
+	return root, explained("the data root cannot be opened", wall.Cause(err))
 }
 
 func (d *dataPlane) close(root dataRoot) {
@@ -242,7 +242,7 @@ func emptyData(ctx context.Context, root dataRoot) error {
 			err = ctx.Err()
 		}
 		if err == nil && e.Name() != dataMark {
-			err = bareCause(removeAny(ctx, root, e))
+			err = wall.Cause(removeAny(ctx, root, e))
 		}
 	}
 	return err

@@ -49,7 +49,7 @@ func (d *dataPlane) add(ctx context.Context, req *protocol.EnvDataAddRequest,
 		}
 		if err != nil {
 			name := cmp.Or(part.Dest, part.Src)
-			resp.Errors = append(resp.Errors, fmt.Sprintf("part %d, %.200q: %v", i, name, bareCause(err)))
+			resp.Errors = append(resp.Errors, fmt.Sprintf("part %d, %.200q: %v", i, name, wall.Cause(err)))
 			continue
 		}
 		resp.Added++
@@ -159,7 +159,7 @@ func (d *dataPlane) sourceIn(source, rel string) (dir *os.Root, base string, err
 func (d *dataPlane) restore(ctx context.Context, root dataRoot) (files int, err error) {
 	from, err := os.OpenRoot(d.opts.Baseline)
 	if err != nil {
-		return 0, bareCause(err)
+		return 0, wall.Cause(err)
 	}
 	defer from.Close()
 	s := stager{copier: copier{

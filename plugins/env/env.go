@@ -81,10 +81,11 @@ func environment(opts Options, e host.Env) (Environment, error) {
 // Plugin is one `env` plugin: one environment and its episodes. An episode stays
 // open until it is closed or idle for too long, whatever session began it.
 type Plugin struct {
-	name  string
-	env   Environment
-	quick bool // see Quick
-	opts  Options
+	name     string
+	env      Environment
+	quick    bool     // see Quick
+	restorer Restorer // the environment; nil = its episodes cannot be saved
+	opts     Options
 	host.Env
 
 	services *host.Services // set by Start
@@ -130,6 +131,7 @@ func newPlugin(name string, environment Environment, opts Options, e host.Env) *
 	}
 	p.life, p.stop = context.WithCancel(context.Background())
 	_, p.quick = environment.(Quick)
+	p.restorer, _ = environment.(Restorer)
 	p.actions.load = p.space
 	p.keep.init(p)
 	p.recent.init(environment.Name(), opts.MaxExperiences, e.Store != nil)

@@ -33,13 +33,13 @@ func (p *Plugin) find(ctx context.Context, id string) (*episode, error) {
 	e := p.episodes[id]
 	idle, gone := p.past[id]
 	p.mu.Unlock()
-	switch _, restores := p.env.(Restorer); {
+	switch {
 	case e != nil:
 		e.used.Store(p.micros())
 		return e, nil
 	case idle:
 		return nil, p.idleEpisode(id)
-	case gone || !restores || p.Store == nil:
+	case gone || p.restorer == nil || p.Store == nil:
 		return nil, host.NotOwner(unknownEpisode(id))
 	}
 	host.HandOff(ctx)
@@ -94,7 +94,7 @@ func (p *Plugin) restore(ctx context.Context, row *savedEpisode) (*episode, erro
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	_, err := p.beginLocked(ctx, e, fmt.Sprintf("the episode %s was saved by an earlier host and cannot go on", e.id),
-		func(r Reset) (World, error) { return p.env.(Restorer).Restore(ctx, r, row.World) })
+		func(r Reset) (World, error) { return p.restorer.Restore(ctx, r, row.World) })
 	if err != nil {
 		return nil, err
 	}

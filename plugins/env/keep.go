@@ -24,7 +24,6 @@ const (
 // keeper writes episodes and experiences to the store in the background.
 type keeper struct {
 	plugin   *Plugin
-	restores bool // the environment can restore saved episodes
 	journals *store.Journals
 	number   atomic.Int64 // of the journal of this keeper; 0 = none yet
 	places   atomic.Int64 // number of its last line
@@ -47,7 +46,6 @@ type keeper struct {
 func (k *keeper) init(p *Plugin) {
 	k.plugin, k.packer, k.turn = p, newPacker(), make(chan struct{}, 1)
 	k.journals = newJournals()
-	_, k.restores = p.env.(Restorer)
 	k.fresh = p.opts.MaxExperiences // an earlier host may have allowed more
 	k.pause.Store(int64(saveEvery))
 }
@@ -161,10 +159,10 @@ func (k *keeper) close(ctx context.Context) error {
 // with a running step is left out unless all is set.
 func (k *keeper) unsaved(ctx context.Context, all bool) (episodes []*episode, rows []*savedEpisode, whole bool) {
 	whole = true
-	if !k.restores {
+	p := k.plugin
+	if p.restorer == nil {
 		return nil, nil, whole
 	}
-	p := k.plugin
 	p.mu.Lock()
 	for _, e := range p.episodes {
 		if e.dirty.Load() || all && e.saved.Load() != e.used.Load() {
@@ -190,7 +188,7 @@ func (k *keeper) unsaved(ctx context.Context, all bool) (episodes []*episode, ro
 
 // rowLocked returns the row of the episode; nil = it cannot be saved.
 func (k *keeper) rowLocked(e *episode) *savedEpisode {
-	if e.closed || e.saver == nil || !k.restores {
+	if e.closed || e.saver == nil {
 		return nil
 	}
 	world, err := e.saver.Save()

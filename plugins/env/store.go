@@ -136,16 +136,14 @@ func eachEpisode(tx *store.Tx, id string, do func(*savedEpisode) error) error {
 	}
 	return tx.Each(query, args, func(scan func(...any) error) error {
 		var s savedEpisode
-		var created, used int64
 		var reward sql.NullFloat64 // older hosts wrote NULL for no reward
-		var options, world string
-		err := scan(&s.ID, &s.Plugin, &s.Env, &s.Seed, &created, &used, &s.Steps, &s.Done, &s.Truncated, &reward,
-			&s.Failure, &options, &world)
+		var options string
+		err := scan(&s.ID, &s.Plugin, &s.Env, &s.Seed, &s.Created, &s.Used, &s.Steps, &s.Done, &s.Truncated, &reward,
+			&s.Failure, &options, (*[]byte)(&s.World))
 		if err != nil {
 			return err
 		}
-		s.Created, s.Used, s.Reward, s.World = store.Micros(created), store.Micros(used), reward.Float64,
-			jsontext.Value(world)
+		s.Reward = reward.Float64
 		if s.Options, err = protocol.ParseObject([]byte(cmp.Or(options, "{}"))); err != nil {
 			return fmt.Errorf("the options of episode %s: %w", s.ID, err)
 		}
@@ -244,13 +242,12 @@ const chunkColumns = "SELECT id, plugin, at, data FROM env_experiences "
 func eachChunk(tx *store.Tx, query string, args []any, do func(*chunk) error) error {
 	return tx.Each(chunkColumns+query, args, func(scan func(...any) error) error {
 		var c chunk
-		var at int64
 		var data []byte
-		err := scan(&c.ID, &c.Plugin, &at, &data)
+		err := scan(&c.ID, &c.Plugin, &c.At, &data)
 		if err != nil {
 			return err
 		}
-		if c.At = store.Micros(at); !bytes.HasPrefix(data, []byte("[")) {
+		if !bytes.HasPrefix(data, []byte("[")) {
 			data, err = unpack(data)
 		}
 		if err == nil {

@@ -13,6 +13,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/child"
+	"a2e/host/guard/wall"
 	"a2e/host/sandbox"
 	"a2e/protocol"
 )
@@ -59,11 +60,11 @@ func (w *workspaceWorld) check(ctx context.Context) (v verdict, err error) {
 		return v, protocol.Errorf(protocol.CodeRuntimeError, "%w", err)
 	}
 	if err := os.Rename(w.folder.work(), w.folder.aside()); err != nil {
-		return v, protocol.Errorf(protocol.CodeRuntimeError, "the check cannot begin: %w", bareCause(err))
+		return v, protocol.Errorf(protocol.CodeRuntimeError, "the check cannot begin: %w", wall.Cause(err))
 	}
 	defer func() {
 		if failed := w.folder.back(); failed != nil {
-			err = fmt.Errorf("the episode's folder is lost: %w", bareCause(failed))
+			err = fmt.Errorf("the episode's folder is lost: %w", wall.Cause(failed))
 		}
 	}()
 	switch err := w.prepare(ctx); {
@@ -98,7 +99,7 @@ func (w *workspaceWorld) prepare(ctx context.Context) error {
 // that a check reads, such a link could point to a file of the task.
 func (w *workspaceWorld) copyTo(ctx context.Context, to string, inside bool) error {
 	if err := os.Mkdir(to, 0o700); err != nil {
-		return bareCause(err)
+		return wall.Cause(err)
 	}
 	c := copier{left: bounds{w.env.opts.MaxFiles * grown, w.env.opts.MaxBytes * grown}, inside: inside}
 	return c.tree(ctx, w.folder.aside(), to)
@@ -337,7 +338,7 @@ func (t *task) text(text, file string) (string, error) {
 	}
 	raw, err := readBounded(filepath.Join(t.dir, filepath.FromSlash(file)), maxCaseBytes)
 	if err != nil {
-		return "", fmt.Errorf("%s: %w", file, bareCause(err))
+		return "", fmt.Errorf("%s: %w", file, wall.Cause(err))
 	}
 	return string(raw), nil
 }

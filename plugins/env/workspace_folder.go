@@ -66,17 +66,17 @@ func (w *workspace) newFolder(id string) (*folder, error) {
 		return nil, err
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, fmt.Errorf("the folder of the episodes cannot be made: %w", bareCause(err))
+		return nil, fmt.Errorf("the folder of the episodes cannot be made: %w", wall.Cause(err))
 	}
 	w.swept.Do(func() {
 		w.sweep.Do(func(ctx context.Context) { removeStaleFolders(ctx, filepath.Dir(path), w.env.Now()) })
 	})
 	if err := os.Mkdir(path, 0o700); err != nil {
-		return nil, fmt.Errorf("the episode's folder cannot be made: %w", bareCause(err))
+		return nil, fmt.Errorf("the episode's folder cannot be made: %w", wall.Cause(err))
 	}
 	lock, err := sandbox.LockDir(path)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("the episode's folder cannot be locked: %w", bareCause(err)),
+		return nil, errors.Join(fmt.Errorf("the episode's folder cannot be locked: %w", wall.Cause(err)),
 			os.Remove(path))
 	}
 	return &folder{path, lock, &w.cleaner}, nil
@@ -97,7 +97,7 @@ func (w *workspace) oldFolder(id string) (*folder, error) {
 	}
 	f := &folder{path, lock, &w.cleaner}
 	if err := f.back(); err != nil {
-		return nil, errors.Join(fmt.Errorf("the folder of episode %s cannot be put in order: %w", id, bareCause(err)),
+		return nil, errors.Join(fmt.Errorf("the folder of episode %s cannot be put in order: %w", id, wall.Cause(err)),
 			f.close())
 	}
 	return f, nil
@@ -136,7 +136,7 @@ const gonePrefix = ".gone-"
 func (f *folder) remove() error {
 	gone := filepath.Join(filepath.Dir(f.path), gonePrefix+filepath.Base(f.path)+"-"+rand.Text())
 	if err := os.Rename(f.path, gone); err != nil {
-		return errors.Join(bareCause(err), f.lock.Close())
+		return errors.Join(wall.Cause(err), f.lock.Close())
 	}
 	f.clean.Do(func(ctx context.Context) { _ = sandbox.RemoveTree(ctx, gone) })
 	return f.lock.Close()
@@ -331,5 +331,5 @@ func aboutFile(name string, err error) error {
 	if err == nil || errors.Is(err, errTooLarge) {
 		return err
 	}
-	return fmt.Errorf("%q: %w", name, bareCause(err))
+	return fmt.Errorf("%q: %w", name, wall.Cause(err))
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/bmatcuk/doublestar/v4"
 
 	"a2e/host/config"
+	"a2e/host/guard/wall"
 	"a2e/host/sandbox"
 	"a2e/host/schema/pattern"
 	"a2e/protocol"
@@ -129,7 +130,7 @@ func (w *workspace) find(name string) (*task, error) {
 func (w *workspace) folders() ([]string, error) {
 	entries, err := os.ReadDir(w.tasks)
 	if err != nil {
-		return nil, fmt.Errorf("the folder of tasks cannot be read: %w", bareCause(err))
+		return nil, fmt.Errorf("the folder of tasks cannot be read: %w", wall.Cause(err))
 	}
 	var names []string
 	for _, e := range entries {
@@ -149,7 +150,7 @@ func (w *workspace) read(folder string) (*task, error) {
 	file := folder + "/" + taskFile
 	text, err := readBounded(filepath.Join(t.dir, taskFile), maxTaskBytes)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, bareCause(err))
+		return nil, fmt.Errorf("%s: %w", file, wall.Cause(err))
 	}
 	if err := config.DecodeText(file, text, &t.taskOptions); err != nil {
 		return nil, err
@@ -256,17 +257,6 @@ func (w *workspace) program(t *task) (string, error) {
 func pathExists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
-}
-
-// bareCause removes the paths that an error of the system repeats.
-func bareCause(err error) error {
-	if at, ok := errors.AsType[*os.PathError](err); ok {
-		return at.Err
-	}
-	if at, ok := errors.AsType[*os.LinkError](err); ok {
-		return at.Err
-	}
-	return err
 }
 
 func readBounded(path string, limit int64) ([]byte, error) {

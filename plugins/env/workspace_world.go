@@ -12,6 +12,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host"
+	"a2e/host/guard/wall"
 	"a2e/protocol"
 )
 
@@ -163,7 +164,7 @@ type savedWorkspace struct {
 // Save implements Saver. It also marks the folder, so that it does not count as left by a dead host.
 func (w *workspaceWorld) Save() (jsontext.Value, error) {
 	if err := w.folder.keep(); err != nil {
-		return nil, fmt.Errorf("the episode's folder cannot be kept: %w", bareCause(err))
+		return nil, fmt.Errorf("the episode's folder cannot be kept: %w", wall.Cause(err))
 	}
 	return json.Marshal(&savedWorkspace{w.task.Name, w.steps, w.done, w.score, w.last})
 }

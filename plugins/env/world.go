@@ -85,7 +85,7 @@ type Suggester interface {
 // not use other goroutines for them.
 type Quick interface{ Quick() }
 
-// Saver is a World whose episode can continue in another host.
+// Saver is a World whose episode can continue in another host. Its Environment is a Restorer.
 type Saver interface {
 	Save() (jsontext.Value, error)
 }

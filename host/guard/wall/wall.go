@@ -362,6 +362,17 @@ func (g *Guard) OpenFile(name string, flag int) (*os.File, error) {
 	return file, nil
 }
 
+// Cause returns the error of the system in err, without the paths that are beside it.
+func Cause(err error) error {
+	if at, ok := errors.AsType[*fs.PathError](err); ok {
+		return at.Err
+	}
+	if at, ok := errors.AsType[*os.LinkError](err); ok {
+		return at.Err
+	}
+	return err
+}
+
 // ErrIrregular is the error for a folder, a pipe or another file that is not a regular one.
 var ErrIrregular = errors.New("it is not a regular file")
 

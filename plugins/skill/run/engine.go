@@ -19,6 +19,7 @@ import (
 	"github.com/tetratelabs/wazero/imports/wasi_snapshot_preview1"
 	"github.com/tetratelabs/wazero/sys"
 
+	"a2e/host/guard/wall"
 	"a2e/protocol"
 )
 
@@ -72,7 +73,7 @@ func (o *moduleRun) run(ctx context.Context) (end outcome) {
 	}()
 	code, err := os.ReadFile(o.Module)
 	if err != nil {
-		return outcome{Kind: outcomeInvalid, Text: "its file cannot be read: " + withoutPath(err).Error()}
+		return outcome{Kind: outcomeInvalid, Text: "its file cannot be read: " + wall.Cause(err).Error()}
 	}
 	engine, module, err := o.compile(ctx, code)
 	if err != nil {
@@ -86,7 +87,7 @@ func (o *moduleRun) run(ctx context.Context) (end outcome) {
 	}
 	config, err := o.world()
 	if err != nil {
-		return outcome{Kind: outcomeInvalid, Text: withoutPath(err).Error()}
+		return outcome{Kind: outcomeInvalid, Text: wall.Cause(err).Error()}
 	}
 	instance, err := engine.InstantiateModule(experimental.WithMemoryAllocator(ctx, memory), module,
 		config.WithStartFunctions())

@@ -32,6 +32,7 @@ import (
 
 	"a2e/host"
 	"a2e/host/child/spill"
+	"a2e/host/guard/wall"
 	"a2e/host/sandbox"
 	"a2e/protocol"
 )
@@ -127,7 +128,7 @@ func Wasm(ctx context.Context, l *sandbox.Launcher, j Job, emit host.Emitter, ev
 	}
 	scratch, err := l.MakeScratch()
 	if err != nil {
-		return nil, errorf("the module cannot be run: %w", withoutPath(err))
+		return nil, errorf("the module cannot be run: %w", wall.Cause(err))
 	}
 	defer l.Discard(scratch)
 	order, policy, err := modulePolicy(&j, scratch, sum)
@@ -155,7 +156,7 @@ func checkModule(j *Job) (sum string, err error) {
 	}
 	n, err := io.Copy(hash, io.LimitReader(f, maxModuleBytes))
 	if err != nil {
-		return "", errorf("%s cannot be read: %w", j.File, withoutPath(err))
+		return "", errorf("%s cannot be read: %w", j.File, wall.Cause(err))
 	}
 	if n >= maxModuleBytes {
 		return "", errorf("%s has more than %d MiB, the largest module", j.File, maxModuleBytes>>20)
@@ -172,7 +173,7 @@ func modulePolicy(j *Job, scratch, sum string) (*moduleRun, sandbox.Policy, erro
 		Outcome: filepath.Join(scratch, "outcome"),
 	}
 	if err := os.Mkdir(order.Tmp, 0o700); err != nil {
-		return nil, policy, errorf("the module cannot be run: %w", withoutPath(err))
+		return nil, policy, errorf("the module cannot be run: %w", wall.Cause(err))
 	}
 	if j.CacheDir != "" {
 		if order.Cache = cacheOf(j.CacheDir, sum); order.Cache != "" {

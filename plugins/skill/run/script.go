@@ -26,12 +26,12 @@ import (
 func openNamed(j *Job) (*os.File, error) {
 	root, err := os.OpenRoot(j.Dir + "/.") // opening the bare name of a pipe would wait
 	if err != nil {
-		return nil, errorf("the folder of the skill cannot be opened: %w", withoutPath(err))
+		return nil, errorf("the folder of the skill cannot be opened: %w", wall.Cause(err))
 	}
 	defer root.Close()
 	f, err := root.OpenFile(filepath.FromSlash(j.File), os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return nil, errorf("%s cannot be opened: %w; name a file in the skill's folder", j.File, withoutPath(err))
+		return nil, errorf("%s cannot be opened: %w; name a file in the skill's folder", j.File, wall.Cause(err))
 	}
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() {
@@ -39,17 +39,9 @@ func openNamed(j *Job) (*os.File, error) {
 	}
 	if err != nil {
 		f.Close()
-		return nil, errorf("%s cannot be run: %w", j.File, withoutPath(err))
+		return nil, errorf("%s cannot be run: %w", j.File, wall.Cause(err))
 	}
 	return f, nil
-}
-
-// withoutPath returns an error without the path in it.
-func withoutPath(err error) error {
-	if e := (*os.PathError)(nil); errors.As(err, &e) {
-		return e.Err
-	}
-	return err
 }
 
 // interpreters maps the extension of a file to the program that runs it.
@@ -97,7 +89,7 @@ func interpreter(j *Job) ([]string, error) {
 	begin := make([]byte, child.MaxShebang)
 	n, err := io.ReadFull(f, begin)
 	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
-		return nil, errorf("%s cannot be read: %w", j.File, withoutPath(err))
+		return nil, errorf("%s cannot be read: %w", j.File, wall.Cause(err))
 	}
 	begin = begin[:n]
 	words, err := child.Shebang(begin)
@@ -153,7 +145,7 @@ func Script(ctx context.Context, l *sandbox.Launcher, j Job, emit host.Emitter, 
 	}
 	scratch, err := l.MakeScratch()
 	if err != nil {
-		return nil, errorf("the script cannot be started: %w", withoutPath(err))
+		return nil, errorf("the script cannot be started: %w", wall.Cause(err))
 	}
 	defer l.Discard(scratch)
 	env := map[string]string{"A2E_SKILL_DIR": j.Dir, "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1"}
