@@ -317,7 +317,7 @@ func (s *server) ask(ctx context.Context, limit time.Duration, t protocol.Type, 
 		"the agent did not answer %s within %s", t, limit))
 	defer stop()
 	defer s.keepAwake(asking)()
-	return s.p.services.Ask(asking, t, req, resp)
+	return s.p.Services().Ask(asking, t, req, resp)
 }
 
 // behalf returns the context of the call that a request of the server belongs to. Most servers do not name

@@ -158,7 +158,7 @@ func (s *server) askRoots(sess *host.Session) jsontext.Value {
 	ctx, stop := context.WithTimeout(host.InSession(s.p.life, sess), rootsLate)
 	defer stop()
 	var resp protocol.MCPRootListResponse
-	if err := s.p.services.Ask(ctx, protocol.TypeMCPRootListReq, &protocol.MCPRootListRequest{
+	if err := s.p.Services().Ask(ctx, protocol.TypeMCPRootListReq, &protocol.MCPRootListRequest{
 		ServerID:     s.opts.ID,
 		MCPRequestID: s.askID(),
 	}, &resp); err != nil {

@@ -255,7 +255,7 @@ func (p *Plugin) get(ctx context.Context, req *protocol.MCPPromptGetRequest,
 	})
 	if s.hasPrompt(req.Name) {
 		if err == nil || !host.CutShort(ctx) {
-			p.services.CountCall(ctx, host.CallOutcome{Kind: host.KindPrompt, Component: protocol.MCPName(s.opts.ID,
+			p.Services().CountCall(ctx, host.CallOutcome{Kind: host.KindPrompt, Component: protocol.MCPName(s.opts.ID,
 				req.Name), Success: err == nil, Duration: p.env.Now().Sub(start)})
 		}
 	} else if _, ok := answeredCode(err); ok {

@@ -37,18 +37,16 @@ import (
 
 // Plugin is one `mcp` plugin. It serves the capability tools as well.
 type Plugin struct {
+	*tools.Set
 	name       string
 	opts       Options
 	env        host.Env
-	set        *tools.Set
 	configured []ServerOptions
 	commands   func() (*sandbox.AllowList, error) // the programs that the agent may start as servers
 	firstWait  time.Duration                      // how long requests wait for a new server; tests set more
 	clientWait time.Duration                      // how long servers wait for Env.MCPClient; tests set less
 	rootsWait  time.Duration                      // how long a server waits for the agent's roots; tests set more
 	clientBy   time.Time                          // the end of clientWait; set by Start
-
-	services *host.Services // set by Start
 
 	life context.Context // context of the plugin's background work; set by Start
 	stop context.CancelFunc
@@ -100,7 +98,7 @@ func New(name string, opts Options, env host.Env) (*Plugin, error) {
 		rootsWait: rootsWait, servers: make(map[string]*server, len(configured)), learned: make(chan struct{}),
 		quiet: make(map[*host.Session]bool),
 	}
-	p.set = tools.NewSet(tools.SetOptions{
+	p.Set = tools.NewSet(tools.SetOptions{
 		Name: name, MaxOutputBytes: cmp.Or(opts.MaxOutputBytes, env.MaxOutputBytes),
 		StateDir: env.StateDir, Secrets: env.Secrets, Now: env.Now,
 		Await: p.awaitTools,
@@ -131,14 +129,8 @@ func (p *Plugin) Routes() []host.Route {
 		host.Handle(protocol.TypeMCPResourceSubscribeReq, p.subscribe).Claims(claimsOfServer),
 		host.List(protocol.TypeMCPPromptListReq, p.prompts, MergePrompts).Claims(claimsOfServer),
 		host.Handle(protocol.TypeMCPPromptGetReq, p.get).Claims(claimsOfServer),
-	}, p.set.Routes()...)
+	}, p.Set.Routes()...)
 }
-
-// DescribeTool implements host.ToolDescriber.
-func (p *Plugin) DescribeTool(name string) (host.ToolDetail, bool) { return p.set.DescribeTool(name) }
-
-// ToolState implements host.ToolKeeper.
-func (p *Plugin) ToolState(ctx context.Context) any { return p.set.ToolState(ctx) }
 
 // Start implements host.Starter: it starts to connect all servers at the same time and waits for none of
 // them.
@@ -148,8 +140,8 @@ func (p *Plugin) Start(ctx context.Context, s *host.Services) error {
 	if p.state != fresh {
 		return errors.New("the plugin was started before")
 	}
-	p.state, p.services = started, s
-	_ = p.set.Start(ctx, s) // it never fails
+	p.state = started
+	_ = p.Set.Start(ctx, s) // it never fails
 	p.life, p.stop = context.WithCancel(context.WithoutCancel(ctx))
 	p.clientBy = time.Now().Add(p.clientWait)
 	for _, o := range p.configured {

@@ -149,7 +149,7 @@ func (p *pusher) send(n notice) {
 			return
 		}
 	}
-	if err := p.s.p.services.Push(protocol.TypeMCPServerPush, push); err != nil &&
+	if err := p.s.p.Services().Push(protocol.TypeMCPServerPush, push); err != nil &&
 		!errors.Is(err, host.ErrStreamClosed) {
 		p.s.p.env.Log.Warn().Err(err).Str("mcp_server", p.s.opts.ID).Msg("a notification could not be passed on")
 	}

@@ -324,7 +324,7 @@ func (p *Plugin) publish() (news bool) {
 		s.mu.Unlock()
 	}
 	slices.SortFunc(all, func(a, b tools.Tool) int { return cmp.Compare(a.Def.Name, b.Def.Name) })
-	if err := p.set.Replace(all); err != nil {
+	if err := p.Replace(all); err != nil {
 		p.env.Log.Error().Err(err).Str("plugin", p.name).Msg("the tools of the MCP servers could not be taken in")
 		return false
 	}

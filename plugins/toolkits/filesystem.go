@@ -54,7 +54,7 @@ func (p *Plugin) newFilesystem(o FilesystemOptions, byConfig bool) (*made, error
 	if err != nil {
 		return nil, err
 	}
-	all := tools.FileTools(root, p.env.MaxOutputBytes, p.env.Wall, p.set.Services)
+	all := tools.FileTools(root, p.env.MaxOutputBytes, p.env.Wall, p.Services)
 	if o.ReadOnly {
 		all = slices.DeleteFunc(all, func(t tools.Tool) bool { return !t.Detail.ReadOnly })
 	}

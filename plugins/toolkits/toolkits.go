@@ -85,10 +85,10 @@ type WebOptions struct {
 
 // Plugin is one toolkits plugin.
 type Plugin struct {
+	*tools.Set
 	name string
 	opts Options
 	env  host.Env
-	set  *tools.Set
 
 	mu    sync.Mutex
 	kits  []*kit // in the order of kinds; guarded by mu
@@ -107,7 +107,7 @@ type kit struct {
 func New(name string, opts Options, env host.Env) (*Plugin, error) {
 	env = env.WithDefaults()
 	p := &Plugin{name: name, opts: opts, env: env}
-	p.set = tools.NewSet(tools.SetOptions{
+	p.Set = tools.NewSet(tools.SetOptions{
 		Name: name, MaxOutputBytes: env.MaxOutputBytes,
 		StateDir: env.StateDir, Secrets: env.Secrets, Now: env.Now, Await: p.await, Held: true, Unknown: filesToCome,
 	})
@@ -116,7 +116,7 @@ func New(name string, opts Options, env host.Env) (*Plugin, error) {
 	}
 	err := p.configured()
 	if err == nil {
-		err = p.set.Replace(p.toolsLocked())
+		err = p.Replace(p.toolsLocked())
 	}
 	if err != nil {
 		return nil, errors.Join(err, p.Close(context.Background()))
@@ -139,9 +139,6 @@ func (p *Plugin) configured() error {
 	return nil
 }
 
-// Start implements host.Starter.
-func (p *Plugin) Start(ctx context.Context, s *host.Services) error { return p.set.Start(ctx, s) }
-
 // Info implements host.Plugin.
 func (p *Plugin) Info() host.PluginInfo {
 	return host.PluginInfo{
@@ -152,7 +149,7 @@ func (p *Plugin) Info() host.PluginInfo {
 
 // Routes implements host.Plugin.
 func (p *Plugin) Routes() []host.Route {
-	return append(p.set.Routes(),
+	return append(p.Set.Routes(),
 		host.List(protocol.TypeToolkitListReq, p.list, protocol.MergeToolkits),
 		host.Handle(protocol.TypeToolkitConfigureReq, p.configure).Claims(p.claims),
 	)
@@ -185,12 +182,6 @@ func filesToCome(tool string) []tools.File {
 	}
 	return nil
 }
-
-// DescribeTool implements host.ToolDescriber.
-func (p *Plugin) DescribeTool(name string) (host.ToolDetail, bool) { return p.set.DescribeTool(name) }
-
-// ToolState implements host.ToolKeeper.
-func (p *Plugin) ToolState(ctx context.Context) any { return p.set.ToolState(ctx) }
 
 // EndSession implements host.SessionEnder: it removes the toolkits that the session's agent configured, secrets
 // included, and makes those of the config again.
@@ -237,7 +228,7 @@ func (k *kit) replace(m *made, by *host.Session) {
 
 // refreshLocked replaces the offered tools by those of the toolkits that are configured now.
 func (p *Plugin) refreshLocked() {
-	if err := p.set.Replace(p.toolsLocked()); err != nil {
+	if err := p.Replace(p.toolsLocked()); err != nil {
 		p.env.Log.Error().Err(err).Msg("the tools of the toolkits do not fit together")
 	}
 }

@@ -59,7 +59,7 @@ func fails(name string, err error) Tool {
 // withTools returns a plugin that has the given tools and no others.
 func withTools(t testing.TB, opts Options, all ...Tool) *Plugin {
 	t.Helper()
-	p := &Plugin{name: "tools", set: NewSet(SetOptions{
+	p := &Plugin{Set: NewSet(SetOptions{
 		Name: "tools", MaxOutputBytes: opts.MaxOutputBytes,
 		StateDir: t.TempDir(),
 	})}
@@ -70,7 +70,7 @@ func withTools(t testing.TB, opts Options, all ...Tool) *Plugin {
 func called(t testing.TB, p *Plugin, name, args string) (protocol.ToolResult, error) {
 	t.Helper()
 	req := &protocol.ToolCallRequest{ToolName: name, Arguments: parsed(t, args)}
-	resp, err := p.set.call(t.Context(), req, silent{})
+	resp, err := p.call(t.Context(), req, silent{})
 	if err != nil {
 		return protocol.ToolResult{}, err
 	}
@@ -270,7 +270,7 @@ func TestTimeouts(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), tc.request)
 				defer cancel()
 				start := time.Now()
-				_, err := p.set.call(ctx, &protocol.ToolCallRequest{ToolName: "wait"}, silent{})
+				_, err := p.call(ctx, &protocol.ToolCallRequest{ToolName: "wait"}, silent{})
 				assert.Equal(t, time.Since(start), tc.want, "it took")
 				if tc.want == tc.request {
 					assert.Is(t, err, context.DeadlineExceeded, "got …; the host has to see that its own limit was "+
@@ -297,7 +297,7 @@ func TestOptionsThatDoNotFit(t *testing.T) {
 		{Options{}, []Tool{bad}, `tool "tool": parameter "a": unknown type`},
 		{Options{}, []Tool{gives("", Outcome{})}, "needs a name"},
 	} {
-		err := (&Plugin{set: NewSet(SetOptions{})}).fill(tc.all, tc.opts)
+		err := (&Plugin{Set: NewSet(SetOptions{})}).fill(tc.all, tc.opts)
 		assert.Fails(t, err, tc.want)
 	}
 }

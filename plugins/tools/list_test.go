@@ -39,7 +39,7 @@ func listPlugin(t *testing.T) *Plugin {
 
 func listNames(t *testing.T, p *Plugin, req *protocol.ToolListRequest) []string {
 	t.Helper()
-	resp := must.Get(p.set.list(t.Context(), req, silent{}))(t)
+	resp := must.Get(p.list(t.Context(), req, silent{}))(t)
 	body := must.Get(protocol.AppendJSON(nil, resp))(t)
 	fitsSchema(t, protocol.TypeToolListResp, body)
 	names := []string{}

@@ -78,7 +78,7 @@ func TestCommandIsPrepared(t *testing.T) {
 		p, _ := bypassStage(t, tc.opts)
 		launcher := must.Get(p.env.Launcher())(t)
 		if tc.lists {
-			must.Get(p.set.list(t.Context(), &protocol.ToolListRequest{}, silent{}))(t)
+			must.Get(p.list(t.Context(), &protocol.ToolListRequest{}, silent{}))(t)
 		}
 		if tc.waits {
 			hosttest.Eventually(t, "a launcher that waits", func() bool { return launcher.Mechanism() != "" })
@@ -131,7 +131,7 @@ func TestRunCommandStreams(t *testing.T) {
 	// The script goes on only once its first line has arrived as an event.
 	emit := &logged{on: func() { _ = os.WriteFile(filepath.Join(dir, "seen"), nil, 0o600) }}
 	script := `echo first; until [ -e seen ]; do :; done; printf 'a\r\nb\303\050c\n\nlast'; echo oops >&2; head -c 70000 /dev/zero | tr '\0' x`
-	must.Get(p.set.call(t.Context(), shellCall(t, script), emit))(t)
+	must.Get(p.call(t.Context(), shellCall(t, script), emit))(t)
 	got := emit.of("stdout")
 	want := []string{"first", "a", "b\ufffd(c", ""}
 	assert.That(t, slices.Equal(got[:min(4, len(got))], want), "lines %q, want %q first", got, want)
@@ -152,7 +152,7 @@ func TestRunCommandStopped(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		done, printed := make(chan error, 1), make(chan struct{}, 2)
 		go func() {
-			_, err := p.set.call(ctx, shellCall(t, "echo begun; echo why >&2; sleep 1000"),
+			_, err := p.call(ctx, shellCall(t, "echo begun; echo why >&2; sleep 1000"),
 				&logged{on: func() { printed <- struct{}{} }})
 			done <- err
 		}()
@@ -175,7 +175,7 @@ func TestRunCommandStoppedIsSpilled(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		_, err := p.set.call(ctx, shellCall(t, "head -c 50000 /dev/zero | tr '\\0' x; : > printed; sleep 1000"),
+		_, err := p.call(ctx, shellCall(t, "head -c 50000 /dev/zero | tr '\\0' x; : > printed; sleep 1000"),
 			host.Mute{})
 		done <- err
 	}()
@@ -255,14 +255,14 @@ func TestWallRunCommandSwappedFolder(t *testing.T) {
 // that hold its pipes open.
 func TestRunCommandLeavesNobodyBehind(t *testing.T) {
 	p, dir := bypassStage(t, Options{AllowedCommands: []string{"sh"}})
-	out, err := p.set.call(t.Context(), shellCall(t,
+	out, err := p.call(t.Context(), shellCall(t,
 		`(while :; do echo x >> alive; done) & until [ -s alive ]; do :; done; echo done`), silent{})
 	must.That(t, err == nil && strings.Contains(string(out.data.(rawData)), "done"), "%v", err)
 	alive := filepath.Join(dir, "alive")
 	before, err := os.Stat(alive) // the control: it did run
 	must.That(t, err == nil && before.Size() != 0, "%v", err)
 	// This call takes time, in which a process that is still there would write.
-	if _, err := p.set.call(t.Context(), shellCall(t, "exit 0"), silent{}); err != nil {
+	if _, err := p.call(t.Context(), shellCall(t, "exit 0"), silent{}); err != nil {
 		t.Fatal(err)
 	}
 	if after, err := os.Stat(alive); err != nil || after.Size() != before.Size() {

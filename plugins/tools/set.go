@@ -114,8 +114,7 @@ type Set struct {
 	services  *host.Services           // set by Start
 }
 
-// Start stores the services of the host. A plugin calls Start of its set when it is started, or embeds
-// the set.
+// Start implements host.Starter: it stores the services of the host. A plugin with tools embeds its set.
 func (s *Set) Start(_ context.Context, services *host.Services) error {
 	s.services = services
 	return nil
@@ -275,7 +274,7 @@ func (t *registeredTool) fit(args protocol.Object) (protocol.Object, error) {
 
 // Tools returns the tools that Call runs, sorted by name, the deferred ones too.
 func (p *Plugin) Tools() []protocol.ToolDefinition {
-	listed := p.set.registry().listed
+	listed := p.registry().listed
 	defs := make([]protocol.ToolDefinition, len(listed))
 	for i, t := range listed {
 		defs[i] = t.Def
@@ -285,13 +284,13 @@ func (p *Plugin) Tools() []protocol.ToolDefinition {
 
 // ShortTool implements host.ShortCaller.
 func (p *Plugin) ShortTool(name string) bool {
-	t := p.set.registry().tools[name]
+	t := p.registry().tools[name]
 	return t != nil && t.short && t.Timeout == 0
 }
 
 // ReadOnly reports whether a tool changes nothing, whatever its arguments are.
 func (p *Plugin) ReadOnly(name string) bool {
-	t := p.set.registry().tools[name]
+	t := p.registry().tools[name]
 	return t != nil && t.Detail.ReadOnly
 }
 
@@ -299,7 +298,7 @@ func (p *Plugin) ReadOnly(name string) bool {
 // is a *protocol.Error, or that of ctx if it ended first. A tool that ran and
 // failed is not an error.
 func (p *Plugin) Call(ctx context.Context, name string, args protocol.Object) (*protocol.ToolResult, error) {
-	resp, err := p.set.call(ctx, &protocol.ToolCallRequest{ToolName: name, Arguments: args}, host.Mute{})
+	resp, err := p.call(ctx, &protocol.ToolCallRequest{ToolName: name, Arguments: args}, host.Mute{})
 	if err != nil {
 		return nil, err
 	}
@@ -357,19 +356,13 @@ func Narrow(resp *protocol.ToolListResponse, req *protocol.ToolListRequest) (cha
 	return len(resp.Tools) < n
 }
 
-// DescribeTool implements host.ToolDescriber.
-func (p *Plugin) DescribeTool(name string) (host.ToolDetail, bool) { return p.set.DescribeTool(name) }
-
-// ToolState implements host.ToolKeeper.
-func (p *Plugin) ToolState(ctx context.Context) any { return p.set.ToolState(ctx) }
-
-// ToolState returns a value that differs after the content of the set is replaced.
+// ToolState implements host.ToolKeeper: it returns a value that differs after the content of the set is replaced.
 func (s *Set) ToolState(ctx context.Context) any {
 	content, _ := s.current(ctx, "")
 	return content
 }
 
-// DescribeTool returns the detail of a tool that may be called; false = no such tool has this name.
+// DescribeTool implements host.ToolDescriber: it returns the detail of a tool that may be called; false = no such tool has this name.
 func (s *Set) DescribeTool(name string) (host.ToolDetail, bool) {
 	t := s.registry().tools[name]
 	if t == nil || t.Denied != "" {

@@ -22,16 +22,13 @@ import (
 )
 
 // rack is a plugin of another capability that also has tools.
-type rack struct {
-	name string
-	set  *Set
-}
+type rack struct{ *Set }
 
 func newRack(t testing.TB, o SetOptions, all ...Tool) *rack {
 	t.Helper()
 	s := NewSet(o)
 	must.OK(t, s.Replace(all))
-	return &rack{o.Name, s}
+	return &rack{s}
 }
 
 func (r *rack) Info() host.PluginInfo {
@@ -41,12 +38,8 @@ func (r *rack) Info() host.PluginInfo {
 	}
 }
 
-func (r *rack) Start(ctx context.Context, s *host.Services) error { return r.set.Start(ctx, s) }
-
-func (r *rack) Close(context.Context) error { return nil }
-
 func (r *rack) Routes() []host.Route {
-	return append(r.set.Routes(),
+	return append(r.Set.Routes(),
 		host.Handle(protocol.TypeToolkitListReq, func(context.Context, *protocol.ToolkitListRequest,
 			host.Emitter,
 		) (*protocol.ToolkitListResponse, error) {
@@ -260,14 +253,14 @@ func TestFileToolsOfAnotherFolder(t *testing.T) {
 	w := newWorkspace(t, 0, map[string]string{"a.txt": "here"})
 	r := newRack(t, SetOptions{Name: "one"}, FileTools(w.files.root, 0, nil, func() *host.Services { return nil })...)
 	var names []string
-	for name, e := range r.set.registry().tools {
+	for name, e := range r.registry().tools {
 		names = append(names, name)
 		assert.That(t, !e.quick, "%s would run on the reading goroutine", name)
 	}
 	slices.Sort(names)
 	got := strings.Join(names, " ")
 	assert.That(t, got == "edit_file glob grep list_dir read_file write_file", "the tools are %s", got)
-	resp := must.Get(r.set.call(t.Context(), &protocol.ToolCallRequest{
+	resp := must.Get(r.call(t.Context(), &protocol.ToolCallRequest{
 		ToolName:  "read_file",
 		Arguments: parsed(t, `{"path":"a.txt"}`),
 	}, silent{}))(t)
@@ -281,7 +274,7 @@ func TestCallAllocations(t *testing.T) {
 	req := &protocol.ToolCallRequest{ToolName: "echo", Arguments: parsed(t, `{"text":"x"}`)}
 	var dst []byte
 	n := testing.AllocsPerRun(200, func() {
-		resp, err := p.set.call(t.Context(), req, silent{})
+		resp, err := p.call(t.Context(), req, silent{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -75,7 +75,7 @@ func TestLongOutputIsSpilled(t *testing.T) {
 func TestLongOutputWithoutAFolder(t *testing.T) {
 	p := withTools(t, Options{MaxOutputBytes: 100}, gives("tool",
 		Outcome{Data: map[string]string{"content": strings.Repeat("x", 300)}}))
-	p.set.spill = spill.New("", nil)
+	p.spill = spill.New("", nil)
 	got := must.Get(called(t, p, "tool", `{}`))(t)
 	want := `{"content":"` + strings.Repeat("x", 73) + `"}`
 	assert.That(t, string(got.Data) == want && *got.Truncated, "got %s, want %s", got.Data, want)

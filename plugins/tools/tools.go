@@ -78,10 +78,9 @@ func (o *Options) ToolPatterns() map[string][]string {
 
 // Plugin is one `tools` plugin.
 type Plugin struct {
-	name     string
+	*Set
 	env      host.Env
 	folder   *wall.Folder
-	set      *Set
 	launcher atomic.Pointer[sandbox.Launcher] // the plugin's own; nil before the first program, or with Env.Launcher
 	web      *Web
 
@@ -93,9 +92,9 @@ type Plugin struct {
 // New makes the plugin called name. The error says which option does not fit.
 func New(name string, opts Options, env host.Env) (*Plugin, error) {
 	env = env.WithDefaults()
-	p := &Plugin{name: name, env: env}
+	p := &Plugin{env: env}
 	p.ctx, p.stop = context.WithCancel(context.Background())
-	p.set = NewSet(SetOptions{
+	p.Set = NewSet(SetOptions{
 		Name: name, MaxOutputBytes: cmp.Or(max(opts.MaxOutputBytes, 0), env.MaxOutputBytes),
 		StateDir: env.StateDir, Secrets: env.Secrets, Now: env.Now,
 	})
@@ -115,7 +114,7 @@ func New(name string, opts Options, env host.Env) (*Plugin, error) {
 func (p *Plugin) equip(opts Options) error {
 	builtin, c, err := p.make(opts)
 	if err == nil && refusal(&Tool{Def: protocol.ToolDefinition{Name: runCommand}}, opts) == "" {
-		p.set.listed = sync.OnceFunc(func() { p.goes.Go(func() { p.prepare(c) }) })
+		p.listed = sync.OnceFunc(func() { p.goes.Go(func() { p.prepare(c) }) })
 	}
 	var all []Tool
 	if err == nil && len(opts.Commands) > 0 {
@@ -127,7 +126,7 @@ func (p *Plugin) equip(opts Options) error {
 	if all != nil {
 		return p.fill(all, opts)
 	}
-	p.set.Later(func() []Tool { return withOptions(builtin(), opts) })
+	p.Later(func() []Tool { return withOptions(builtin(), opts) })
 	return p.checkPatterns(opts)
 }
 
@@ -136,7 +135,7 @@ func (p *Plugin) fill(all []Tool, opts Options) error {
 	if err := p.checkPatterns(opts); err != nil {
 		return err
 	}
-	return p.set.Replace(withOptions(all, opts))
+	return p.Replace(withOptions(all, opts))
 }
 
 func (p *Plugin) checkPatterns(opts Options) error {
@@ -179,9 +178,6 @@ func refusal(t *Tool, opts Options) string {
 	return ""
 }
 
-// Start implements host.Starter.
-func (p *Plugin) Start(ctx context.Context, s *host.Services) error { return p.set.Start(ctx, s) }
-
 // Info implements host.Plugin.
 func (p *Plugin) Info() host.PluginInfo {
 	return host.PluginInfo{Name: p.name, Capability: protocol.CapTools, Children: true}
@@ -192,11 +188,8 @@ func (p *Plugin) Scheme() string { return spill.Scheme }
 
 // OpenFiles implements host.FileSource.
 func (p *Plugin) OpenFiles(ctx context.Context, authority string) (*os.Root, error) {
-	return p.set.spill.OpenFiles(ctx, authority)
+	return p.spill.OpenFiles(ctx, authority)
 }
-
-// Routes implements host.Plugin.
-func (p *Plugin) Routes() []host.Route { return p.set.Routes() }
 
 // Close implements host.Plugin. The host ends all calls before it calls Close.
 func (p *Plugin) Close(context.Context) error {
@@ -218,11 +211,11 @@ func (p *Plugin) make(opts Options) (all func() []Tool, c *children, err error) 
 	if err != nil {
 		return nil, nil, fmt.Errorf("workspace: %w", err)
 	}
-	files := newFiles(p.folder.Root(), p.set.maxOutput, p.env.Wall, p.set.Services)
+	files := newFiles(p.folder.Root(), p.maxOutput, p.env.Wall, p.Services)
 	files.folder = p.folder
 	files.secrets = p.env.Secrets
 	c = &children{
-		files: files, workspace: workspace, maxOutput: p.set.maxOutput, spill: p.set.spill,
+		files: files, workspace: workspace, maxOutput: p.maxOutput, spill: p.spill,
 		launcher: p.env.Launcher, secrets: p.env.Secrets,
 	}
 	if !opts.NetworkDisabled {
@@ -248,7 +241,7 @@ func (p *Plugin) make(opts Options) (all func() []Tool, c *children, err error) 
 	c.allow = sync.OnceValues(func() (*sandbox.AllowList, error) {
 		return sandbox.NewAllowList(names, c.dirs(), workspace, opts.Exec == sandbox.ExecStrict)
 	})
-	p.web = NewWeb(webguard.Options{AllowPrivate: opts.HTTPAllowPrivate}, p.set.maxOutput, nil)
+	p.web = NewWeb(webguard.Options{AllowPrivate: opts.HTTPAllowPrivate}, p.maxOutput, nil)
 	return func() []Tool {
 		all := builtin(files, p.web, c)
 		if p.env.Checkpoints != nil {
