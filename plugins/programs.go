@@ -43,12 +43,6 @@ func AllowedPrograms(cfg *config.Config) ([]Programs, error) {
 			own.names = shared.names
 		}
 		one := Programs{Plugin: p.Name, Default: own.names == nil}
-		switch {
-		case one.Default && shared.strict():
-			own.names = sandbox.StrictCommands()
-		case one.Default:
-			own.names = sandbox.DefaultCommands()
-		}
 		if one.List, err = sandbox.NewAllowList(own.names, dirs, cfg.Workspace, shared.strict()); err != nil {
 			return nil, p.Options.Locate(config.At(err, "allowed_commands"))
 		}

@@ -61,12 +61,16 @@ type command struct {
 	path string   // real
 }
 
-// NewAllowList looks the commands up in dirs, as returned by SafePath. An entry is a bare name, or a name with fixed
+// NewAllowList looks the commands up in dirs, as returned by SafePath. Without entries (nil) the list has
+// DefaultCommands; a strict list leaves out those that start others. An entry is a bare name, or a name with fixed
 // first arguments, separated by spaces. Names that are in no folder go to Missing. A name with other characters than
 // letters, digits and "._+-" is an error, as it could be a path or a shell expression. In a strict list, an interpreter
 // or wrapper without the program that it shall run is a *WrapperError; without dirs only the names are checked.
 func NewAllowList(entries, dirs []string, workspace string, strict bool) (*AllowList, error) {
 	a := &AllowList{workspace: realPath(workspace)}
+	if entries == nil {
+		entries = slices.DeleteFunc(DefaultCommands(), func(name string) bool { return strict && isWrapper(name) })
+	}
 	same := func(text string) func(command) bool { return func(c command) bool { return c.text == text } }
 	for _, entry := range entries {
 		words := strings.Fields(entry)
@@ -287,11 +291,6 @@ type WrapperError struct{ Entry string }
 func (e *WrapperError) Error() string {
 	return fmt.Sprintf("%q starts any program or runs any code, which exec: strict does not allow; name it with the "+
 		"script that it may run, such as \"python3 tools/run.py\", or leave it out", e.Entry)
-}
-
-// StrictCommands returns DefaultCommands without the programs that start others.
-func StrictCommands() []string {
-	return slices.DeleteFunc(DefaultCommands(), func(name string) bool { return isWrapper(name) })
 }
 
 // wrappers are programs that run code which they are given, or that start programs named by their

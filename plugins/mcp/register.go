@@ -28,15 +28,8 @@ const closeWait = 5 * time.Second
 
 // allowList returns the list of the programs that the agent may start as servers.
 func (p *Plugin) allowList() (*sandbox.AllowList, error) {
-	names := p.opts.AllowedCommands
-	if names == nil {
-		names = sandbox.DefaultCommands()
-		if p.opts.Exec == sandbox.ExecStrict {
-			names = sandbox.StrictCommands()
-		}
-	}
-	return sandbox.NewAllowList(names, sandbox.SafePath(os.Getenv("PATH"), p.env.Workspace), p.env.Workspace,
-		p.opts.Exec == sandbox.ExecStrict)
+	dirs := sandbox.SafePath(os.Getenv("PATH"), p.env.Workspace)
+	return sandbox.NewAllowList(p.opts.AllowedCommands, dirs, p.env.Workspace, p.opts.Exec == sandbox.ExecStrict)
 }
 
 // register answers mcp/server/register/req: it connects to a server and answers with its row. A server that

@@ -103,16 +103,9 @@ func New(name string, opts Options, env host.Env) (*Plugin, error) {
 	}
 	p.spill = spill.New(env.StateDir, env.Secrets)
 	p.maxOutput = cmp.Or(max(opts.MaxOutputBytes, 0), env.MaxOutputBytes)
-	names := opts.AllowedCommands
-	if names == nil {
-		names = sandbox.DefaultCommands()
-		if opts.Exec == sandbox.ExecStrict {
-			names = sandbox.StrictCommands()
-		}
-	}
 	// programs are looked up at the first use: that takes longer than all else here
 	p.allow = sync.OnceValues(func() (*sandbox.AllowList, error) {
-		return sandbox.NewAllowList(names, sandbox.SafePath(os.Getenv("PATH"), workspace), workspace,
+		return sandbox.NewAllowList(opts.AllowedCommands, sandbox.SafePath(os.Getenv("PATH"), workspace), workspace,
 			opts.Exec == sandbox.ExecStrict)
 	})
 	p.ctx, p.cancel = context.WithCancelCause(context.Background())

@@ -231,15 +231,8 @@ func (p *Plugin) make(opts Options) (all func() []Tool, c *children, err error) 
 			return launcher, err
 		})
 	}
-	names := opts.AllowedCommands
-	if names == nil {
-		names = sandbox.DefaultCommands()
-		if opts.Exec == sandbox.ExecStrict {
-			names = sandbox.StrictCommands()
-		}
-	}
 	c.allow = sync.OnceValues(func() (*sandbox.AllowList, error) {
-		return sandbox.NewAllowList(names, c.dirs(), workspace, opts.Exec == sandbox.ExecStrict)
+		return sandbox.NewAllowList(opts.AllowedCommands, c.dirs(), workspace, opts.Exec == sandbox.ExecStrict)
 	})
 	p.web = NewWeb(webguard.Options{AllowPrivate: opts.HTTPAllowPrivate}, p.maxOutput, nil)
 	return func() []Tool {
