@@ -168,6 +168,17 @@ func (v Value) Str() (text string, ok bool) {
 	return string(b), ok
 }
 
+// Scalar returns the text of a string, or a number, true or false as it is written; ok is false for any other value.
+func (v Value) Scalar() (text string, ok bool) {
+	switch v.Kind() {
+	case '"':
+		return v.Str()
+	case '0', 't', 'f':
+		return string(v), true
+	}
+	return "", false
+}
+
 // Int returns an integer; ok reports whether the value is an integer that fits into
 // an int. 30.0 and 3e1 are integers too, as in JSON Schema.
 func (v Value) Int() (n int, ok bool) {

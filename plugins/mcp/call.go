@@ -262,26 +262,14 @@ func encode(v any) (jsontext.Value, error) {
 }
 
 // checker returns the function that checks a tool's arguments. given is the server's schema, input the same
-// schema as the host offers it. It is compiled at the first call. If this host cannot judge by the schema,
-// or that would cost too much, all arguments pass and the server decides.
+// schema as the host offers it. If this host cannot judge by the schema, the server decides.
 func checker(given, input jsontext.Value) func(protocol.Object) error {
-	ready := sync.OnceValue(func() *schema.Schema {
-		s, err := schema.Compile(input, maxSchemaSize)
-		if err != nil || !schema.Known(given) {
-			return nil
+	return tools.CheckBy(func() (*schema.Schema, error) {
+		if !schema.Known(given) {
+			return nil, errors.New("is of an unknown dialect")
 		}
-		return s
+		return schema.Compile(input, maxSchemaSize)
 	})
-	return func(args protocol.Object) error {
-		s := ready()
-		if s == nil || len(args.Raw()) > s.MaxBytes() {
-			return nil
-		}
-		if wrong := s.Check(args.Raw(), "/arguments"); wrong != nil {
-			return protocol.Violation(wrong...)
-		}
-		return nil
-	}
 }
 
 // The bounds of what a server may ask.

@@ -80,7 +80,7 @@ func (p *Plugin) askable() *sdk.ClientCapabilities {
 
 // setup gives a client the workspace as its root, if the server was offered roots. The agent may name
 // others; see listRoots.
-func (s *server) setup(_ string, client *sdk.Client) {
+func (s *server) setup(client *sdk.Client) {
 	s.mu.Lock()
 	declared := s.may.roots
 	s.roots.client = client

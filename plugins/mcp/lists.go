@@ -231,7 +231,7 @@ func (p *Plugin) get(ctx context.Context, req *protocol.MCPPromptGetRequest,
 	}
 	args := make(map[string]string, req.Arguments.Len())
 	for key, v := range req.Arguments.All() {
-		text, ok := scalarText(v)
+		text, ok := v.Scalar()
 		if !ok {
 			wrong.add("/arguments/"+protocol.Clip(string(key), maxQuoted), "is %s; prompts take texts", kindName(v))
 		}

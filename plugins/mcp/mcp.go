@@ -105,7 +105,7 @@ func New(name string, opts Options, env host.Env) (*Plugin, error) {
 	})
 	p.commands = sync.OnceValues(p.allowList)
 	for _, s := range configured {
-		s.tellSecrets(env.Secrets)
+		s.AddSecrets(env.Secrets) // no answer may show them
 	}
 	return p, nil
 }

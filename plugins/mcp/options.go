@@ -15,7 +15,6 @@ import (
 
 	"a2e/host"
 	"a2e/host/config"
-	"a2e/host/guard/redact"
 	"a2e/plugins/mcp/link"
 	"a2e/protocol"
 )
@@ -76,17 +75,6 @@ type ServerOptions struct {
 	Resources []string // globs of the URIs that may be read; empty = all
 
 	Sampling, Roots, Elicitation *bool // false = the server may not ask; nil = it may
-}
-
-// tellSecrets adds the environment, the headers and the secrets of the URL to secrets: no answer may show
-// them.
-func (o *ServerOptions) tellSecrets(secrets *redact.Set) {
-	for _, values := range []map[string]string{o.Env, o.Headers} {
-		for name, v := range values {
-			secrets.Add(name, v)
-		}
-	}
-	secrets.AddURL(o.URL)
 }
 
 // servers reads the servers of both keys and sorts them by id.

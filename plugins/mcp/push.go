@@ -10,6 +10,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"a2e/host"
+	"a2e/plugins/mcp/link"
 	"a2e/protocol"
 )
 
@@ -123,7 +124,7 @@ func (p *pusher) run(ctx context.Context) {
 			return
 		}
 		for n, ok := p.take(); ok && ctx.Err() == nil; n, ok = p.take() {
-			if sent++; sent > pushesInTime && time.Since(begun) < pushTime && !pause(ctx, pushTime-time.Since(begun)) {
+			if sent++; sent > pushesInTime && time.Since(begun) < pushTime && !link.Pause(ctx, pushTime-time.Since(begun)) {
 				return
 			}
 			if time.Since(begun) >= pushTime {

@@ -124,7 +124,7 @@ func (r *optionReader) field(name string, v protocol.Value) bool {
 func (r *optionReader) value(path string, v protocol.Value, dst any) {
 	switch dst := dst.(type) {
 	case *string:
-		text, ok := scalarText(v)
+		text, ok := v.Scalar()
 		if !ok {
 			r.wrong.add(path, "must be a string, not %s", kindName(v))
 			return
@@ -205,17 +205,6 @@ func listItems(v []byte) ([]protocol.Value, error) {
 		out[i] = protocol.Value(item)
 	}
 	return out, nil
-}
-
-// scalarText returns a string, or a number or boolean as it is written; false = v is none of these.
-func scalarText(v protocol.Value) (string, bool) {
-	switch v.Kind() {
-	case '"':
-		return v.Str()
-	case '0', 't', 'f':
-		return string(v), true
-	}
-	return "", false
 }
 
 // kindName describes a value without showing it.

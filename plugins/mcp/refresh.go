@@ -71,7 +71,7 @@ func (s *server) run(ctx context.Context) {
 		s.mu.Lock()
 		renew := s.renew
 		s.mu.Unlock()
-		if !renew && !pause(ctx, debounce) {
+		if !renew && !link.Pause(ctx, debounce) {
 			return
 		}
 		switch failed := s.refresh(ctx); {
@@ -80,18 +80,6 @@ func (s *server) run(ctx context.Context) {
 		case s.awaitsApproval():
 			clock.Reset(pinsRefresh)
 		}
-	}
-}
-
-// pause waits for d; false = ctx ended first.
-func pause(ctx context.Context, d time.Duration) bool {
-	clock := time.NewTimer(d)
-	defer clock.Stop()
-	select {
-	case <-clock.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 

@@ -128,7 +128,7 @@ func (p *Plugin) openLocked(o ServerOptions, by origin) *server {
 	s.link = link.Open(p.config(&o, by), link.Env{
 		Launcher: p.env.Launcher, Workspace: p.env.Workspace, Homes: p.homes(), Log: p.env.Log, Now: p.env.Now,
 		Secrets: p.env.Secrets,
-		Client: func(string) *sdk.ClientOptions {
+		Client: func() *sdk.ClientOptions {
 			<-opened // the handlers use s.link
 			return s.client()
 		},

@@ -264,7 +264,7 @@ func (s *server) request(
 		if params["inputResponses"] = answers; asks.State != nil {
 			params["requestState"] = asks.State
 		}
-		if len(answers) == 0 && !pause(ctx, debounce) { // the server asked for nothing: it is busy
+		if len(answers) == 0 && !link.Pause(ctx, debounce) { // the server asked for nothing: it is busy
 			return nil, context.Cause(ctx)
 		}
 	}

@@ -66,11 +66,7 @@ func spawnEnv(req *protocol.ProcSpawnRequest) (map[string]string, error) {
 	}
 	env := make(map[string]string, req.Env.Len())
 	for key, val := range req.Env.All() {
-		text, ok := val.Str()
-		switch val.Kind() {
-		case '0', 't', 'f':
-			text, ok = string(val), true
-		}
+		text, ok := val.Scalar()
 		if !ok {
 			path := jsontext.Pointer("/env").AppendToken(string(key))
 			problems = append(problems, protocol.FieldError{Path: string(path), Message: "should be a text, a " +

@@ -185,7 +185,7 @@ func (r *root) dir() string { return filepath.Join(r.base, r.rel) }
 
 // open opens the folder as an os.Root.
 func (r *root) open() (*os.Root, error) {
-	top, err := os.OpenRoot(asDir(r.base))
+	top, err := os.OpenRoot(wall.AsDir(r.base))
 	if err != nil || r.rel == "." {
 		return top, err
 	}
@@ -194,12 +194,8 @@ func (r *root) open() (*os.Root, error) {
 		own, _, err := guard.OpenDir(filepath.ToSlash(r.rel))
 		return own, err
 	}
-	return top.OpenRoot(asDir(r.rel))
+	return top.OpenRoot(wall.AsDir(r.rel))
 }
-
-// asDir returns a path that can only be opened if it is a folder. Opening the bare name of a
-// pipe would wait for its other end, and all skills would wait with it.
-func asDir(name string) string { return name + "/." }
 
 // rootsOf lists the folders of skills, in the order of their priority.
 func rootsOf(opts Options, env host.Env) ([]*root, error) {
@@ -337,7 +333,7 @@ func (s *skill) open() (*os.Root, error) {
 		return nil, s.gone(err)
 	}
 	defer top.Close()
-	own, err := top.OpenRoot(asDir(s.rel))
+	own, err := top.OpenRoot(wall.AsDir(s.rel))
 	if err != nil {
 		return nil, s.gone(err)
 	}

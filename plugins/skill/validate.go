@@ -15,6 +15,7 @@ import (
 	"golang.org/x/text/unicode/norm"
 
 	"a2e/host/config/yamltree"
+	"a2e/host/guard/wall"
 	"a2e/protocol"
 )
 
@@ -319,7 +320,7 @@ func NewSkill(base, rel, name, about string) (string, error) {
 	if err := os.MkdirAll(base, 0o755); err != nil {
 		return "", err
 	}
-	root, err := os.OpenRoot(asDir(base))
+	root, err := os.OpenRoot(wall.AsDir(base))
 	if err != nil {
 		return "", err
 	}

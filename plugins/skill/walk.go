@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 
+	"a2e/host/guard/wall"
 	"a2e/protocol"
 )
 
@@ -234,7 +235,7 @@ func (w *walk) parse(f *found, text []byte, rel, doc string) {
 func (w *walk) file(f *found, s *skill) {
 	path := filepath.Join(s.rel, filepath.FromSlash(s.file))
 	w.watch(path)
-	own, err := w.fs.OpenRoot(asDir(s.rel))
+	own, err := w.fs.OpenRoot(wall.AsDir(s.rel))
 	if err != nil {
 		f.fail(0, "the folder cannot be opened: %v", reason(err))
 		return

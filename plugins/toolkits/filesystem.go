@@ -14,14 +14,6 @@ import (
 	"a2e/protocol"
 )
 
-// filesystemTools returns the names of the tools of the toolkit filesystem.
-func filesystemTools() []string {
-	return []string{
-		"filesystem_edit_file", "filesystem_glob", "filesystem_grep", "filesystem_list_dir",
-		"filesystem_read_file", "filesystem_write_file",
-	}
-}
-
 // inWorkspace returns the path of a file below a toolkit's folder, relative to the workspace.
 func (p *Plugin) inWorkspace(root, name string) string {
 	if filepath.IsAbs(root) {
@@ -91,7 +83,7 @@ func (p *Plugin) openFolder(field, name string, byConfig bool) (*os.Root, error)
 		if p.env.Wall.Hides(wall.Real(name)) {
 			return nil, p.wrongSetting(field, wall.ErrOwn.Error(), true)
 		}
-		root, err := os.OpenRoot(asDir(name))
+		root, err := os.OpenRoot(wall.AsDir(name))
 		if err != nil {
 			return nil, p.wrongSetting(field, reason(err), true)
 		}
@@ -103,7 +95,7 @@ func (p *Plugin) openFolder(field, name string, byConfig bool) (*os.Root, error)
 			"%s leads out of the workspace; the toolkit may be rooted in the workspace, or in one of the folders "+
 				"that the host's config lists for toolkits", field)
 	}
-	outer, err := os.OpenRoot(asDir(base))
+	outer, err := os.OpenRoot(wall.AsDir(base))
 	if err != nil {
 		return nil, p.wrongSetting(field, reason(err), false)
 	}
@@ -127,12 +119,8 @@ func (p *Plugin) inner(outer *os.Root, rest string) (*os.Root, error) {
 		root, _, err := guard.OpenDir(rest)
 		return root, err
 	}
-	return outer.OpenRoot(asDir(rest))
+	return outer.OpenRoot(wall.AsDir(rest))
 }
-
-// asDir makes opening a path fail at once for anything but a folder: opening the bare
-// name of a pipe would wait for its other end.
-func asDir(name string) string { return name + "/." }
 
 // within splits a path of the agent into a folder that the agent may use and a path in it; ok = false if the path
 // is in none of them.

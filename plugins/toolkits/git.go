@@ -15,11 +15,6 @@ import (
 	"a2e/protocol"
 )
 
-// gitTools returns the names of the tools of the toolkit git.
-func gitTools() []string {
-	return []string{"git_add", "git_commit", "git_diff", "git_log", "git_show", "git_status"}
-}
-
 // repo is the repository of the toolkit git.
 type repo struct {
 	*git.Repo

@@ -3,6 +3,7 @@ package toolkits
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/textproto"
@@ -25,9 +26,6 @@ import (
 	"a2e/plugins/tools"
 	"a2e/protocol"
 )
-
-// httpTools returns the names of the tools of the toolkit http.
-func httpTools() []string { return []string{"api_delete", "api_get", "api_post", "api_put"} }
 
 // api is the web API of the toolkit http, or of openapi.
 type api struct {
@@ -86,12 +84,7 @@ func (p *Plugin) newAPI(kit string, o HTTPOptions, byConfig, private bool) (*api
 	return a, nil
 }
 
-// headerError says what is wrong with a header, without its value.
-type headerError string
-
-func (e headerError) Error() string { return string(e) }
-
-// setHeaders stores the headers of each request. Their values are secret, with a few exceptions.
+// setHeaders stores the headers of each request. Their values are secret, with a few exceptions; the error names no value.
 func (a *api) setHeaders(headers map[string]config.Secret) error {
 	a.secrets = redact.New(nil)
 	for name, secret := range headers {
@@ -99,14 +92,14 @@ func (a *api) setHeaders(headers map[string]config.Secret) error {
 		name = textproto.CanonicalMIMEHeaderKey(name)
 		switch {
 		case !httpguts.ValidHeaderFieldName(name):
-			return headerError("has a name that a header cannot have")
+			return errors.New("has a name that a header cannot have")
 		case !httpguts.ValidHeaderFieldValue(value):
-			return headerError(name + " has a value that no header can have, such as a line break")
+			return errors.New(name + " has a value that no header can have, such as a line break")
 		case slices.Contains([]string{
 			"Host", "Content-Length", "Transfer-Encoding", "Connection", "Trailer",
 			"Upgrade",
 		}, name):
-			return headerError(name + " cannot be set; the host does that itself")
+			return errors.New(name + " cannot be set; the host does that itself")
 		}
 		a.headers.Set(name, value)
 		if slices.Contains([]string{"Accept", "Accept-Language", "Content-Type", "User-Agent"}, name) {
@@ -244,28 +237,21 @@ func (a *api) url(in *request) (*url.URL, error) {
 
 // queryValues returns the values of one query parameter as texts.
 func queryValues(val protocol.Value) ([]string, bool) {
-	switch val.Kind() {
-	case '"':
-		text, ok := val.Str()
-		return []string{text}, ok
-	case '0', 't', 'f':
-		return []string{string(val)}, true
-	case '[':
-		var list []jsontext.Value
-		if json.Unmarshal(val, &list) != nil {
+	if text, ok := val.Scalar(); ok {
+		return []string{text}, true
+	}
+	var list []jsontext.Value
+	if val.Kind() != '[' || json.Unmarshal(val, &list) != nil {
+		return nil, false
+	}
+	all := make([]string, len(list))
+	for i, item := range list {
+		var ok bool
+		if all[i], ok = protocol.Value(item).Scalar(); !ok {
 			return nil, false
 		}
-		var all []string
-		for _, item := range list {
-			one, ok := queryValues(protocol.Value(item))
-			if !ok || len(one) != 1 {
-				return nil, false
-			}
-			all = append(all, one[0])
-		}
-		return all, true
 	}
-	return nil, false
+	return all, true
 }
 
 // body returns the body of the request and its media type.

@@ -37,11 +37,11 @@ const version = "1.0.0"
 // kind is one toolkit, independent of its configuration.
 type kind struct {
 	name, alias, description, category string
-	tags, tools                        []string
+	tags                               []string
+	tools                              []string // the names of those that it has before it is configured
 	schema                             func() (*jsonschema.Schema, error)
 	fromAgent                          func(p *Plugin, config protocol.Object) (*made, error) // config fits the schema
-	fromConfig                         func(p *Plugin) (*made,
-		error) // nil = the config does not configure it
+	fromConfig                         func(p *Plugin) (*made, error)                         // nil = not in the config
 }
 
 // kinds lists the toolkits by name.
@@ -49,17 +49,21 @@ func kinds() []kind {
 	return []kind{
 		kindOf(kind{
 			name: kitFilesystem, alias: "Files", category: "files", tags: []string{"files", "read", "write"},
-			tools:       filesystemTools(),
+			tools: []string{
+				"filesystem_edit_file", "filesystem_glob", "filesystem_grep", "filesystem_list_dir",
+				"filesystem_read_file", "filesystem_write_file",
+			},
 			description: "A second set of file tools, for another folder than the workspace as a whole.",
 		}, func(o *Options) *FilesystemOptions { return o.Filesystem }, (*Plugin).newFilesystem),
 		kindOf(kind{
 			name: kitGit, alias: "Git", category: "development", tags: []string{"git", "version control"},
-			tools: gitTools(),
+			tools: []string{"git_add", "git_commit", "git_diff", "git_log", "git_show", "git_status"},
 			description: "One git repository: status, diff, log, show, add, commit. Its hooks, pager, filters and " +
 				"credential helpers do not run.",
 		}, func(o *Options) *GitOptions { return o.Git }, (*Plugin).newGit),
 		kindOf(kind{
-			name: kitHTTP, alias: "HTTP API", category: "web", tags: []string{"http", "api", "web"}, tools: httpTools(),
+			name: kitHTTP, alias: "HTTP API", category: "web", tags: []string{"http", "api", "web"},
+			tools: []string{"api_delete", "api_get", "api_post", "api_put"},
 			description: "Calls of one web API: GET, POST, PUT and DELETE below its base URL, with headers that " +
 				"stay secret.",
 		}, func(o *Options) *HTTPOptions { return o.HTTP }, (*Plugin).newHTTP),
@@ -71,12 +75,12 @@ func kinds() []kind {
 		}, func(o *Options) *OpenAPIOptions { return o.OpenAPI }, (*Plugin).newOpenAPI),
 		kindOf(kind{
 			name: kitSQL, alias: "SQL", category: "database", tags: []string{"sql", "database", "sqlite", "postgresql"},
-			tools:       sqlTools(),
+			tools:       []string{"sql_describe", "sql_query", "sql_tables"},
 			description: "One SQLite or PostgreSQL database, read by queries with parameters.",
 		}, func(o *Options) *SQLOptions { return o.SQL }, (*Plugin).newSQL),
 		kindOf(kind{
 			name: kitWeb, alias: "Web", category: "web", tags: []string{"web", "http", "markdown", "rss", "sitemap"},
-			tools:       webTools(),
+			tools:       []string{"web_feed", "web_fetch", "web_sitemap"},
 			description: "Web pages as Markdown in parts, sitemaps, RSS and Atom feeds, without a browser.",
 		}, func(o *Options) *WebOptions { return o.Web }, (*Plugin).newWeb),
 	}
@@ -151,7 +155,7 @@ func newMade(kit string, all []tools.Tool, close func()) *made {
 // follow makes the toolkit m, called name, again when its folder was removed and made again: m has the old folder
 // open. again makes the new toolkit.
 func (p *Plugin) follow(name, folder string, m *made, again func() (*made, error)) (*made, error) {
-	at, err := wall.OpenFolder(asDir(folder))
+	at, err := wall.OpenFolder(wall.AsDir(folder))
 	if err != nil {
 		m.retire()
 		return nil, err

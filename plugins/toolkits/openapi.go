@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -212,23 +211,9 @@ func (a *api) operationTool(op *operation) tools.Tool {
 		Tags:             append([]string{"api", strings.ToLower(op.method)}, op.tags...),
 		OutputParameters: tools.Members[operationAnswer](),
 	}
-	ready := sync.OnceValue(func() *schema.Schema {
-		s, err := schema.Compile(op.schema, 2*specMaxParts)
-		if err != nil {
-			return nil // the API reports arguments that are not valid
-		}
-		return s
-	})
 	return tools.Tool{
 		Def: def, Detail: detail,
-		Check: func(args protocol.Object) error {
-			if s := ready(); s != nil && len(args.Raw()) <= s.MaxBytes() {
-				if wrong := s.Check(args.Raw(), "/arguments"); wrong != nil {
-					return protocol.Violation(wrong...)
-				}
-			}
-			return nil
-		},
+		Check: tools.CheckBy(func() (*schema.Schema, error) { return schema.Compile(op.schema, 2*specMaxParts) }),
 		Call: func(ctx context.Context, args protocol.Object, _ host.Emitter) (*tools.Outcome, error) {
 			return a.operate(ctx, op, args)
 		},

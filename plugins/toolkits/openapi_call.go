@@ -151,15 +151,10 @@ func (v *paramValue) addMembers(obj protocol.Object, prefix string, deep bool) b
 
 // scalarText returns the text of a string, number, boolean or null ("") for a request.
 func scalarText(val protocol.Value) (string, bool) {
-	switch val.Kind() {
-	case '"':
-		return val.Str()
-	case '0', 't', 'f':
-		return string(val), true
-	case 'n':
+	if val.Kind() == 'n' {
 		return "", true
 	}
-	return "", false
+	return val.Scalar()
 }
 
 func plainText(text string) string { return text }

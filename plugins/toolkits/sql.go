@@ -171,9 +171,6 @@ func (p *Plugin) openEngine(d *database, dsn string, readOnly, byConfig bool) (e
 // readOnly reports whether the database may not be changed, which is the default.
 func (o SQLOptions) readOnly() bool { return o.ReadOnly == nil || *o.ReadOnly }
 
-// sqlTools returns the names of the tools of the toolkit sql.
-func sqlTools() []string { return []string{"sql_describe", "sql_query", "sql_tables"} }
-
 func (d *database) tablesTool() tools.Tool {
 	def := protocol.ToolDefinition{
 		Name: "sql_tables", Description: "List the tables and views of the " + d.name + " database.", Idempotent: true,

@@ -108,7 +108,7 @@ func (p *Plugin) openFile(name string) (*os.File, string, error) {
 		return nil, "", protocol.Errorf(protocol.CodeToolDenied, "%.200q leads out of the workspace; the agent may "+
 			"name files of the workspace only", name)
 	}
-	root, err := os.OpenRoot(asDir(base))
+	root, err := os.OpenRoot(wall.AsDir(base))
 	if err != nil {
 		return nil, "", errors.New(reason(err))
 	}

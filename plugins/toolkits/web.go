@@ -55,9 +55,6 @@ func (p *Plugin) newWeb(o WebOptions, byConfig bool) (*made, error) {
 	return newMade(kitWeb, []tools.Tool{s.fetchTool(), s.sitemapTool(), s.feedTool()}, s.web.Close), nil
 }
 
-// webTools returns the names of the tools of the toolkit web.
-func webTools() []string { return []string{"web_feed", "web_fetch", "web_sitemap"} }
-
 // admits reports whether a URL is on one of the hosts; without hosts it admits all.
 func (s *site) admits(u *url.URL) bool {
 	for _, pattern := range s.hosts {

@@ -250,7 +250,7 @@ func (f *files) openDir(name string) (dir *os.Root, short, real string, err erro
 	if f.guard.Holds() {
 		dir, real, err = f.guard.OpenDir(short)
 	} else {
-		dir, err = f.root.OpenRoot(asDir(short))
+		dir, err = f.root.OpenRoot(wall.AsDir(short))
 	}
 	if err != nil {
 		return nil, "", "", err
@@ -260,10 +260,6 @@ func (f *files) openDir(name string) (dir *os.Root, short, real string, err erro
 	}
 	return dir, short, real, nil
 }
-
-// asDir makes opening a path fail at once for anything but a folder:
-// OpenRoot on the bare name of a pipe would wait for its other end.
-func asDir(name string) string { return name + "/." }
 
 // checkDir refuses the folders of a kernel file system.
 func (f *files) checkDir(dir *os.Root) error {
@@ -286,7 +282,7 @@ func (f *files) enter(dir *os.Root, name string) (*os.Root, error) {
 	case !before.IsDir():
 		return nil, errNotDir
 	}
-	sub, err := dir.OpenRoot(asDir(name))
+	sub, err := dir.OpenRoot(wall.AsDir(name))
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"a2e/host/schema"
 	"a2e/protocol"
@@ -134,6 +135,22 @@ func forgiving(declared []protocol.ToolParameter) []protocol.ToolParameter {
 		}
 	}
 	return declared
+}
+
+// CheckBy returns a Tool.Check for arguments that a schema describes. compile makes the schema at the first call. If
+// it fails, or the check of arguments would cost too much, they pass: what the tool calls decides then.
+func CheckBy(compile func() (*schema.Schema, error)) func(args protocol.Object) error {
+	compiled := sync.OnceValues(compile)
+	return func(args protocol.Object) error {
+		s, err := compiled()
+		if err != nil || len(args.Raw()) > s.MaxBytes() {
+			return nil
+		}
+		if wrong := s.Check(args.Raw(), "/arguments"); wrong != nil {
+			return protocol.Violation(wrong...)
+		}
+		return nil
+	}
 }
 
 // checker collects the problems of one set of arguments.

@@ -66,6 +66,9 @@ func CanonicalIn(workspace, name string) string {
 	return Canonical(filepath.Join(workspace, name))
 }
 
+// AsDir returns a path that opens only if it is a folder: opening the bare name of a pipe would wait for its other end.
+func AsDir(name string) string { return name + "/." }
+
 // Within reports whether path is dir or lies below it. Only the names are compared.
 func Within(dir, path string) bool {
 	_, ok := below(dir, path)
@@ -300,7 +303,7 @@ func (w *openPath) enter(name string, info fs.FileInfo) error {
 	if len(w.dirs) >= maxDepth {
 		return &fs.PathError{Op: "open", Path: name, Err: errors.New("too deep")}
 	}
-	sub, err := w.here().OpenRoot(name + "/.") // does not block, as the bare name of a pipe would
+	sub, err := w.here().OpenRoot(AsDir(name))
 	if err != nil {
 		return err
 	}

@@ -204,15 +204,12 @@ func (c *Config) validateProgram() error {
 	return nil
 }
 
-// secrets returns the secrets of the host and those of c: its environment, its headers and the secrets in
-// its URL.
-func (c *Config) secrets(host *redact.Set) *redact.Set {
-	s := redact.New(host)
+// AddSecrets adds the environment, the headers and the secrets of the URL to a set.
+func (c *Config) AddSecrets(s *redact.Set) {
 	for _, values := range []map[string]string{c.Env, c.Headers} {
 		for name, v := range values {
 			s.Add(name, v)
 		}
 	}
 	s.AddURL(c.URL)
-	return s
 }

@@ -118,9 +118,9 @@ func TestExplain(t *testing.T) {
 		"cancelled": {ended, context.Canceled, "", "mine"},
 	} {
 		l := &Link{
-			cfg: Config{ID: "srv"}.withDefaults(), secrets: (&Config{URL: "http://x/?key=s3cret"}).secrets(nil),
-			env: Env{Now: time.Now},
+			cfg: Config{ID: "srv"}.withDefaults(), secrets: redact.New(nil), env: Env{Now: time.Now},
 		}
+		l.secrets.AddURL("http://x/?key=s3cret")
 		outer := tc.outer
 		if outer == nil {
 			outer = t.Context()
@@ -151,7 +151,8 @@ func TestSecrets(t *testing.T) {
 		},
 		Headers: map[string]string{"Authorization": "Bearer xyzzy", "X-Tenant": "acme-1"},
 	}
-	s := cfg.secrets(nil)
+	s := redact.New(nil)
+	cfg.AddSecrets(s)
 	for text, want := range map[string]string{
 		"abcdef, abcde":               redact.Text + ", " + redact.Text + "e",
 		"no":                          "no",

@@ -190,14 +190,14 @@ func (c *conn) client() *mcp.Client {
 	l := c.link
 	var opts mcp.ClientOptions
 	if l.env.Client != nil {
-		if own := l.env.Client(l.cfg.ID); own != nil {
+		if own := l.env.Client(); own != nil {
 			opts = *own
 		}
 	}
 	opts.KeepAlive = 0
 	client := mcp.NewClient(&mcp.Implementation{Name: "a2e", Version: "dev"}, &opts)
 	if l.env.Setup != nil {
-		l.env.Setup(l.cfg.ID, client)
+		l.env.Setup(client)
 	}
 	_ = mcp.AddSendingCustomMethod[*rawParams, *rawResult](client, rawMethod) // rawMethod is not a method of MCP
 	client.AddReceivingMiddleware(c.guard)

@@ -117,7 +117,7 @@ func TestRequestsWithOneID(t *testing.T) {
 		return append(before, times(2*maxAsked, ask(`"`+markPrefix+`1"`))...), nil
 	})
 	s := newStage(t, Config{URL: url, Transport: HTTP, CallTimeout: hosttest.Patience}, func(e *Env) {
-		e.Client = func(string) *mcp.ClientOptions {
+		e.Client = func() *mcp.ClientOptions {
 			return &mcp.ClientOptions{ElicitationHandler: func(ctx context.Context,
 				_ *mcp.ElicitRequest,
 			) (*mcp.ElicitResult, error) {

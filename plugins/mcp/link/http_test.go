@@ -292,7 +292,7 @@ func TestHTTPFlood(t *testing.T) {
 			var heard atomic.Int64
 			at := newSite(t, transport)
 			s := newStage(t, Config{URL: at.URL, Transport: transport}, func(e *Env) {
-				e.Client = func(string) *mcp.ClientOptions {
+				e.Client = func() *mcp.ClientOptions {
 					return &mcp.ClientOptions{ProgressNotificationHandler: func(context.Context,
 						*mcp.ProgressNotificationClientRequest,
 					) {

@@ -71,7 +71,7 @@ type Env struct {
 	// notifications are called one after the other and hold back what the server sends next: they must not
 	// wait for an answer of the same server. KeepAlive is not used. Client may wait while a process starts:
 	// ConnectTimeout begins after it.
-	Client func(id string) *mcp.ClientOptions
+	Client func() *mcp.ClientOptions
 	// Handle, if not nil, answers requests of the server and handles its notifications, in place of the
 	// handlers of Client, for: sampling, elicitation, roots, progress, log messages, updates of resources.
 	// params are valid JSON as the server wrote them, or nil if there are none; the result of a request is
@@ -79,7 +79,7 @@ type Env struct {
 	Handle func(ctx context.Context, method string, params jsontext.Value) (jsontext.Value, error)
 	// Setup, if not nil, completes each client before it connects: its roots, its
 	// middleware.
-	Setup func(id string, client *mcp.Client)
+	Setup func(client *mcp.Client)
 	// Changed, if not nil, is called after each change of State.Status, and when a server that stays
 	// Connected has a new session, which knows nothing of the old one. It is never called concurrently for
 	// one Link. Slow work and Close must run on another goroutine.
@@ -148,9 +148,10 @@ func open(cfg Config, env Env, carry func(c *conn) (carrier, error)) *Link {
 	}
 	l := &Link{
 		cfg: cfg.withDefaults(), env: env, log: env.Log.With().Str("mcp_server", cfg.ID).Logger(),
-		secrets: cfg.secrets(env.Secrets), carry: carry,
+		secrets: redact.New(env.Secrets), carry: carry,
 		over: make(chan struct{}), changed: make(chan struct{}),
 	}
+	cfg.AddSecrets(l.secrets)
 	l.state = State{Status: Connecting, Since: env.Now(), Transport: cfg.Kind()}
 	l.setup = wireSetup{cfg.Kind(), legacy}
 	l.ctx, l.stop = context.WithCancelCause(context.Background())
@@ -300,21 +301,21 @@ func (l *Link) run() {
 			status = Failed
 		}
 		l.lost(status, err, pace.Failures, wait)
-		if !l.pause(wait) {
+		if !Pause(l.ctx, wait) {
 			break
 		}
 	}
 	l.set(func(s *State) { s.Status, s.RetryAt, s.PID, s.Installing = Closed, time.Time{}, 0, false })
 }
 
-// pause waits before the next try; false = the link was closed.
-func (l *Link) pause(wait time.Duration) bool {
-	timer := time.NewTimer(wait)
+// Pause waits for d; false = ctx ended first.
+func Pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 		return true
-	case <-l.ctx.Done():
+	case <-ctx.Done():
 		return false
 	}
 }

@@ -110,6 +110,15 @@ func (s *stage) must(name string, args any) string {
 	return text
 }
 
+// awaitFile waits until the server has made a file in the workspace.
+func (s *stage) awaitFile(name string) {
+	s.t.Helper()
+	hosttest.Eventually(s.t, "the file "+name, func() bool {
+		_, err := os.Stat(filepath.Join(s.dir, name))
+		return err == nil
+	})
+}
+
 // wantError checks the code of an error and that its text holds all the words.
 func wantError(t testing.TB, err error, code protocol.ErrorCode, words ...string) *protocol.Error {
 	t.Helper()

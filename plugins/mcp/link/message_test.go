@@ -302,7 +302,7 @@ func TestIDsOfTheServer(t *testing.T) {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}
-		e.Client = func(string) *mcp.ClientOptions { return &mcp.ClientOptions{ElicitationHandler: asked} }
+		e.Client = func() *mcp.ClientOptions { return &mcp.ClientOptions{ElicitationHandler: asked} }
 	})
 	s.must("x", nil)
 	hosttest.Eventually(t, "all answers", func() bool {

@@ -243,7 +243,7 @@ func listener(t testing.TB, url string) (*stage, *atomic.Int64) {
 	var heard atomic.Int64
 	return newStage(t, Config{URL: url, Transport: HTTP}, func(e *Env) {
 		e.firstRetry = 50 * time.Microsecond
-		e.Client = func(string) *mcp.ClientOptions {
+		e.Client = func() *mcp.ClientOptions {
 			changed := func(context.Context, *mcp.ToolListChangedRequest) { heard.Add(1) }
 			return &mcp.ClientOptions{ToolListChangedHandler: changed}
 		}

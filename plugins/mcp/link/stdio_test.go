@@ -30,10 +30,10 @@ func TestStdio(t *testing.T) {
 	var states sync.Map
 	var asked atomic.Value
 	s := newStage(t, cfg, func(e *Env) {
-		e.Setup = func(id string, c *mcp.Client) {
+		e.Setup = func(c *mcp.Client) {
 			c.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
 				return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
-					asked.Store(id + " " + method)
+					asked.Store(method)
 					return next(ctx, method, req)
 				}
 			})
@@ -51,7 +51,7 @@ func TestStdio(t *testing.T) {
 		st.ProtocolVersion != legacy || st.LastError != "" || st.Transport != Stdio {
 		t.Errorf("%+v", st)
 	}
-	if s.must("back", echoArgs{}); asked.Load() != "srv ping" {
+	if s.must("back", echoArgs{}); asked.Load() != "ping" {
 		t.Errorf("the middleware saw %v", asked.Load())
 	}
 	_, err := s.tool(t.Context(), "fail", echoArgs{"s3cret-value"})
@@ -207,11 +207,7 @@ func TestDiesMidCall(t *testing.T) {
 			_, err := x.s.tool(t.Context(), "sleep", echoArgs{})
 			x.err <- err
 		}()
-		hosttest.Eventually(t, "the call", func() bool {
-			_,
-				err := os.Stat(filepath.Join(x.s.dir, "sleeping"))
-			return err == nil
-		})
+		x.s.awaitFile("sleeping")
 	}
 	_, err := s.tool(t.Context(), "die", echoArgs{})
 	own := wantError(t, err, protocol.CodeMCPTransportError, "exit status 3", "out of coffee", "may have been served")
@@ -248,19 +244,11 @@ func TestCancelReachesServer(t *testing.T) {
 		_, err := s.tool(ctx, "sleep", echoArgs{})
 		done <- err
 	}()
-	hosttest.Eventually(t, "the call", func() bool {
-		_,
-			err := os.Stat(filepath.Join(s.dir, "sleeping"))
-		return err == nil
-	})
+	s.awaitFile("sleeping")
 	mine := errors.New("mine")
 	cancel(mine)
 	assert.Is(t, <-done, mine, "error")
-	hosttest.Eventually(t, "the cancellation", func() bool {
-		_,
-			err := os.Stat(filepath.Join(s.dir, "cancelled"))
-		return err == nil
-	})
+	s.awaitFile("cancelled")
 	assert.Equal(t, s.State().Restarts, 0, "the connection was lost")
 }
 
@@ -290,7 +278,7 @@ func TestFlood(t *testing.T) {
 	cfg := server(t, "good")
 	cfg.PingEvery = 20 * time.Millisecond // a server whose output waits must not count as dead
 	s := newStage(t, cfg, func(e *Env) {
-		e.Client = func(string) *mcp.ClientOptions {
+		e.Client = func() *mcp.ClientOptions {
 			return &mcp.ClientOptions{ProgressNotificationHandler: func(_ context.Context,
 				req *mcp.ProgressNotificationClientRequest,
 			) {
@@ -333,11 +321,8 @@ func TestStderr(t *testing.T) {
 	cfg := server(t, "loud")
 	cfg.Env["NOISE_TOKEN"] = "noise noise noise "
 	s := newStage(t, cfg, func(e *Env) {
-		e.Now = func() time.Time {
-			return time.Unix(1_000_000,
-				0)
-		}
-	}) // the clock stands still, as the log takes a limited number of lines a second
+		e.Now = func() time.Time { return time.Unix(1_000_000, 0) } // stands still: the log is limited by the second
+	})
 	s.must("echo", echoArgs{})
 	text := s.log.String()
 	n := strings.Count(text, "the MCP server says")
@@ -352,7 +337,7 @@ func TestStderr(t *testing.T) {
 
 func TestAsks(t *testing.T) {
 	s := newStage(t, server(t, "good"), func(e *Env) {
-		e.Client = func(string) *mcp.ClientOptions {
+		e.Client = func() *mcp.ClientOptions {
 			return &mcp.ClientOptions{ElicitationHandler: func(context.Context, *mcp.ElicitRequest) (*mcp.ElicitResult,
 				error,
 			) {

@@ -24,7 +24,7 @@ import (
 // openNamed opens the file of a job. It must be a regular file inside the skill's folder, also after
 // following links.
 func openNamed(j *Job) (*os.File, error) {
-	root, err := os.OpenRoot(j.Dir + "/.") // opening the bare name of a pipe would wait
+	root, err := os.OpenRoot(wall.AsDir(j.Dir))
 	if err != nil {
 		return nil, errorf("the folder of the skill cannot be opened: %w", wall.Cause(err))
 	}
