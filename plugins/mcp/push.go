@@ -124,7 +124,8 @@ func (p *pusher) run(ctx context.Context) {
 			return
 		}
 		for n, ok := p.take(); ok && ctx.Err() == nil; n, ok = p.take() {
-			if sent++; sent > pushesInTime && time.Since(begun) < pushTime && !link.Pause(ctx, pushTime-time.Since(begun)) {
+			rest := pushTime - time.Since(begun)
+			if sent++; sent > pushesInTime && rest > 0 && !link.Pause(ctx, rest) {
 				return
 			}
 			if time.Since(begun) >= pushTime {

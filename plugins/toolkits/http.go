@@ -84,7 +84,8 @@ func (p *Plugin) newAPI(kit string, o HTTPOptions, byConfig, private bool) (*api
 	return a, nil
 }
 
-// setHeaders stores the headers of each request. Their values are secret, with a few exceptions; the error names no value.
+// setHeaders stores the headers of each request. Their values are secret, with a few exceptions; the error names
+// none.
 func (a *api) setHeaders(headers map[string]config.Secret) error {
 	a.secrets = redact.New(nil)
 	for name, secret := range headers {

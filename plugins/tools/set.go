@@ -362,7 +362,8 @@ func (s *Set) ToolState(ctx context.Context) any {
 	return content
 }
 
-// DescribeTool implements host.ToolDescriber: it returns the detail of a tool that may be called; false = no such tool has this name.
+// DescribeTool implements host.ToolDescriber: it returns the detail of a tool that may be called; false = no such tool
+// has this name.
 func (s *Set) DescribeTool(name string) (host.ToolDetail, bool) {
 	t := s.registry().tools[name]
 	if t == nil || t.Denied != "" {
