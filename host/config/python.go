@@ -10,7 +10,7 @@ import (
 	"a2e/protocol"
 )
 
-// ignored returns the keys, mostly of the Python host, that have no meaning here, with what to do
+// ignored returns the keys, of the Python host and of earlier versions, that have no meaning here, with what to do
 // instead. in is "" for the top of the file, the name of a section, "*" for the options of every
 // plugin, or a plugin type.
 func ignored(in string) map[string]string {
@@ -41,7 +41,7 @@ func ignored(in string) map[string]string {
 		"env":      {"ROOT": "", "store": elsewhere},
 		"learning": {
 			"ROOT": elsewhere, "store_root": elsewhere, "adapt_every": "", "min_experiences": "",
-			"confidence_threshold": "", "scope": "",
+			"confidence_threshold": "", "scope": "", "half_life": "evidence counts the same however old it is",
 		},
 		"mcp": {"ROOT": "", "tool_registry": "", "send_fn": "", "sampling_fn": asked, "roots": asked},
 	}[in]
