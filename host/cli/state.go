@@ -15,6 +15,7 @@ import (
 	"a2e/host/config"
 	"a2e/host/state/store"
 	"a2e/plugins"
+	"a2e/plugins/env"
 	"a2e/plugins/memory"
 	"a2e/protocol"
 )
@@ -200,5 +201,11 @@ func (c *commands) withState(sys *System, there bool, do func(context.Context, *
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
+	// no part has the episodes in these files before that
+	if err := env.TakeFormer(ctx, s, func(file string, err error) {
+		sys.warn(fmt.Sprintf("%s: %s: %v", file, env.FormerLeftOut, err))
+	}); err != nil {
+		return err
+	}
 	return do(ctx, cfg, s)
 }

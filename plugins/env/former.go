@@ -24,34 +24,48 @@ const (
 	maxFormerFile = 1 << 30
 )
 
-// opened returns the store. The first time it imports the journal files of earlier versions into the
-// tables and removes the files. A damaged file stays, and the log names it.
+// opened returns the store, for the first time after TakeFormer.
 func (k *keeper) opened(ctx context.Context) (store.Store, error) {
 	s, err := k.plugin.Store(ctx)
-	if err != nil || k.former.Load() || s.Dir() == "" {
+	if err != nil || k.former.Load() {
 		return s, err
 	}
 	k.formerMu.Lock()
 	defer k.formerMu.Unlock()
-	d, err := private.OpenDir(filepath.Join(s.Dir(), formerFolder))
-	if err == nil {
-		defer d.Close()
-		var names []string
-		names, err = d.Names()
-		for _, name := range names {
-			if err == nil && strings.HasSuffix(name, formerSuffix) {
-				err = k.takeFormer(ctx, s, d, name)
-			}
-		}
-	}
-	if err == nil || errors.Is(err, fs.ErrNotExist) {
-		k.former.Store(true)
-		return s, nil
-	}
+	err = TakeFormer(ctx, s, func(file string, err error) {
+		k.plugin.Log.Warn().Err(err).Str("file", file).Msg(FormerLeftOut)
+	})
+	k.former.Store(err == nil)
 	return s, err
 }
 
-func (k *keeper) takeFormer(ctx context.Context, s store.Store, d *private.Dir, name string) error {
+// FormerLeftOut says what a damaged file means.
+const FormerLeftOut = "steps that an earlier version kept in this file are left out; " +
+	"remove it when they are not needed"
+
+// TakeFormer imports the journal files of earlier versions, beside the store, into the tables, and
+// removes the files. A damaged file stays, and is passed to damaged.
+func TakeFormer(ctx context.Context, s store.Store, damaged func(file string, err error)) error {
+	if s.Dir() == "" {
+		return nil
+	}
+	d, err := private.OpenDir(filepath.Join(s.Dir(), formerFolder))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	defer d.Close()
+	names, err := d.Names()
+	for _, name := range names {
+		if err == nil && strings.HasSuffix(name, formerSuffix) {
+			err = takeFormer(ctx, s, d, name, damaged)
+		}
+	}
+	return err
+}
+
+func takeFormer(ctx context.Context, s store.Store, d *private.Dir, name string, damaged func(string, error)) error {
 	raw, err := d.Read(name, maxFormerFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // another host was faster
@@ -60,13 +74,12 @@ func (k *keeper) takeFormer(ctx context.Context, s store.Store, d *private.Dir, 
 	}
 	lines, err := readFormer(raw)
 	if err != nil {
-		k.plugin.Log.Warn().Err(err).Str("file", filepath.Join(d.Path(), name)).Msg("steps that an earlier version " +
-			"kept in this file are left out; remove it when they are not needed")
+		damaged(filepath.Join(d.Path(), name), err)
 		return nil
 	}
 	if err := s.Write(ctx, func(tx *store.Tx) error {
 		for _, l := range lines {
-			if err := k.take(tx, l); err != nil {
+			if err := l.take(tx); err != nil {
 				return err
 			}
 		}

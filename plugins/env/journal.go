@@ -164,14 +164,14 @@ func (k *keeper) takeOver(tx *store.Tx, number int64) error {
 			err = json.Unmarshal(line.Body, &l)
 		}
 		if err == nil {
-			err = k.take(tx, &l)
+			err = l.take(tx)
 		}
 	}
 	return cmp.Or(err, k.journals.Remove(tx, number))
 }
 
 // take writes the content of a line to the tables.
-func (k *keeper) take(tx *store.Tx, l *journalLine) error {
+func (l *journalLine) take(tx *store.Tx) error {
 	for _, c := range chunksOf(l.Plugin, l.Experiences) {
 		if err := c.put(tx, newPacker()); err != nil {
 			return err
