@@ -38,10 +38,28 @@ func keeping(
 	k := shared.KeeperOf(cfg, warnings(warn))
 	err := do(ctx, k)
 	if errors.Is(err, checkpoint.ErrNone) {
-		err = fmt.Errorf("%w (%s); set checkpoints: true in the config to have them made", checkpoint.ErrNone,
-			oneLine(cfg.Workspace))
+		err = fmt.Errorf("%w (%s); %s", checkpoint.ErrNone, oneLine(cfg.Workspace), whyNone(cfg, k))
 	}
 	return fail(exitFailed, errors.Join(err, k.Close(), shared.Close()))
+}
+
+// whyNone explains why a workspace has no checkpoint.
+func whyNone(cfg *config.Config, k *checkpoint.Keeper) string {
+	switch former := formerOnes(k); {
+	case former != "":
+		return former
+	case cfg.Checkpoints.Enabled:
+		return "the host makes the first one in the next session"
+	}
+	return "set checkpoints: true in the config to have them made"
+}
+
+// formerOnes says where checkpoints of an earlier version are; "" = there are none.
+func formerOnes(k *checkpoint.Keeper) string {
+	if old := k.Former(); old != "" {
+		return "those of an earlier version, in " + oneLine(old) + ", are not read"
+	}
+	return ""
 }
 
 type checkpointsListCmd struct {
@@ -61,7 +79,7 @@ func (l checkpointsListCmd) Run(cmd *commands, sys *System) error {
 			return printJSON(sys.Out, append([]checkpoint.Info{}, all...))
 		}
 		if len(all) == 0 {
-			say(sys.Err, "no checkpoint")
+			say(sys.Err, "%s", strings.TrimSuffix("no checkpoint; "+formerOnes(k), "; "))
 			return nil
 		}
 		var t table

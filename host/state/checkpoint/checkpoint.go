@@ -23,6 +23,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -130,9 +131,26 @@ func (k *Keeper) Exists() bool {
 	return err == nil
 }
 
+// Former returns the folder with the checkpoints that an earlier version made of the workspace; "" = there
+// is none. They are not read.
+func (k *Keeper) Former() string {
+	old := strings.TrimSuffix(k.dir, ".git")
+	if _, err := os.Stat(filepath.Join(old, "log")); err != nil {
+		return ""
+	}
+	return old
+}
+
 // Prepare starts to make the first checkpoint of a workspace in the background.
 func (k *Keeper) Prepare() {
-	if k == nil || k.prepared.Swap(true) || k.Exists() {
+	if k == nil || k.prepared.Swap(true) {
+		return
+	}
+	if old := k.Former(); old != "" {
+		k.o.Log.Warn().Str("folder", old).Msg("checkpoints: those of an earlier version are not read; " +
+			"remove the folder when they are not needed any more")
+	}
+	if k.Exists() {
 		return
 	}
 	k.uses.Go(func() {

@@ -116,12 +116,6 @@ func (k *Keeper) ready() error {
 	if now, err := os.ReadFile(filepath.Join(k.dir, "info", "exclude")); err == nil && string(now) == exclude {
 		return nil
 	}
-	if old := strings.TrimSuffix(k.dir, ".git"); !k.Exists() {
-		if _, err := os.Stat(filepath.Join(old, "log")); err == nil {
-			k.o.Log.Warn().Str("folder", old).Msg("checkpoints: those of an earlier version are not read; " +
-				"remove the folder when they are not needed any more")
-		}
-	}
 	for _, dir := range []string{"objects/info", "objects/pack", "refs/heads", "info"} {
 		if err := os.MkdirAll(filepath.Join(k.dir, dir), 0o700); err != nil {
 			return err
