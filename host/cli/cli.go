@@ -186,8 +186,18 @@ func Main(args []string, sys System) (code int) {
 	if wrong, ok := errors.AsType[*kong.ParseError](err); ok && wrong.Context.Selected() != nil {
 		command = wrong.Context.Selected().FullPath()
 	}
+	name, is := strings.CutPrefix(err.Error(), "unexpected argument ")
+	if name, _, _ = strings.Cut(name, ","); is && command == "a2e" && gone[name] != "" {
+		err = fmt.Errorf("there is no command %s any more: %s", name, gone[name])
+	}
 	fmt.Fprintf(sys.Err, "a2e: %v; see %s --help\n", err, command)
 	return exitUsage
+}
+
+// gone has the commands of earlier versions, with what to do instead.
+var gone = map[string]string{
+	"snapshot": "`a2e state export -o FILE` saves the state, `a2e state import --replace FILE` restores it",
+	"bench":    "in a clone of the source, `make bench` measures a host",
 }
 
 // parse reads the command line. kong takes 5 ms to build a parser of all commands, and whoever
