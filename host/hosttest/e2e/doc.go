@@ -14,6 +14,7 @@
 //	memory, plan, learn, chain   what is kept of the work, and the commands that show it
 //	skills                       list, check and run skills
 //	state, postgres, folders     the store: moved, damaged, shared by hosts, on a server, used from several folders
+//	migration                    the files of the version before: checked, used, moved
 //	init, doctor, schema, help   set up, look for mistakes, complete words, read the manual
 //	trust, secret, mistakes      files that nobody trusts, secrets that are shown nowhere, messages that are wrong
 //	wall                         attacks; host/hosttest/walls runs those of all packages
