@@ -24,9 +24,7 @@ func (s *server) client() *sdk.ClientOptions {
 		Capabilities:             &sdk.ClientCapabilities{},
 		ToolListChangedHandler:   func(context.Context, *sdk.ToolListChangedRequest) { s.listChanged(kindTools) },
 		PromptListChangedHandler: func(context.Context, *sdk.PromptListChangedRequest) { s.listChanged(kindPrompts) },
-		ResourceListChangedHandler: func(context.Context,
-			*sdk.ResourceListChangedRequest,
-		) {
+		ResourceListChangedHandler: func(context.Context, *sdk.ResourceListChangedRequest) {
 			s.listChanged(kindResources)
 		},
 	}

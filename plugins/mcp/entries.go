@@ -269,9 +269,7 @@ func promptShape() shape {
 }
 
 func resourceShape() shape {
-	return described("uri", map[string]rule{
-		"mimeType": isText, "size": isNumber, "annotations": annotations().within,
-	})
+	return described("uri", map[string]rule{"mimeType": isText, "size": isNumber, "annotations": annotations().within})
 }
 
 func templateShape() shape {

@@ -95,8 +95,7 @@ func FuzzServer(f *testing.F) {
 	}
 	var now atomic.Pointer[puppet]
 	at := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		now.Load().ServeHTTP(w,
-			r)
+		now.Load().ServeHTTP(w, r)
 	}))
 	f.Cleanup(at.Close)
 	f.Fuzz(func(t *testing.T, method uint8, result, before []byte) {
@@ -111,15 +110,9 @@ func FuzzServer(f *testing.F) {
 			{protocol.TypeToolListReq, `{}`},
 			{protocol.TypeToolCallReq, callFields("srv__do", `{"x":"y"}`, "")},
 			{protocol.TypeMCPResourceListReq, `{}`},
-			{
-				protocol.TypeMCPResourceReadReq,
-				`{"server_id":"srv","uri":"file:///a"}`,
-			},
+			{protocol.TypeMCPResourceReadReq, `{"server_id":"srv","uri":"file:///a"}`},
 			{protocol.TypeMCPPromptListReq, `{}`},
-			{
-				protocol.TypeMCPPromptGetReq,
-				`{"server_id":"srv","prompt_name":"p","name":"p","arguments":{"a":"b"}}`,
-			},
+			{protocol.TypeMCPPromptGetReq, `{"server_id":"srv","prompt_name":"p","name":"p","arguments":{"a":"b"}}`},
 			{protocol.TypeMCPServerListReq, `{}`},
 		} {
 			id := s.Go(req.typ, req.fields)

@@ -231,8 +231,7 @@ func everythingTools(t *testing.T, r *real) {
 func everythingResults(t *testing.T, r *real) {
 	const at = "/data/data/content/"
 	holds(t, r.result("get-annotated-message", `{"messageType":"error","includeImage":true}`), map[string]string{
-		at + "0/type": "text", at + "0/annotations/priority": "1", at +
-			"0/annotations/audience": `["user","assistant"]`,
+		at + "0/type": "text", at + "0/annotations/priority": "1", at + "0/annotations/audience": `["user","assistant"]`,
 		at + "1/type": "image", at + "1/mimeType": "image/png", at + "1/annotations/priority": "0.5",
 	})
 	id := r.call("get-tiny-image", `{}`, `,"streaming":true`)

@@ -73,8 +73,7 @@ func (p *Plugin) failedRow(o ServerOptions, err error) map[string]any {
 	s := &server{p: p, opts: o, origin: byAgent}
 	s.push = newPusher(s)
 	row := s.row()
-	row["status"], row["state"], row["error"], row["last_error"] = "error", string(link.Failed), err.Error(),
-		err.Error()
+	row["status"], row["state"], row["error"], row["last_error"] = "error", string(link.Failed), err.Error(), err.Error()
 	return row
 }
 

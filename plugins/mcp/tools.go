@@ -294,8 +294,7 @@ func (s *server) denial(name string) string {
 
 func matches(globs []string, name string) bool {
 	return slices.ContainsFunc(globs, func(glob string) bool {
-		return glob == name ||
-			doublestar.MatchUnvalidated(glob, name)
+		return glob == name || doublestar.MatchUnvalidated(glob, name)
 	})
 }
 

@@ -253,16 +253,13 @@ func newAPI(t testing.TB) (base string) {
 			r.Header.Get("Content-Type"), r.Header.Get("Authorization"))
 	})
 	mux.HandleFunc("/v1/gone", func(w http.ResponseWriter, _ *http.Request) {
-		http.Error(w, "no such thing",
-			http.StatusNotFound)
+		http.Error(w, "no such thing", http.StatusNotFound)
 	})
 	mux.HandleFunc("/v1/inside", func(w http.ResponseWriter, r *http.Request) {
-		http.Redirect(w, r, "/v1/x",
-			http.StatusFound)
+		http.Redirect(w, r, "/v1/x", http.StatusFound)
 	})
 	mux.HandleFunc("/v1/away", func(w http.ResponseWriter, r *http.Request) {
-		http.Redirect(w, r, "/admin",
-			http.StatusFound)
+		http.Redirect(w, r, "/admin", http.StatusFound)
 	})
 	mux.HandleFunc("/admin", func(http.ResponseWriter, *http.Request) { t.Error("the toolkit left the API") })
 	server := httptest.NewServer(mux)

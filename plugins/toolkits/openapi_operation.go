@@ -210,8 +210,7 @@ func (s *spec) chosen(all []*operation, include, exclude []string) ([]*operation
 	}
 	named := func(op *operation, patterns []string) bool { return slices.ContainsFunc(patterns, op.matches) }
 	left := slices.DeleteFunc(all, func(op *operation) bool {
-		return len(include) > 0 && !named(op, include) ||
-			named(op, exclude)
+		return len(include) > 0 && !named(op, include) || named(op, exclude)
 	})
 	if len(left) == 0 || len(left) > specMaxTools {
 		return nil, s.wrong("/paths", "has %d operations after include and exclude; 1 to %d become tools", len(left),
@@ -314,8 +313,7 @@ func (s *spec) addParameters(op *operation, v any, pointer string) error {
 			continue // it is configured, or the standard excludes it from the parameters
 		}
 		op.params = slices.DeleteFunc(op.params, func(other parameter) bool {
-			return other.in == p.in &&
-				other.name == p.name
+			return other.in == p.in && other.name == p.name
 		})
 		op.params = append(op.params, p)
 	}

@@ -132,10 +132,7 @@ func TestOpenAPI(t *testing.T) {
 		{"getPet", `{"id":"x","X-Trace":"a\r\nX: y"}`, "/arguments/X-Trace"},
 		{"put_pet", `{"id":"7","body":{"name":"","parent":{"parent":{"nome":1}}}}`, "/arguments/body/name"},
 		{"put_pet", `{"id":"7"}`, "/arguments/body"},
-		{
-			"put_pet", `{"id":"7","body":{"name":"x","id":1}}`,
-			"/arguments/body/id",
-		},
+		{"put_pet", `{"id":"7","body":{"name":"x","id":1}}`, "/arguments/body/id"},
 	} {
 		m := p.Call(protocol.TypeToolCallReq, `{"tool_name":"openapi_`+c.tool+`","arguments":`+c.args+`}`)
 		assert.That(t, m.Code == protocol.CodeSchemaViolation && m.Problem() == c.path, "%s %s: %s", c.tool, c.args,
@@ -173,9 +170,7 @@ func TestOpenAPI30(t *testing.T) {
 func TestOpenAPIWrong(t *testing.T) {
 	dir := t.TempDir()
 	p := open(t, dir, Options{})
-	op := func(text string) string {
-		return "openapi: 3.1.0\npaths:\n  /a/{b}:\n    get:\n      " + text + "\n"
-	}
+	op := func(text string) string { return "openapi: 3.1.0\npaths:\n  /a/{b}:\n    get:\n      " + text + "\n" }
 	for text, want := range map[string]string{
 		"swagger: '2.0'\npaths: {}": "a.yaml:1: /swagger: is Swagger 2.0, which is not read; convert it to " +
 			"OpenAPI 3, such as with `npx swagger2openapi` or at https://converter.swagger.io",
@@ -405,15 +400,13 @@ func TestWallOpenAPIRedirect(t *testing.T) {
 	server := httptest.NewServer(mux)
 	defer server.Close()
 	mux.HandleFunc("/elsewhere", func(w http.ResponseWriter, r *http.Request) {
-		http.Redirect(w, r, private.URL,
-			http.StatusFound)
+		http.Redirect(w, r, private.URL, http.StatusFound)
 	})
 	mux.HandleFunc("/metadata", func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, "http://169.254.169.254/latest", http.StatusFound)
 	})
 	mux.HandleFunc("/moved", func(w http.ResponseWriter, r *http.Request) {
-		http.Redirect(w, r, "/spec",
-			http.StatusFound)
+		http.Redirect(w, r, "/spec", http.StatusFound)
 	})
 	mux.HandleFunc("/spec", func(w http.ResponseWriter, _ *http.Request) {
 		io.WriteString(w, strings.Replace(pets, `https://pets.example/{v}`, `/{v}`, 1))

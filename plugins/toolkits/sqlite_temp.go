@@ -67,8 +67,7 @@ type (
 // tempOpen opens a file. A temporary file gets the methods with the bound.
 func tempOpen(tls *libc.TLS, vfs, name, file uintptr, flags int32, outFlags uintptr) int32 {
 	const temporary = sqlite3.SQLITE_OPEN_TEMP_DB | sqlite3.SQLITE_OPEN_TRANSIENT_DB |
-		sqlite3.SQLITE_OPEN_TEMP_JOURNAL |
-		sqlite3.SQLITE_OPEN_SUBJOURNAL
+		sqlite3.SQLITE_OPEN_TEMP_JOURNAL | sqlite3.SQLITE_OPEN_SUBJOURNAL
 	code := called[xOpen](temps.open)(tls, vfs, name, file, flags, outFlags)
 	if code != sqlite3.SQLITE_OK || flags&temporary == 0 {
 		return code

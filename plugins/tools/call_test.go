@@ -59,10 +59,7 @@ func fails(name string, err error) Tool {
 // withTools returns a plugin that has the given tools and no others.
 func withTools(t testing.TB, opts Options, all ...Tool) *Plugin {
 	t.Helper()
-	p := &Plugin{Set: NewSet(SetOptions{
-		Name: "tools", MaxOutputBytes: opts.MaxOutputBytes,
-		StateDir: t.TempDir(),
-	})}
+	p := &Plugin{Set: NewSet(SetOptions{Name: "tools", MaxOutputBytes: opts.MaxOutputBytes, StateDir: t.TempDir()})}
 	must.OK(t, p.fill(all, opts))
 	return p
 }

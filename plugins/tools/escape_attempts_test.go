@@ -36,8 +36,7 @@ func dotAttempts() []attempt {
 		paths(marker, blocked, "../outside", "../outside/"), paths("outside", blocked, "..", "../", "../.", "a/../.."),
 		paths("", blocked, "ok.txt/../../outside/secret.txt", "none/../../outside/secret.txt"), []attempt{
 			outside("there and back", secret, func(s *stage) string {
-				return "../" + filepath.Base(s.dir) +
-					"/../outside/secret.txt"
+				return "../" + filepath.Base(s.dir) + "/../outside/secret.txt"
 			}),
 			outside("up to the root", secret, func(s *stage) string {
 				return strings.Repeat("../", 60) + strings.TrimPrefix(s.outside, "/") + "/secret.txt"
@@ -97,16 +96,10 @@ func linkAttempts() []attempt {
 			setup: linked("/proc/self/root", "l"),
 		},
 		{name: "chain", path: at("one"), setup: chain, naive: secret},
-		{
-			name: "long chain", path: at("l30"),
-			setup: long, naive: secret,
-		},
+		{name: "long chain", path: at("l30"), setup: long, naive: secret},
 		{name: "inner link, then outer", path: at("in/out/secret.txt"), setup: twoFolders, naive: secret},
 		{name: "loop of two", path: at("x"), setup: loop},
-		{
-			name: "through a loop", path: at("x/secret.txt"),
-			setup: loop,
-		},
+		{name: "through a loop", path: at("x/secret.txt"), setup: loop},
 	}
 	for _, c := range []struct{ target, name, path, naive string }{ // paths through one link
 		{"../outside/secret.txt", "l", "l", secret},

@@ -264,8 +264,7 @@ func TestSearchAnswersAreBounded(t *testing.T) {
 
 func TestWalkIsBoundedInDepth(t *testing.T) {
 	w := newWorkspace(t, 0, map[string]string{filepath.Join(strings.Repeat("d/", maxWalkDepth), "seen"): ""})
-	if got, out := mustCall[globData](t, w, "glob", args{"pattern": "**/seen"}); len(got.Matches) != 1 ||
-		out.Truncated {
+	if got, out := mustCall[globData](t, w, "glob", args{"pattern": "**/seen"}); len(got.Matches) != 1 || out.Truncated {
 		t.Fatalf("at the limit: %v, truncated %v", got.Matches, out.Truncated)
 	}
 	w.put(t, filepath.Join(strings.Repeat("d/", maxWalkDepth+1), "unseen"), "")
@@ -419,9 +418,7 @@ func TestWallEditSizes(t *testing.T) {
 		"breaks as CRLF": {"path": "crlf", "old": "\n", "new": strings.Repeat("\n", 112), "all": true},
 		"one":            {"path": "one", "old": "a", "new": "nn"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			w.fails(t, "edit_file", a, protocol.CodeToolError, "MiB")
-		})
+		t.Run(name, func(t *testing.T) { w.fails(t, "edit_file", a, protocol.CodeToolError, "MiB") })
 	}
 	got, _ := mustCall[editData](t, w, "edit_file", args{
 		"path": "a", "old": "a", "new": strings.Repeat("n", 64),

@@ -86,10 +86,7 @@ func TestHTTPGetRedirects(t *testing.T) {
 		{302, 0, "http://2130706433:" + inner.port, broken},
 		{302, 0, "http://a:b@front.example/", broken},
 		{302, 0, "http://front.example@127.0.0.1:" + inner.port, broken},
-		{
-			302, 0,
-			"http:/" + "\\127.0.0.1:" + inner.port, broken,
-		},
+		{302, 0, "http:/" + "\\127.0.0.1:" + inner.port, broken},
 		{302, 0, "http://127。0。0。1:" + inner.port, broken},
 		{302, 0, "http:///", broken},
 		{302, 0, "http://front.example:22/", denied},
@@ -414,11 +411,9 @@ func TestMarkdownHostile(t *testing.T) {
 	pages := map[string]string{
 		"table of wide rows": "<table><tr>" + strings.Repeat("<td>", 5000) + strings.Repeat("<tr><td>", 5000) +
 			"needle</table>",
-		"wide spans": "<table>" + strings.Repeat("<tr><td colspan=1000 rowspan=1000>x", 1000) +
-			"needle</table>",
-		"huge span": "<table><tr><td colspan=999999999 rowspan=999999999>needle</table>",
-		"wide cell": "<table><tr><td>" + rep("a") + strings.Repeat("<tr><td>b", 2000) +
-			"<tr><td>needle</table>",
+		"wide spans":          "<table>" + strings.Repeat("<tr><td colspan=1000 rowspan=1000>x", 1000) + "needle</table>",
+		"huge span":           "<table><tr><td colspan=999999999 rowspan=999999999>needle</table>",
+		"wide cell":           "<table><tr><td>" + rep("a") + strings.Repeat("<tr><td>b", 2000) + "<tr><td>needle</table>",
 		"quotes around lines": strings.Repeat("<blockquote>", 100) + rep("a<br>") + "needle",
 		"lists around lines":  strings.Repeat("<ul><li>", 100) + rep("a<br>") + "needle",
 		"tables in tables":    strings.Repeat("<table><tr><td>", 100) + rep("a<br>") + "needle",

@@ -156,10 +156,7 @@ func TestDescribeBuiltinTools(t *testing.T) {
 	commands := []CommandTool{{
 		Name: "say", Command: []string{"echo", "{what}"},
 		Parameters: []CommandParameter{{Name: "what", Required: true}},
-	}, {
-		Name: "call", Command: []string{"echo"},
-		Network: true,
-	}}
+	}, {Name: "call", Command: []string{"echo"}, Network: true}}
 	for _, network := range []bool{false, true} {
 		p := must.Get(New("mytools", Options{Commands: commands, NetworkDisabled: !network, Deny: []string{"glob"}},
 			host.Env{Workspace: t.TempDir()}))(t)

@@ -224,8 +224,7 @@ func noScheme(r rune) bool {
 
 // reading runs one call of a tool that reads: on the files of the workspace, or on those that a
 // URI names. call gets these files and the path within them.
-func (f *files) reading(ctx context.Context, name string, call func(in *files, name string) (*Outcome,
-	error),
+func (f *files) reading(ctx context.Context, name string, call func(in *files, name string) (*Outcome, error),
 ) (*Outcome, error) {
 	u, ok := splitURI(name)
 	if !ok {

@@ -100,8 +100,7 @@ func TestSetContract(t *testing.T) {
 func TestAwait(t *testing.T) {
 	var waits []string
 	set := NewSet(SetOptions{Name: "kits", Await: func(_ context.Context, tool string) error {
-		waits = append(waits,
-			tool)
+		waits = append(waits, tool)
 		return nil
 	}})
 	for _, name := range []string{"", "srv__a"} {

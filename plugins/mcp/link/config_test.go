@@ -59,12 +59,9 @@ func TestValidate(t *testing.T) {
 			"line break",
 		},
 		"header of command": {Config{ID: "a", Command: "x", Headers: map[string]string{"A": "c"}}, "belong to a url"},
-		"env name": {
-			Config{ID: "a", Command: "x", Env: map[string]string{"A=B": "s3cret"}},
-			"letters, digits and _",
-		},
-		"NUL":  {Config{ID: "a", Command: "x", Args: []string{"s3cret\x00"}}, "NUL"},
-		"time": {Config{ID: "a", Command: "x", PingEvery: -time.Second}, "0 or more"},
+		"env name":          {Config{ID: "a", Command: "x", Env: map[string]string{"A=B": "s3cret"}}, "letters, digits and _"},
+		"NUL":               {Config{ID: "a", Command: "x", Args: []string{"s3cret\x00"}}, "NUL"},
+		"time":              {Config{ID: "a", Command: "x", PingEvery: -time.Second}, "0 or more"},
 	} {
 		err := tc.cfg.Validate()
 		switch {
@@ -117,9 +114,7 @@ func TestExplain(t *testing.T) {
 		"own":       {nil, protocol.Errorf(protocol.CodeToolDenied, "no"), protocol.CodeToolDenied, "no"},
 		"cancelled": {ended, context.Canceled, "", "mine"},
 	} {
-		l := &Link{
-			cfg: Config{ID: "srv"}.withDefaults(), secrets: redact.New(nil), env: Env{Now: time.Now},
-		}
+		l := &Link{cfg: Config{ID: "srv"}.withDefaults(), secrets: redact.New(nil), env: Env{Now: time.Now}}
 		l.secrets.AddURL("http://x/?key=s3cret")
 		outer := tc.outer
 		if outer == nil {

@@ -341,8 +341,7 @@ func (c *conn) guard(next mcp.MethodHandler) mcp.MethodHandler {
 
 // try runs f, which sends a request to the server, and turns a panic into an error: the SDK decodes the
 // answer on this goroutine.
-func (l *Link) try(ctx context.Context, session *mcp.ClientSession, f func(context.Context,
-	*mcp.ClientSession) error,
+func (l *Link) try(ctx context.Context, session *mcp.ClientSession, f func(context.Context, *mcp.ClientSession) error,
 ) (err error) {
 	defer func() {
 		if v := recover(); v != nil {

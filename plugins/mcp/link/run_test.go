@@ -236,8 +236,7 @@ func TestCallTimeout(t *testing.T) {
 			"the error is lost")
 		refused := protocol.Errorf(protocol.CodeToolDenied, "no")
 		if err := l.Call(t.Context(), func(context.Context, *mcp.ClientSession) error {
-			return fmt.Errorf("so: %w",
-				refused)
+			return fmt.Errorf("so: %w", refused)
 		}); !errors.Is(err, refused) {
 			t.Errorf("error %v", err)
 		}

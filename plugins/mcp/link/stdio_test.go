@@ -47,8 +47,7 @@ func TestStdio(t *testing.T) {
 	s.ping()
 	st := s.State()
 	if st.Status != Connected || st.PID <= 0 || st.Restarts != 0 || st.Server.Name != "test" ||
-		st.Instructions != "be kind" ||
-		st.ProtocolVersion != legacy || st.LastError != "" || st.Transport != Stdio {
+		st.Instructions != "be kind" || st.ProtocolVersion != legacy || st.LastError != "" || st.Transport != Stdio {
 		t.Errorf("%+v", st)
 	}
 	if s.must("back", echoArgs{}); asked.Load() != "ping" {
@@ -215,8 +214,7 @@ func TestDiesMidCall(t *testing.T) {
 	wantError(t, <-waiting, protocol.CodeMCPTransportError, "exit status 3")
 	hosttest.Eventually(t, "a new connection", func() bool {
 		st := s.State()
-		return st.Status == Connected &&
-			st.Restarts == 1
+		return st.Status == Connected && st.Restarts == 1
 	})
 	assert.Equal(t, s.must("echo", echoArgs{"again"}), "again", "echo")
 	assert.Equal(t, other.State().Restarts, 0, "the other one was started anew")
