@@ -65,13 +65,8 @@ func (c *cutter) result(blocks [][]byte, rest []piece, spilled string, limit int
 		last := noteText(protocol.Count(more, "more block")+" left out, for lack of room", spilled, "")
 		blocks = append(slices.Clip(blocks[:most-1]), last)
 	}
-	bySize := make([]int, len(blocks))
-	for i := range bySize {
-		bySize[i] = i
-	}
-	slices.SortStableFunc(bySize, func(a, b int) int { return cmp.Compare(len(blocks[a]), len(blocks[b])) })
-	for n, i := range bySize {
-		blocks[i] = c.block(blocks[i], left/(len(bySize)-n)-len(","))
+	for n, i := range smallestFirst(len(blocks), func(i int) int { return len(blocks[i]) }) {
+		blocks[i] = c.block(blocks[i], left/(len(blocks)-n)-len(","))
 		left -= len(blocks[i]) + len(",")
 	}
 	dst := append([]byte(`{"content":[`), bytes.Join(blocks, []byte{','})...)
@@ -136,7 +131,9 @@ func (c *cutter) note(what, extension string, content []byte) []byte {
 	uri, path := "", ""
 	if c.files < mostBlocks {
 		c.files++
-		uri, path = c.file(extension, content)
+		if file, err := c.spill.KeepAs(c.ctx, c.tool, extension, content); err == nil {
+			uri, path = file.URI(), file.Path()
+		}
 	}
 	return noteText(fmt.Sprintf("%s of %d bytes does not fit", what, len(content)), path, uri)
 }

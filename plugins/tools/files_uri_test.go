@@ -3,6 +3,7 @@ package tools
 import (
 	"context"
 	"errors"
+	"maps"
 	"os"
 	"strings"
 	"sync"
@@ -120,101 +121,85 @@ func TestReadingByURI(t *testing.T) {
 		&library{name: "further", scheme: "skill", folders: map[string]string{"more": more.dir}},
 		&library{name: "books", scheme: "book", folders: map[string]string{}})
 	for _, tc := range []struct {
-		tool string
-		args args
-		want string // part of the data or of the error
+		tool, path string
+		more       args   // further arguments
+		want       string // part of the data or of the error
 	}{
-		{"read_file", args{"path": "a.txt"}, `"of the workspace\n"`},
-		{"read_file", args{"path": "skill://docx/a.txt"}, `"of docx\n"`},
-		{"read_file", args{"path": "SKILL://more/./b.txt"}, `"of more\n"`},
+		{"read_file", "a.txt", nil, `"of the workspace\n"`},
+		{"read_file", "skill://docx/a.txt", nil, `"of docx\n"`},
+		{"read_file", "SKILL://more/./b.txt", nil, `"of more\n"`},
 		{
-			"read_file",
-			args{"path": "skill://pdf/scripts/../SKILL.md", "offset": 2, "limit": 1},
+			"read_file", "skill://pdf/scripts/../SKILL.md", args{"offset": 2, "limit": 1},
 			`{"content":"two\n","lines":1,"size":14,"next_offset":3}`,
 		},
 		{
-			"read_file",
-			args{"path": "skill://pdf/SKILL.md", "offset": 9},
+			"read_file", "skill://pdf/SKILL.md", args{"offset": 9},
 			`tool_error offset 9 is past the end of "skill://pdf/SKILL.md", whose last line is 3`,
 		},
-		{"read_file", args{"path": "skill://pdf/with space/%41.txt"}, `"as it is\n"`},
+		{"read_file", "skill://pdf/with space/%41.txt", nil, `"as it is\n"`},
+		{"read_file", "skill://pdf/with%20space/A.txt", nil, `tool_error "%s" does not exist; list_dir`},
+		{"read_file", "skill://pdf/long.txt", nil, `{"content":"xxx`},
+		{"read_file", "skill://pdf/bin", nil, `tool_error "%s" is not UTF-8 text`},
+		{"read_file", "skill://pdf/scripts", nil, `tool_error "%s" is a folder`},
+		{"read_file", "skill://pdf/SKILL.md/x", nil, `tool_error "%s" goes through something that is not a folder`},
+		{"read_file", "skill://pdf", nil, `tool_error path "%s" names a folder`},
 		{
-			"read_file",
-			args{"path": "skill://pdf/with%20space/A.txt"},
-			`tool_error "skill://pdf/with%20space/A.txt" does not exist; list_dir`,
-		},
-		{"read_file", args{"path": "skill://pdf/long.txt"}, `{"content":"xxx`},
-		{"read_file", args{"path": "skill://pdf/bin"}, `tool_error "skill://pdf/bin" is not UTF-8 text`},
-		{"read_file", args{"path": "skill://pdf/scripts"}, `tool_error "skill://pdf/scripts" is a folder`},
-		{
-			"read_file",
-			args{"path": "skill://pdf/SKILL.md/x"},
-			`tool_error "skill://pdf/SKILL.md/x" goes through something that is not a folder`,
-		},
-		{"read_file", args{"path": "skill://pdf"}, `tool_error path "skill://pdf" names a folder`},
-		{
-			"read_file",
-			args{"path": "skill://pdf/../docx/a.txt"},
-			`tool_denied "skill://pdf/../docx/a.txt" leads out of "skill://pdf"; give a path inside it`,
+			"read_file", "skill://pdf/../docx/a.txt", nil,
+			`tool_denied "%s" leads out of "skill://pdf"; give a path inside it`,
 		},
 		{
-			"read_file",
-			args{"path": "skill://pdf//etc/passwd"},
-			`tool_denied path "skill://pdf//etc/passwd" is absolute; give it relative to "skill://pdf"`,
+			"read_file", "skill://pdf//etc/passwd", nil,
+			`tool_denied path "%s" is absolute; give it relative to "skill://pdf"`,
 		},
-		{"read_file", args{"path": "skill://none/a.txt"}, `tool_error skills has no folder "none"`},
-		{"read_file", args{"path": "skill://../a.txt"}, `tool_error skills has no folder ".."`},
-		{"read_file", args{"path": "skill:///a.txt"}, `tool_error skills has no folder ""`},
+		{"read_file", "skill://none/a.txt", nil, `tool_error skills has no folder "none"`},
+		{"read_file", "skill://../a.txt", nil, `tool_error skills has no folder ".."`},
+		{"read_file", "skill:///a.txt", nil, `tool_error skills has no folder ""`},
 		{
-			"read_file",
-			args{"path": "file:///etc/passwd"},
-			"tool_error nothing here has files under file://; the schemes are book://, skill://, spill://; " +
-				"without one a path is relative to the workspace",
+			"read_file", "file:///etc/passwd", nil, "tool_error nothing here has files under file://; the schemes are " +
+				"book://, skill://, spill://; without one a path is relative to the workspace",
 		},
-		{"read_file", args{"path": "./skill://pdf/SKILL.md"}, `tool_error "./skill://pdf/SKILL.md" does not exist`},
-		{"read_file", args{"path": "skill://pdf/a\x00"}, `tool_error the path has a NUL character in it`},
+		{"read_file", "./skill://pdf/SKILL.md", nil, `tool_error "%s" does not exist`},
+		{"read_file", "skill://pdf/a\x00", nil, `tool_error the path has a NUL character in it`},
 		{
-			"read_file",
-			args{"path": "skill://pdf/" + strings.Repeat("a", 5000)},
+			"read_file", "skill://pdf/" + strings.Repeat("a", 5000), nil,
 			`tool_error the path has 5012 bytes; at most 4096 are taken`,
 		},
-		{"list_dir", args{"path": "skill://docx"}, `{"entries":[{"name":"a.txt","type":"file","size":8}]}`},
-		{"list_dir", args{"path": "skill://pdf/scripts/"}, `{"entries":[{"name":"run.sh","type":"file","size":9}]}`},
-		{"list_dir", args{"path": "skill://pdf/none"}, `tool_error "skill://pdf/none" does not exist`},
-		{"list_dir", args{"path": "skill://pdf/.."}, `tool_denied "skill://pdf/.." leads out of "skill://pdf"`},
-		{"glob", args{"pattern": "skill://pdf/**/*.sh"}, `{"matches":["skill://pdf/scripts/run.sh"]}`},
-		{"glob", args{"pattern": "skill://pdf/scripts/*"}, `{"matches":["skill://pdf/scripts/run.sh"]}`},
-		{"glob", args{"pattern": "skill://pdf/none/*"}, `{"matches":[]}`},
+		{"list_dir", "skill://docx", nil, `{"entries":[{"name":"a.txt","type":"file","size":8}]}`},
+		{"list_dir", "skill://pdf/scripts/", nil, `{"entries":[{"name":"run.sh","type":"file","size":9}]}`},
+		{"list_dir", "skill://pdf/none", nil, `tool_error "%s" does not exist`},
+		{"list_dir", "skill://pdf/..", nil, `tool_denied "%s" leads out of "skill://pdf"`},
+		{"glob", "skill://pdf/**/*.sh", nil, `{"matches":["skill://pdf/scripts/run.sh"]}`},
+		{"glob", "skill://pdf/scripts/*", nil, `{"matches":["skill://pdf/scripts/run.sh"]}`},
+		{"glob", "skill://pdf/none/*", nil, `{"matches":[]}`},
+		{"glob", "skill://pdf/../*", nil, `tool_denied pattern "%s" goes up with ..; give it relative to "skill://pdf"`},
+		{"glob", "skill://none/*", nil, `tool_error skills has no folder "none"`},
 		{
-			"glob",
-			args{"pattern": "skill://pdf/../*"},
-			`tool_denied pattern "skill://pdf/../*" goes up with ..; give it relative to "skill://pdf"`,
-		},
-		{"glob", args{"pattern": "skill://none/*"}, `tool_error skills has no folder "none"`},
-		{
-			"grep",
-			args{"path": "skill://pdf", "pattern": "two"},
-			`{"matches":[{"path":"skill://pdf/SKILL.md","line":2,"text":"two"},{"path":"skill://pdf/scripts/run.sh","line":1,"text":"echo two"}],"skipped":0}`,
+			"grep", "skill://pdf", args{"pattern": "two"}, `{"matches":[` +
+				`{"path":"skill://pdf/SKILL.md","line":2,"text":"two"},` +
+				`{"path":"skill://pdf/scripts/run.sh","line":1,"text":"echo two"}],"skipped":0}`,
 		},
 		{
-			"grep",
-			args{"path": "skill://pdf/SKILL.md", "pattern": "thr"},
-			`{"matches":[{"path":"skill://pdf/SKILL.md","line":3,"text":"three"}],"skipped":0}`,
+			"grep", "skill://pdf/SKILL.md", args{"pattern": "thr"},
+			`{"matches":[{"path":"%s","line":3,"text":"three"}],"skipped":0}`,
 		},
-		{"grep", args{"pattern": "of "}, `{"matches":[{"path":"a.txt","line":1,"text":"of the workspace"}],"skipped":0}`},
 		{
-			"write_file",
-			args{"path": "skill://pdf/SKILL.md", "content": "x"},
-			`tool_denied "skill://pdf/SKILL.md" is a URI, and what it names can only be read`,
+			"grep", ".", args{"pattern": "of "},
+			`{"matches":[{"path":"a.txt","line":1,"text":"of the workspace"}],"skipped":0}`,
 		},
-		{"write_file", args{"path": "other://pdf/new", "content": "x"}, `tool_denied "other://pdf/new" is a URI`},
 		{
-			"edit_file",
-			args{"path": "skill://pdf/SKILL.md", "old": "one", "new": "x"},
-			`tool_denied "skill://pdf/SKILL.md" is a URI`,
+			"write_file", "skill://pdf/SKILL.md", args{"content": "x"},
+			`tool_denied "%s" is a URI, and what it names can only be read`,
 		},
+		{"write_file", "other://pdf/new", args{"content": "x"}, `tool_denied "%s" is a URI`},
+		{"edit_file", "skill://pdf/SKILL.md", args{"old": "one", "new": "x"}, `tool_denied "%s" is a URI`},
 	} {
-		assert.Contains(t, data(r.call(t, tc.tool, tc.args)), tc.want, "%s %.100v", tc.tool, tc.args)
+		a := args{"path": tc.path}
+		if tc.tool == "glob" {
+			a = args{"pattern": tc.path}
+		}
+		maps.Copy(a, tc.more)
+		want := strings.Replace(tc.want, "%s", tc.path, 1)
+		assert.Contains(t, data(r.call(t, tc.tool, a)), want, "%s %.100v", tc.tool, a)
 	}
 	long := r.call(t, "read_file", args{"path": "skill://pdf/long.txt"})
 	if n := len(data(long)); n > 4000 || n < 3000 || long.Get("/data/summary") != "line 1 is longer than an answer "+

@@ -204,7 +204,7 @@ func (w *Web) explain(ctx context.Context, u *url.URL, err error) error {
 func (w *Web) read(resp *http.Response) (*Outcome, error) {
 	res := &WebAnswer{
 		URL: resp.Request.URL, Status: resp.StatusCode,
-		ContentType: clip(strings.ToValidUTF8(resp.Header.Get("Content-Type"), "�"), 200),
+		ContentType: protocol.Clip(strings.ToValidUTF8(resp.Header.Get("Content-Type"), "�"), 200),
 	}
 	out := &Outcome{Data: res}
 	if res.Status >= 400 {
@@ -230,7 +230,7 @@ func (w *Web) text(resp *http.Response, out *Outcome) (string, error) {
 		header = ""
 	}
 	if enc := resp.Header.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
-		return "", notText(resp, "compressed as "+clip(enc, 40)+", which was not asked for")
+		return "", notText(resp, "compressed as "+protocol.Clip(enc, 40)+", which was not asked for")
 	}
 	form := formOf(media)
 	if form == formBinary {
@@ -279,13 +279,5 @@ func notText(resp *http.Response, what string) *protocol.Error {
 // shownURL returns a URL for messages, without the parts that may be secret: user and query.
 func shownURL(u *url.URL) string {
 	c := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}
-	return clip(c.String(), 200)
-}
-
-// clip shortens text for a message.
-func clip(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	return protocol.Head(s, n) + "…"
+	return protocol.Clip(c.String(), 200)
 }

@@ -435,11 +435,11 @@ func TestMarkdownHostile(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got := Markdown(page, testPage(t))
 			if !strings.Contains(got, "needle") {
-				t.Errorf("the text is lost; got %q…", clip(got, 100))
+				t.Errorf("the text is lost; got %q…", protocol.Clip(got, 100))
 			}
 			assert.That(t, len(got) <= 30*len(page), "%d bytes became %d", len(page), len(got))
 			if text := plainText(page); !strings.Contains(text, "needle") || len(text) > 2*len(page) {
-				t.Errorf("as plain text: %d bytes, %q…", len(text), clip(text, 100))
+				t.Errorf("as plain text: %d bytes, %q…", len(text), protocol.Clip(text, 100))
 			}
 		})
 	}
@@ -457,7 +457,7 @@ func TestMarkdownFallsBack(t *testing.T) {
 		"deep quotes":                 strings.Repeat("<blockquote>", 400) + strings.Repeat("<br>", 10_000),
 	} {
 		if got := Markdown(open+body, testPage(t)); got != want {
-			t.Errorf("%s: %q, want %q", name, clip(got, 100), want)
+			t.Errorf("%s: %q, want %q", name, protocol.Clip(got, 100), want)
 		}
 	}
 }
@@ -471,6 +471,6 @@ func TestMarkdownTables(t *testing.T) {
 	wide := rows + "<tr><td colspan=1000>x" // fills every row up to 1,000 cells
 	if got := Markdown("<table>"+wide+"</table>", testPage(t)); strings.Contains(got, "|") ||
 		strings.Count(got, "x") != 3001 {
-		t.Errorf("a table of 301,000 cells: %d kept, starting %q", strings.Count(got, "x"), clip(got, 60))
+		t.Errorf("a table of 301,000 cells: %d kept, starting %q", strings.Count(got, "x"), protocol.Clip(got, 60))
 	}
 }

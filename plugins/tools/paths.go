@@ -155,12 +155,7 @@ func (f *files) quote(name string) string {
 }
 
 // quotePath quotes a path for an error message, cut to maxShownBytes.
-func quotePath(name string) string {
-	if len(name) > maxShownBytes {
-		name = protocol.Head(name, maxShownBytes) + "…"
-	}
-	return strconv.Quote(name)
-}
+func quotePath(name string) string { return strconv.Quote(protocol.Clip(name, maxShownBytes)) }
 
 // wireText makes text of a file valid for JSON: it replaces bytes that are not UTF-8 by
 // the replacement character.

@@ -39,32 +39,20 @@ func (s *Set) limited(ctx context.Context, tool string, out *Outcome, data []byt
 		note = out.Summary + " (" + note + ")"
 	}
 	out.Summary = note
-	c := &cutter{keep: func(text string) string {
-		file, err := s.spill.Keep(ctx, tool, []byte(text))
-		if err != nil {
-			return ""
-		}
-		return file.URI()
-	}, file: func(extension string, content []byte) (uri, path string) {
-		file, err := s.spill.KeepAs(ctx, tool, extension, content)
-		if err != nil {
-			return "", ""
-		}
-		return file.URI(), file.Path()
-	}}
+	c := &cutter{ctx: ctx, tool: tool, spill: s.spill}
 	if blocks, rest, ok := contentOf(data); ok {
 		return c.result(blocks, rest, path, s.maxOutput)
 	}
 	return c.data(data, path, s.maxOutput)
 }
 
-// cutter shortens data.
+// cutter shortens the data of one result.
 type cutter struct {
-	keep  func(text string) (uri string) // keeps a text whole; nil = texts are not kept
-	texts int                            // number of texts passed to keep
-
-	file  func(extension string, content []byte) (uri, path string) // keeps binary content; "" = it failed
-	files int                                                       // number of calls of file
+	ctx   context.Context // of the call
+	tool  string
+	spill *spill.Keeper // keeps texts and binary content whole; nil = they are not kept
+	texts int           // number of texts that were kept
+	files int           // number of files with binary content
 }
 
 // The bounds for texts that are shortened in the middle and kept whole in a file.
@@ -81,9 +69,11 @@ func (c *cutter) text(text string, limit int) []byte {
 		return protocol.AppendString(nil, text[:fitting])
 	}
 	all := ""
-	if c.keep != nil && c.texts < mostTexts {
+	if c.spill != nil && c.texts < mostTexts {
 		c.texts++
-		all = c.keep(text)
+		if file, err := c.spill.Keep(c.ctx, c.tool, []byte(text)); err == nil {
+			all = file.URI()
+		}
 	}
 	return protocol.AppendString(nil, spill.Shorten(text, limit, all))
 }
@@ -131,13 +121,8 @@ func (c *cutter) members(pieces []piece, limit, depth int) []byte {
 			break
 		}
 	}
-	bySize := make([]int, len(pieces))
-	for i := range bySize {
-		bySize[i] = i
-	}
-	slices.SortStableFunc(bySize, func(a, b int) int { return cmp.Compare(len(pieces[a].val), len(pieces[b].val)) })
-	for n, i := range bySize {
-		pieces[i].val = c.value(pieces[i].val, left/(len(bySize)-n), depth)
+	for n, i := range smallestFirst(len(pieces), func(i int) int { return len(pieces[i].val) }) {
+		pieces[i].val = c.value(pieces[i].val, left/(len(pieces)-n), depth)
 		left -= len(pieces[i].val)
 	}
 	dst := []byte{'{'}
@@ -149,6 +134,16 @@ func (c *cutter) members(pieces []piece, limit, depth int) []byte {
 		dst = append(dst, p.val...)
 	}
 	return append(dst, '}')
+}
+
+// smallestFirst returns the indices of n parts in the order of their sizes.
+func smallestFirst(n int, size func(i int) int) []int {
+	all := make([]int, n)
+	for i := range all {
+		all[i] = i
+	}
+	slices.SortStableFunc(all, func(a, b int) int { return cmp.Compare(size(a), size(b)) })
+	return all
 }
 
 // value returns v, or a part that fits in about limit bytes: both ends of a
