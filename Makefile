@@ -52,7 +52,7 @@ WIDE = -p $$(($(CORES) + 1)) -parallel $$(($(CORES) * 2))
 race: tools ## the tests as CI runs them
 	@test -n '$(RACE)' || echo 'no C compiler here: the tests run without the race detector'
 	@built=$$(mktemp -d) && trap 'rm -rf "$$built"' EXIT && \
-	A2E_TEST_BUILT=$$built GORACE=atexit_sleep_ms=0 CGO_ENABLED=$(if $(RACE),1,0) go test -vet=off -ldflags=-w $(WIDE) $(RACE) $(NORACE) ./...
+	A2E_TEST_BUILT=$$built GORACE=atexit_sleep_ms=0 CGO_ENABLED=$(if $(RACE),1,0) go test -vet=off -timeout 20m -ldflags=-w $(WIDE) $(RACE) $(NORACE) ./...
 
 golden: ## the golden sessions; `make golden UPDATE=1` writes them again
 	go test ./host ./host/hosttest/e2e -run 'TestGolden' $(if $(UPDATE),-update)

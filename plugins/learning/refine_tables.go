@@ -62,7 +62,8 @@ func (r *refinement) insert(tx *store.Tx) (err error) {
 		if err == nil {
 			_, err = tx.Exec("INSERT INTO learning_edits (refinement, place, target, kind, component, name, before, "+
 				"after, version) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
-				r.number, i, e.Target, e.Kind, e.Component, e.Name, store.JSON(e.Before), store.JSON(e.After), e.Version)
+				r.number, i, e.Target, e.Kind, e.Component, e.Name, store.JSON(e.Before), store.JSON(e.After),
+				e.Version)
 		}
 	}
 	for _, t := range r.Trials {

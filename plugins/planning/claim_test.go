@@ -74,7 +74,11 @@ func TestClaim(t *testing.T) {
 	}
 	s.declined("waits for others: "+a, plan, b, "action", "claim", "owner", "w2")
 	for _, more := range [][]any{
-		{"status", "done"}, {"title", "mine"}, {"action", "delete"}, {"action", "renew"}, {"action", "release"},
+		{"status", "done"},
+		{"title", "mine"},
+		{"action", "delete"},
+		{"action", "renew"},
+		{"action", "release"},
 		{"status", "done", "comment", "c"},
 	} {
 		left := s.declined("w1 has claimed it", plan, a, append(more, "owner", "w2")...)

@@ -111,8 +111,10 @@ func hostileSchemas() map[string]hostileFront {
 		"schema that is a text":  {"name: x\ndescription: d\ninputs: text", "should be a mapping such as", 4},
 		"inputs twice":           {schema("  - {name: a}\n  - {name: a}"), "appears twice", 6},
 		"inputs without a name":  {schema("  - {type: string, x: y}"), "each entry needs a name", 5},
-		"a wrong default": {schema("  x: {type: integer, default: many}"),
-			"is not a JSON Schema that can be used", 4},
+		"a wrong default": {
+			schema("  x: {type: integer, default: many}"),
+			"is not a JSON Schema that can be used", 4,
+		},
 		"a number beyond all": {schema("  x: {type: number, maximum: .inf}"), "cannot be written in JSON", 4},
 	}
 }
@@ -132,8 +134,10 @@ func hostileValues() map[string]hostileFront {
 		"description a mapping": {"name: x\ndescription: {a: b}", "must be a string, not a mapping", 3},
 		"laughs":                {"name: x\n" + bomb, "aliases stand for more", 6},
 		"a circle":              {"name: x\na: &a [*a]", "an alias stands within its own anchor", 3},
-		"deep": {"name: x\na: " + strings.Repeat("[", 5000) + strings.Repeat("]", 5000),
-			"not valid YAML", 3},
+		"deep": {
+			"name: x\na: " + strings.Repeat("[", 5000) + strings.Repeat("]", 5000),
+			"not valid YAML", 3,
+		},
 		"deep mappings": {
 			"name: x\na: " + strings.Repeat("{a: ", 40) + "b" + strings.Repeat("}", 40),
 			"not valid YAML", 3,

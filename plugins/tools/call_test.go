@@ -233,8 +233,10 @@ func TestToolsThatCouldNot(t *testing.T) {
 		code protocol.ErrorCode
 		says string
 	}{
-		{"plain", protocol.CodeToolError, `tool "plain": disk on fire`}, {"own", protocol.CodeToolDenied, "not here"},
-		{"late", protocol.CodeToolError, "deadline"}, {"odd", protocol.CodeToolError, "not JSON"},
+		{"plain", protocol.CodeToolError, `tool "plain": disk on fire`},
+		{"own", protocol.CodeToolDenied, "not here"},
+		{"late", protocol.CodeToolError, "deadline"},
+		{"odd", protocol.CodeToolError, "not JSON"},
 	} {
 		_, err := called(t, p, tc.name, `{}`)
 		wantCode(t, err, tc.code, tc.says)

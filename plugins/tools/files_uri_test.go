@@ -129,11 +129,13 @@ func TestReadingByURI(t *testing.T) {
 		{"read_file", "skill://docx/a.txt", nil, `"of docx\n"`},
 		{"read_file", "SKILL://more/./b.txt", nil, `"of more\n"`},
 		{
-			"read_file", "skill://pdf/scripts/../SKILL.md", args{"offset": 2, "limit": 1},
+			"read_file", "skill://pdf/scripts/../SKILL.md",
+			args{"offset": 2, "limit": 1},
 			`{"content":"two\n","lines":1,"size":14,"next_offset":3}`,
 		},
 		{
-			"read_file", "skill://pdf/SKILL.md", args{"offset": 9},
+			"read_file", "skill://pdf/SKILL.md",
+			args{"offset": 9},
 			`tool_error offset 9 is past the end of "skill://pdf/SKILL.md", whose last line is 3`,
 		},
 		{"read_file", "skill://pdf/with space/%41.txt", nil, `"as it is\n"`},
@@ -179,15 +181,18 @@ func TestReadingByURI(t *testing.T) {
 				`{"path":"skill://pdf/scripts/run.sh","line":1,"text":"echo two"}],"skipped":0}`,
 		},
 		{
-			"grep", "skill://pdf/SKILL.md", args{"pattern": "thr"},
+			"grep", "skill://pdf/SKILL.md",
+			args{"pattern": "thr"},
 			`{"matches":[{"path":"%s","line":3,"text":"three"}],"skipped":0}`,
 		},
 		{
-			"grep", ".", args{"pattern": "of "},
+			"grep", ".",
+			args{"pattern": "of "},
 			`{"matches":[{"path":"a.txt","line":1,"text":"of the workspace"}],"skipped":0}`,
 		},
 		{
-			"write_file", "skill://pdf/SKILL.md", args{"content": "x"},
+			"write_file", "skill://pdf/SKILL.md",
+			args{"content": "x"},
 			`tool_denied "%s" is a URI, and what it names can only be read`,
 		},
 		{"write_file", "other://pdf/new", args{"content": "x"}, `tool_denied "%s" is a URI`},

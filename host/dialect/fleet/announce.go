@@ -141,7 +141,9 @@ func (f *Front) executors(ctx context.Context) *executors {
 	if own, x.err = f.servers(ctx, x); x.err == nil && slices.ContainsFunc(workers,
 		func(w agent.WorkerInfo) bool { return w.HostTools }) {
 		x.err = f.abilities(ctx, x, func(tool string) bool {
-			return slices.ContainsFunc(workers, func(w agent.WorkerInfo) bool { return w.HostTools && allows(&w, tool) })
+			return slices.ContainsFunc(workers, func(w agent.WorkerInfo) bool {
+				return w.HostTools && allows(&w, tool)
+			})
 		})
 	}
 	for _, w := range workers {

@@ -146,7 +146,9 @@ func TestFormulas(t *testing.T) {
 		arms := []Arm{{Pulls: pulls, Mean: 0.3}, {Pulls: pulls, Mean: 0.5}, {Pulls: pulls, Mean: 0.9}}
 		soft := func(mean float64) float64 { return math.Exp((mean - 0.9) * math.Sqrt(pulls) / 0.5) }
 		rows = append(rows, row{
-			"softmax of even evidence", Softmax{}, arms,
+			"softmax of even evidence",
+			Softmax{},
+			arms,
 			scaled(soft(0.3), soft(0.5), soft(0.9)),
 		})
 	}

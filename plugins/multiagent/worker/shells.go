@@ -163,8 +163,8 @@ func (h *hands) runBash(ctx context.Context, args protocol.Object) (*protocol.To
 		return nil, protocol.Errorf(protocol.CodeToolDenied, "no command may run in the background here; run it "+
 			"without run_in_background")
 	case in.Timeout < 0 || in.Timeout > float64(most.Milliseconds()):
-		return nil, protocol.Errorf(protocol.CodeSchemaViolation, "timeout is %g; it should be at most %d milliseconds "+
-			"here, and at most %d in the background", in.Timeout, maxShellTime.Milliseconds(),
+		return nil, protocol.Errorf(protocol.CodeSchemaViolation, "timeout is %g; it should be at most %d "+
+			"milliseconds here, and at most %d in the background", in.Timeout, maxShellTime.Milliseconds(),
 			maxSpawnTime.Milliseconds())
 	}
 	limit := usualShellTime

@@ -116,10 +116,14 @@ func hostileScripts(mark string) map[string]hostile {
 			script: `x=xxxxxxxxxxxxxxxx; while :; do x=$x$x; done`, change: small,
 			code: "out_of_memory",
 		},
-		"fork bomb": {script: `f() { f | f & }; f; ` + sleep, limit: short, orLost: true, code: "timeout",
-			gone: mark},
-		"forks": {script: `while :; do ` + sleep + ` & done`, limit: short, orLost: true, code: "timeout",
-			gone: mark},
+		"fork bomb": {
+			script: `f() { f | f & }; f; ` + sleep, limit: short, orLost: true, code: "timeout",
+			gone: mark,
+		},
+		"forks": {
+			script: `while :; do ` + sleep + ` & done`, limit: short, orLost: true, code: "timeout",
+			gone: mark,
+		},
 		"endless loop":       {script: `while :; do :; done`, limit: short, code: "timeout"},
 		"sleeps":             {script: `exec ` + sleep, limit: short, code: "timeout", gone: mark},
 		"closes its streams": {script: `exec <&- >&- 2>&-; ` + sleep, limit: short, code: "timeout", gone: mark},

@@ -25,8 +25,10 @@ func TestScriptContract(t *testing.T) {
 		"result is null":    {`echo '{"x":1}'; echo '{"result":null}'`, `null`, "", nil},
 		"last object":       {`echo '{"a":1}'; echo '{"b":2}'`, `{"b":2}`, "", nil},
 		"result over other": {`echo '{"result":1}'; echo '{"b":2}'`, `1`, "", nil},
-		"plain text": {`echo one; echo two`, `"one\ntwo"`, "", []string{"log info stdout one",
-			"log info stdout two"}},
+		"plain text": {`echo one; echo two`, `"one\ntwo"`, "", []string{
+			"log info stdout one",
+			"log info stdout two",
+		}},
 		"no last newline": {`printf 'a b'`, `"a b"`, "", []string{"log info stdout a b"}},
 		"nothing":         {`:`, ``, "", nil},
 		"object over lines": {
