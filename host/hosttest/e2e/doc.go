@@ -3,7 +3,7 @@
 //
 // The files are named by what a user does:
 //
-//	main, serve, http, terminal  start the binary, talk to it and wait for it: the helpers of all files, and the tests
+//	main, serve, http            start the binary, talk to it and wait for it: the helpers of all files, and the tests
 //	                             of the ways to serve, of stdin, stdout and signals
 //	tools, call, words           tools and requests at the shell: arguments, errors, exit statuses
 //	files, output, undo          many calls on the same files; answers that are cut, kept or not read; checkpoints
@@ -17,7 +17,7 @@
 //	migration                    the files of the version before: checked, used, moved
 //	init, doctor, schema, help   set up, look for mistakes, complete words, read the manual
 //	trust, secret, mistakes      files that nobody trusts, secrets that are shown nowhere, messages that are wrong
-//	wall                         attacks; host/hosttest/walls runs those of all packages
+//	wall                         attacks; host/hosttest/attacks runs those of all packages
 //	record, inspect, log, trace  what a host reports
 //	embed, pages, newcomer       the examples of the pages, and clients in other languages
 //	sim                          the simulator: random lines and faults in all protocols
