@@ -39,6 +39,7 @@ func TestChatAsksBeforeChanges(t *testing.T) {
 		p.await(text)
 	}
 	p.types("what\r")
+	p.await("what\r\n") // the line is drawn again for each key, and what is typed before the next prompt does not count
 	p.await("deny [d]? ")
 	p.types("d not this one\r")
 	p.await("✗")

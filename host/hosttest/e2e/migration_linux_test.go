@@ -267,7 +267,9 @@ func (l *talk) read(wanted func(map[string]any) bool) map[string]any {
 	l.t.Helper()
 	for {
 		line, err := l.stdout.ReadString('\n')
-		must.That(l.t, err == nil, "no further line: %v; stderr: %s", err, l.stderr.String())
+		if err != nil { // only then: the host may still write to stderr
+			l.t.Fatalf("no further line: %v; stderr: %s", err, l.stderr.String())
+		}
 		var m map[string]any
 		decode(l.t, line, &m)
 		if wanted(m) {

@@ -23,7 +23,7 @@ func TestUndo(t *testing.T) {
 	writeFile(t, dir, "ws/gone/deep.txt", "deep\n")
 	config := func(args ...string) []string { return append([]string{"--config", "a2e.yaml"}, args...) }
 	run(t, dir, nil, config("checkpoints", "list")...).want(t, 0, "no checkpoint")
-	run(t, dir, nil, config("undo")...).want(t, 1, "checkpoints: true in the config")
+	run(t, dir, nil, config("undo")...).want(t, 1, "the host makes the first one")
 
 	run(t, dir, nil, config("tools", "call", "write_file", "path=keep.txt", "content=two")...).want(t, 0, "")
 	run(t, dir, nil, config("tools", "call", "read_file", "path=keep.txt")...).want(t, 0, "")
